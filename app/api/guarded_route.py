@@ -40,15 +40,27 @@ def _check(access: Access, request: Request, needs: tuple[Need, ...] | None) -> 
         need.check(access, request)
 
 
-def _again(access: Access, request: Request, needs: tuple[Need, ...] | None) -> Callable[[], None]:
-    """Return a check that costs nothing until a rule changes."""
-    epoch = access.epoch
+class _Rights:
+    """The rights of one request, which are checked again once a rule has changed.
 
-    def check() -> None:
-        if access.epoch is not epoch:
-            _check(access, request, needs)
+    It is in the scope of the request, so it must not refer to the request: only the garbage collector could then
+    free all that a request holds.
+    """
 
-    return check
+    __slots__ = ("_access", "_epoch", "_needs")
+
+    def __init__(self, access: Access, needs: tuple[Need, ...] | None) -> None:
+        self._access = access
+        self._needs = needs
+        self._epoch: object = None
+
+    def __call__(self, request: Request) -> None:
+        """Raise AuthorizationError if the client has lost one of the rights."""
+        access = self._access
+        epoch = access.epoch
+        if epoch is not self._epoch:
+            _check(access, request, self._needs)
+            self._epoch = epoch
 
 
 async def _find_topic(request: Request) -> None:
@@ -70,16 +82,16 @@ class GuardedRoute(APIRoute):
             if access is None:
                 await _find_topic(request)
                 return await handle(request)
-            check_again = request.scope[CHECK_AGAIN] = _again(access, request, needs)
-            _check(access, request, needs)
+            check = request.scope[CHECK_AGAIN] = _Rights(access, needs)
+            check(request)
             await _find_topic(request)
             response = await handle(request)
             # Only a plain response is sent in one piece.
             if type(response) is not Response:
-                return _Watched(response, access, request, needs)
+                return _Watched(response, check, request)
             if request.method in _READS:
                 # It may have waited for records. What was changed is changed, and its client is told.
-                check_again()
+                check(request)
             return response
 
         return guarded
@@ -88,20 +100,17 @@ class GuardedRoute(APIRoute):
 class _Watched(Response):
     """A response that breaks off when its client loses the right to it."""
 
-    def __init__(
-        self, response: Response, access: Access, request: Request, needs: tuple[Need, ...] | None
-    ) -> None:
+    def __init__(self, response: Response, check: _Rights, request: Request) -> None:
         super().__init__()
         self._response = response
-        self._access = access
+        self._check = check
         self._request = request
-        self._needs = needs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_watched(message: Message) -> None:
             if message["type"] == "http.response.body":
                 try:
-                    _check(self._access, self._request, self._needs)
+                    self._check(self._request)
                 except AuthorizationError as error:
                     raise _Withdrawn(str(error)) from error
             await send(message)

@@ -94,9 +94,9 @@ def check_again(request: Request) -> None:
 
     Raises AuthorizationError if a rule has changed, and one of the rights has ended.
     """
-    check: Callable[[], None] | None = request.scope.get(CHECK_AGAIN)
+    check: Callable[[Request], None] | None = request.scope.get(CHECK_AGAIN)
     if check is not None:
-        check()
+        check(request)
 
 
 def content_type(request: Request, default: str) -> str:

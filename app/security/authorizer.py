@@ -45,7 +45,17 @@ _ACCESSES_KEPT = 200
 class Access:
     """What one principal may do, from one host."""
 
-    __slots__ = ("__weakref__", "_authorizer", "_known", "_logged", "epoch", "host", "listener", "principal")
+    __slots__ = (
+        "__weakref__",
+        "_authorizer",
+        "_known",
+        "_logged",
+        "epoch",
+        "host",
+        "listener",
+        "principal",
+        "read_last",
+    )
 
     def __init__(self, authorizer: Authorizer, listener: str, principal: Principal, host: str) -> None:
         self._authorizer = authorizer
@@ -53,6 +63,9 @@ class Access:
         self.principal = principal
         self.host = host
         self._known: dict[tuple[Action, str], bool] = {}
+        # The topic that ``may_read`` allowed last, because most reads are of the same topic as the one before.
+        # None after each change of the rules.
+        self.read_last: str | None = None
         # Another object after each change of the rules, and for each access: what was allowed under it still is.
         self.epoch = object()
         # When the log line of a denial is due again.
@@ -61,6 +74,7 @@ class Access:
     def forget(self) -> None:
         """Forget all decisions, because rules have changed."""
         self._known.clear()
+        self.read_last = None
         self.epoch = object()
 
     def allows(self, action: Action, name: str = CLUSTER_NAME) -> bool:
@@ -70,6 +84,16 @@ class Access:
             is_allowed = self._decide(action, name, is_request=True)
         if not is_allowed:
             self._log_denial(action, name)
+        return is_allowed
+
+    def may_read(self, topic: str) -> bool:
+        """Return whether the principal may read ``topic``; as ``allows``.
+
+        Callers compare ``topic`` with ``read_last`` first.
+        """
+        is_allowed = self.allows(READ_TOPIC, topic)
+        if is_allowed:
+            self.read_last = topic
         return is_allowed
 
     def was_allowed(self, action: Action, name: str) -> bool:

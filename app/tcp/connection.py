@@ -227,14 +227,27 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
         ``bytes_max`` is the largest size of the response; its sum bounds the reads in progress.
         """
+        rest = self.begin_read(work)
+        if rest is not None:
+            self.finish_read(rest, bytes_max=bytes_max)
+
+    def begin_read(self, work: Coroutine[object, object, Buffers]) -> Awaitable[Buffers] | None:
+        """Run the first step of a read, and answer it if it ends there.
+
+        Return the rest of the read otherwise, which ``finish_read`` must be called with at once.
+        """
         first, data = begin_now(work)
-        if data is not None:
-            # It waited for nothing, as most reads do: neither a task nor a turn of the loop is needed.
-            self.answer_read(data)
-            return
+        if data is None:
+            return go_on(work, first)
+        # It waited for nothing, as most reads do: neither a task nor a turn of the loop is needed.
+        self.answer_read(data)
+        return None
+
+    def finish_read(self, rest: Awaitable[Buffers], *, bytes_max: int) -> None:
+        """Answer a read that waits, after ``begin_read``."""
         self._flow.reading_bytes += bytes_max
         self._flow.block(Block.READ)
-        self.answer_later(self._read(go_on(work, first), bytes_max))
+        self.answer_later(self._read(rest, bytes_max))
         # This runs after the first step of the task, which was scheduled before it.
         self._loop.call_soon(self._unblock, Block.READ)
 

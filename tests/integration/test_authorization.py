@@ -444,6 +444,32 @@ def test_anonymous_clients_have_the_rights_of_their_principal(
     assert kinds == [m.ProduceResponse, m.ErrorResponse, m.ProduceResponse, m.ProduceResponse]
 
 
+def test_the_next_read_of_an_open_connection_is_refused_after_its_right_has_ended(
+    broker: BrokerProcess, root: httpx.Client
+) -> None:
+    assert root.post(f"/v1/topics/{OPEN}/records", json={"records": [{"value": "x"}]}).status_code == 200
+    fetch = m.FetchRequest(partitions=[m.FetchPartition(topic=OPEN, partition=0, offset=0)])
+    consume = m.ConsumeRequest(topic=OPEN, offset=0, batch_size=1)
+    rule = {"principal": "User:ANONYMOUS", "operation": "READ"}
+    with Peer(broker) as fetching, Peer(broker) as consuming:
+
+        def are_refused() -> list[bool]:
+            fetched, consumed = fetching.call(fetch), consuming.call(consume)
+            assert isinstance(fetched, m.FetchResponse)
+            is_consume_refused = isinstance(consumed, m.ErrorResponse)
+            assert not is_consume_refused or "not allowed to read topic" in consumed.message
+            return [
+                fetched.partitions[0].code == ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                is_consume_refused,
+            ]
+
+        for _ in range(2):
+            give(root, "READ", OPEN, user="ANONYMOUS")
+            assert are_refused() == are_refused() == [False, False]
+            assert root.delete("/v1/acls", params=rule).status_code == 200
+            assert are_refused() == [True, True]
+
+
 def test_reads_that_wait_are_refused_when_their_right_ends(broker: BrokerProcess, root: httpx.Client) -> None:
     end = m.ListOffsetsRequest(topic=OPEN, partition=0, timestamp_ms=-1)
     group = {"resource_type": "GROUP", "user": "ANONYMOUS"}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Collection, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers, size_of
 from .dispatch import HANDLERS, answer_bytes_max, is_barrier, limited, reads_records, sees_records
 from .forwarding import handle
-from .guards import check, check_produce
+from .guards import GUARDS, check, check_produce
 from .handlers.context import BinaryListener
 from .login import LOGIN_FRAME_BYTES_MAX, NO_LOGINS, BinaryLogin
 from .request_cutter import BinaryRequestCutter, Frame
@@ -390,7 +390,10 @@ class BinaryConnection(Connection[Frame]):
             return
         try:
             request = m.decode_request(frame_type, body)
-            check(self._listener, request)
+            access = self._listener.access
+            # As ``check``, which would be a call more.
+            if access is not None and (guard_check := GUARDS[type(request)].check) is not None:
+                guard_check(self._listener, access, request)
         except m.MessageError as error:
             self.answer(_error_of(frame_type, InvalidRequest(str(error))))
             return
@@ -434,14 +437,21 @@ class BinaryConnection(Connection[Frame]):
         if is_barrier(request):
             self.pause_requests()
             self.answer_later(self._finish_barrier(frame_type, answer), is_change=True)
-        elif (access := self._listener.access) is not None:
-            bytes_max = answer_bytes_max(self._listener, request)
-            later = self._finish_checked(request, frame_type, answer, access.epoch)
-            self.answer_later(later) if bytes_max is None else self.read_later(later, bytes_max=bytes_max)
-        elif (bytes_max := answer_bytes_max(self._listener, request)) is not None:
-            self.read_later(self._finish(frame_type, answer), bytes_max=bytes_max)
-        else:
-            self.answer_later(self._finish(frame_type, answer))
+            return
+        later = self._finish(frame_type, answer)
+        bytes_max = answer_bytes_max(self._listener, request)
+        if bytes_max is None:
+            if access is not None:
+                later = self._checked(request, frame_type, later, access.epoch)
+            self.answer_later(later)
+            return
+        rest = self.begin_read(later)
+        if rest is None:
+            # No rule can have changed: nothing else has run since the check.
+            return
+        if access is not None:
+            rest = self._checked(request, frame_type, rest, access.epoch)
+        self.finish_read(rest, bytes_max=bytes_max)
 
     def _answer_deferred(self, frame_type: int, deferred: DeferredResponse[Buffers]) -> None:
         def encode(has_ended: bool) -> Buffers:
@@ -458,17 +468,14 @@ class BinaryConnection(Connection[Frame]):
         except SteleError as error:
             return _error_of(frame_type, error)
 
-    async def _finish_checked(
-        self, request: m.Request, frame_type: int, answer: Coroutine[Any, Any, Buffers], epoch: object
+    async def _checked(
+        self, request: m.Request, frame_type: int, answer: Awaitable[Buffers], epoch: object
     ) -> Buffers:
         """Check again when the answer is there, if rules have changed meanwhile.
 
         Reads and polls wait. ``epoch`` is that of the access under which the request began.
         """
-        try:
-            buffers = await answer
-        except SteleError as error:
-            buffers = _error_of(frame_type, error)
+        buffers = await answer
         access = self._listener.access
         if access is not None and access.epoch is not epoch:
             try:

@@ -40,10 +40,13 @@ Check = Callable[[BinaryListener, Access, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The rights that a message needs, and the check of them."""
+    """The rights that a message needs, and the check of them.
+
+    ``check`` is None if the handler checks.
+    """
 
     rights: tuple[Action, ...]
-    check: Check
+    check: Check | None
 
 
 def check_produce(listener: BinaryListener, access: Access, topic: str) -> None:
@@ -52,6 +55,12 @@ def check_produce(listener: BinaryListener, access: Access, topic: str) -> None:
     broker = listener.broker
     if not broker.has_topic(topic) and broker.settings.auto_create_topics_enable:
         access.require_create(topic)
+
+
+def _check_read(listener: BinaryListener, access: Access, request: m.ConsumeRequest) -> None:
+    topic = request.topic
+    if topic != access.read_last and not access.may_read(topic):
+        raise READ_TOPIC.error(str(access.principal), topic)
 
 
 def _topic(action: Action) -> Guard:
@@ -126,14 +135,12 @@ GUARDS: dict[type[m.Request], Guard] = {
         (WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
         lambda listener, access, request: check_produce(listener, access, request.topic),
     ),
-    m.ConsumeRequest: _topic(READ_TOPIC),
+    m.ConsumeRequest: Guard((READ_TOPIC,), _check_read),
     m.FlushRequest: _SOMEWHERE,
     # By topic, in the handler.
-    m.MetadataRequest: Guard(
-        (DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), lambda listener, access, request: None
-    ),
-    m.FetchRequest: Guard((READ_TOPIC,), lambda listener, access, request: None),
-    m.IsolatedFetchRequest: Guard((READ_TOPIC,), lambda listener, access, request: None),
+    m.MetadataRequest: Guard((DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), None),
+    m.FetchRequest: Guard((READ_TOPIC,), None),
+    m.IsolatedFetchRequest: Guard((READ_TOPIC,), None),
     m.ListOffsetsRequest: _topic(DESCRIBE_TOPIC),
     m.IsolatedListOffsetsRequest: _topic(DESCRIBE_TOPIC),
     m.CreateTopicRequest: Guard(
@@ -184,5 +191,5 @@ GUARDS: dict[type[m.Request], Guard] = {
 def check(listener: BinaryListener, request: m.Request) -> None:
     """Raise AuthorizationError if the client may not send ``request``."""
     access = listener.access
-    if access is not None:
-        GUARDS[type(request)].check(listener, access, request)
+    if access is not None and (guard_check := GUARDS[type(request)].check) is not None:
+        guard_check(listener, access, request)

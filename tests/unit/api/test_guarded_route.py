@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.broker.placement import Placement
 from app.clock import SystemClock
@@ -56,3 +58,50 @@ async def test_a_read_that_waits_brings_nothing_after_its_right_ends(has_right: 
             answer = await reading
     assert answer.status_code == (200 if has_right else 403)
     assert (b"secret" in answer.content) is has_right
+
+
+class _Witness:
+    """Something that a request holds."""
+
+
+async def test_a_request_is_freed_as_soon_as_it_is_answered(tmp_path: Path) -> None:
+    """Without the garbage collector, which would have to run more often."""
+    authorizer = await authorizer_over([READ])
+    access = authorizer.access("http", ANONYMOUS, "127.0.0.1")
+    async with application(tmp_path, SystemClock()) as app:
+        await app.state.stele.broker.create_topic("orders", placement=Placement(partitions=1))
+        statuses: list[int] = []
+
+        async def receive() -> Message:
+            raise AssertionError("the request has no body")
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        async def answer() -> weakref.ref[_Witness]:
+            witness = _Witness()
+            scope = {
+                "type": "http",
+                "asgi": {"version": "3.0"},
+                "http_version": "1.1",
+                "method": "GET",
+                "scheme": "http",
+                "path": PATH,
+                "raw_path": PATH.encode(),
+                "query_string": b"",
+                "headers": [(b"accept", b"application/octet-stream")],
+                "stele.access": access,
+                "witness": witness,
+            }
+            await app(scope, receive, send)
+            return weakref.ref(witness)
+
+        await answer()
+        gc.disable()
+        try:
+            held = await answer()
+            assert held() is None
+        finally:
+            gc.enable()
+        assert statuses == [200, 200]

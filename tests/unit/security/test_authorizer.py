@@ -82,6 +82,19 @@ async def test_what_was_allowed_is_so_until_a_rule_changes() -> None:
     assert not access.was_allowed(READ_TOPIC, "orders")
 
 
+async def test_the_topic_that_was_read_last_may_be_read_until_a_rule_changes() -> None:
+    authorizer = await authorizer_over([rule()])
+    access = authorizer.access("binary", ALICE, HOST)
+    assert access.may_read("orders")
+    assert access.read_last == "orders"
+    assert not access.may_read("salaries")
+    assert access.read_last == "orders"
+    await authorizer.acls.add([rule(permission=Permission.DENY)])
+    assert access.read_last is None
+    assert not access.may_read("orders")
+    assert access.read_last is None
+
+
 async def test_what_was_allowed_in_an_epoch_is_allowed_until_it_ends() -> None:
     authorizer = await authorizer_over([rule()])
     access, other = (authorizer.access("kafka", Principal(name), HOST) for name in ("alice", "bob"))

@@ -24,7 +24,7 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
     if access is not None:
         epoch = access.epoch
         for wanted in wanted_partitions:
-            if not access.was_allowed(READ_TOPIC, wanted.topic):
+            if wanted.topic != access.read_last and not access.may_read(wanted.topic):
                 wanted_partitions, epoch = _allowed(access, wanted_partitions)
                 break
     isolation = _isolation_of(request)
