@@ -6,7 +6,7 @@ The delays are of hours, so that no test depends on how long it takes; they end 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, produce, put
 from tests.support.listeners import Listeners, listeners
-from tests.support.share_groups import Member, configure
+from tests.support.share_groups import ACCEPT, Member, configure, offsets_of
 
 EVERYBODY = QuotaEntity.of([("user", None)])
 AN_HOUR_MS = 3_600_000
@@ -223,6 +223,52 @@ async def test_a_fetch_of_a_share_group_counts_for_the_same_quota(tmp_path: Path
         answer = await on_peer(at, take)
         assert 20_000 <= len(records_of(answer)) < 40_000
         assert answer.throttle_time_ms > AN_HOUR_MS
+
+
+async def test_a_fetch_of_a_share_group_on_another_connection_is_empty_while_its_client_waits(
+    tmp_path: Path,
+) -> None:
+    def take_twice(first: KafkaPeer, second: KafkaPeer) -> tuple[Any, Any]:
+        configure(first, "queue", share_auto_offset_reset="earliest")
+        member, waiting = Member(first, "queue", TOPIC), Member(second, "queue", TOPIC)
+        while not (member.partitions and waiting.partitions):
+            member.beat()
+            waiting.beat()
+        # Its session begins, and brings a record that it acknowledges with its next fetch.
+        begun = second.call(waiting.fetch_request(max_records=1), 2)
+        (acquired,) = waiting.took(begun).values()
+        set_quota()
+        over = first.call(member.fetch_request(max_records=1), 2)
+        accepted: dict[int, Sequence[tuple[int, int, int]]] = {0: [(acquired[0][0], acquired[0][1], ACCEPT)]}
+        empty = second.call(waiting.fetch_request(accepted, max_records=1), 2)
+        assert waiting.took(empty) == {}
+        return over, empty
+
+    async with served(tmp_path) as at:
+        loop = asyncio.get_running_loop()
+
+        def set_quota() -> None:
+            alter = at.broker.quotas.alter(EVERYBODY, {"consumer_byte_rate": 2})
+            asyncio.run_coroutine_threadsafe(alter, loop).result()
+
+        await on_peer(at, lambda peer: [put(peer, TOPIC, b"x" * 20_000) for _ in range(5)])
+        first, second = await in_thread(KafkaPeer, at), await in_thread(KafkaPeer, at)
+        over, empty = await in_thread(take_twice, first, second)
+        assert len(records_of(over)) >= 20_000
+        assert over.throttle_time_ms > AN_HOUR_MS
+        assert records_of(empty) == b""
+        assert empty.throttle_time_ms > AN_HOUR_MS
+        # The acknowledgement counts all the same.
+        (answered,) = empty.responses[0].partitions
+        assert (answered.acknowledge_error_code, answered.acquired_records) == (ErrorCode.NONE, [])
+        (state,) = await on_peer(at, lambda peer: list(offsets_of(peer, "queue").values()))
+        assert state[0] == 1
+        await in_thread(second.post, ListGroupsRequest(states_filter=()), 4)
+        assert await in_thread(is_silent, at, second)
+        await remove(at)
+        await in_thread(second.next_answer)
+        first.close()
+        second.close()
 
 
 async def test_the_oldest_fetch_has_no_room_for_the_delay_and_is_delayed_anyway(tmp_path: Path) -> None:

@@ -418,7 +418,7 @@ class BinaryConnection(Connection[Frame]):
                 answer = HANDLERS[type(request)](self._listener, request)
             else:
                 client = ForwardedClient(self.principal, self.peer_host)
-                answer = handle(self._listener, request, (frame_type, body), client)
+                answer = handle(self._listener, request, client)
         except SteleError as error:
             self.answer(_error_of(frame_type, error))
             return

@@ -18,7 +18,9 @@ from ..response_queue import Buffers
 from .dispatch import HANDLERS
 from .guards import check
 from .handlers.context import Answer, BinaryListener
-from .request_cutter import Frame
+
+# In a frame: its type follows its length.
+_TYPE_AT = 4
 
 GROUP_REQUESTS = (
     m.JoinGroupRequest,
@@ -36,8 +38,10 @@ GROUP_REQUESTS = (
 )
 
 
-def handle(listener: BinaryListener, request: m.Request, frame: Frame, client: ForwardedClient) -> Answer:
+def handle(listener: BinaryListener, request: m.Request, client: ForwardedClient) -> Answer:
     """Hand a request to its handler, or forward it to the coordinator of the groups.
+
+    What is forwarded is ``request``, not what the client sent: a quota may have lowered its limits.
 
     Raises ``SteleError``.
     """
@@ -45,7 +49,8 @@ def handle(listener: BinaryListener, request: m.Request, frame: Frame, client: F
     if forwarding is not None and isinstance(request, GROUP_REQUESTS):
         member = forwarding.target(request.group)
         if member is not None:
-            return forwarding.send(request.group, member, *frame, client)
+            frame = request.encode()
+            return forwarding.send(request.group, member, frame[_TYPE_AT], frame[_TYPE_AT + 1 :], client)
     return HANDLERS[type(request)](listener, request)
 
 

@@ -123,6 +123,29 @@ def test_binary_clients_use_groups_at_any_broker(brokers: Brokers) -> None:
         assert "unknown" in str(refusal).lower() or "member" in str(refusal).lower()
 
 
+def test_a_quota_limits_what_a_forwarded_poll_reads(brokers: Brokers) -> None:
+    coordinator = brokers.coordinator("limited")
+    other = other_than(brokers, coordinator)
+    quotas = {"entity": {"user": None}, "values": {"consumer_byte_rate": 1}}
+    with Client(brokers[other].binary_url) as client:
+        client.create_topic("limited")
+        for _ in range(5):
+            client.produce("limited", b"x" * 20_000)
+    poll = m.PollRequest(group="limited", topics=["limited"], max_wait_ms=10_000, max_bytes=1 << 20)
+    try:
+        answer = httpx.patch(f"{brokers[other].http_url}/v1/quotas", json=quotas)
+        assert answer.status_code == 200, answer.text
+        with Peer(brokers[other]) as peer:
+            polled = peer.call(poll)
+    finally:
+        values = dict.fromkeys(quotas["values"])
+        answer = httpx.patch(f"{brokers[other].http_url}/v1/quotas", json={**quotas, "values": values})
+        assert answer.status_code == 200, answer.text
+    assert isinstance(polled, m.PollResponse)
+    # More than the quota allows at once, but a poll brings at least one batch.
+    assert 20_000 <= sum(len(part.batches) for part in polled.partitions) < 40_000
+
+
 @pytest.mark.parametrize("path", ["/v1/topics", "/v1/groups", f"{FRAME_PATH}/1"])
 @pytest.mark.parametrize("values", [["forged"], ["", ""], ["AAAA.AAAA"]])
 def test_a_forged_signature_is_refused(brokers: Brokers, path: str, values: list[str]) -> None:
