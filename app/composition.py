@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -39,8 +37,8 @@ from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups, GroupServices
 from .groups.shards import GroupShards
 from .groups.share_queue import ShareQueue
+from .security.peer_tls import PeerTls
 from .security.service import SecurityStores
-from .security.tls import ListenerTls
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
 from .storage.embedded import EmbeddedEngine, EngineOptions
@@ -117,10 +115,10 @@ class SharedParts:
         await self.cluster.join(member, previous=_incarnation_in(path))
         path.write_text(str(self.incarnation))
 
-    def forwarder(self, tls: ListenerTls | None) -> Forwarder:
+    def forwarder(self, tls: PeerTls | None) -> Forwarder:
         """Return what forwards group requests to their coordinator.
 
-        ``tls`` is that of the HTTP listener.
+        ``tls`` is None if the HTTP listeners have no TLS.
         """
         # It takes a tenth of a second to import, which a broker on its own need not wait for.
         from .broker.forwarding import Forwarder
@@ -128,7 +126,7 @@ class SharedParts:
         return Forwarder(
             self.cluster,
             broker_id=self.settings.broker_id,
-            tls=None if tls is None else partial(_client_tls, tls),
+            tls=None if tls is None else lambda: tls.context,
         )
 
     async def leave(self) -> None:
@@ -137,21 +135,6 @@ class SharedParts:
     async def close(self) -> None:
         await self.cluster.close()
         self.stores.close()
-
-
-def _client_tls(tls: ListenerTls) -> ssl.SSLContext:
-    """Return the TLS context for requests to other brokers.
-
-    They have certificates of the same issuer.
-    """
-    options = tls.options
-    context = ssl.create_default_context()
-    # A certificate that all brokers share is trusted, whoever issued it.
-    context.load_verify_locations(options.certificate_file)
-    if options.client_ca_file is not None:
-        context.load_verify_locations(options.client_ca_file)
-    context.load_cert_chain(options.certificate_file, options.key_file)
-    return context
 
 
 def _incarnation_in(path: Path) -> UUID | None:

@@ -45,7 +45,7 @@ from .security.policy import UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
 from .security.tls import InvalidTlsFiles, ListenerTls
 from .security.tls_reload import TlsReload
-from .security.tls_settings import listener_tls
+from .security.tls_settings import listener_tls, peer_tls
 from .settings import Settings
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
@@ -168,6 +168,7 @@ async def run(settings: Settings) -> None:
         listener_tls(settings, "binary"),
         listener_tls(settings, "kafka"),
     )
+    brokers_tls = peer_tls(settings, http_tls)
     check_exposure(settings, {"http": http_tls, "binary": binary_tls, "kafka": kafka_tls})
     check_login_settings(settings)
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
@@ -223,7 +224,7 @@ async def run(settings: Settings) -> None:
     forwarder: Forwarder | None = None
     forwarding: Forwarding | None = None
     if shared is not None:
-        forwarder = await asyncio.to_thread(shared.forwarder, http_tls)
+        forwarder = await asyncio.to_thread(shared.forwarder, brokers_tls)
         make_forwarding, make_frame_forwarding = await asyncio.to_thread(_load_forwarding)
         key = forwarding_key(security.credentials.secret)
         # Frames that another broker forwards are served here, with the groups or without.
@@ -290,7 +291,12 @@ async def run(settings: Settings) -> None:
     gc.freeze()
     certificates = {
         name: tls
-        for name, tls in (("http", http_tls), ("binary", binary_tls), ("kafka", kafka_tls))
+        for name, tls in (
+            ("http", http_tls),
+            ("binary", binary_tls),
+            ("kafka", kafka_tls),
+            ("brokers", brokers_tls),
+        )
         if tls is not None
     }
     reload = TlsReload(certificates, interval_ms=settings.tls_reload_interval_ms)

@@ -127,6 +127,17 @@ class Settings(BaseSettings):
         ge=0,
         description="Interval at which changed TLS files are noticed; 0 reloads them only on SIGHUP.",
     )
+    cluster_tls_ca_file: Path | None = Field(
+        default=None,
+        description="CAs that issue the certificates of the HTTP listeners of all brokers, in PEM; if unset, those of the system and of clients, and a certificate that all share.",
+    )
+    cluster_tls_certificate_file: Path | None = Field(
+        default=None,
+        description="Certificate chain that the broker presents to the HTTP listeners of other brokers; that of its own HTTP listener if unset.",
+    )
+    cluster_tls_key_file: Path | None = Field(
+        default=None, description="Key of the certificate for other brokers, in PEM, without a password."
+    )
     http_tls_enable: bool | None = Field(
         default=None,
         description="TLS on the HTTP listener; unset means if it has a certificate.",

@@ -9,6 +9,7 @@ Listeners hand over what the client sent and return what the coordinator answers
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from ..cluster.membership import Member
 from ..errors import NotCoordinator
 from .cluster import SharedCluster
 
+logger = logging.getLogger(__name__)
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 # Longer than any poll of a group waits.
@@ -28,6 +31,7 @@ _RESPONSE_S = 90.0
 _CONNECT_S = 2.0
 _CONNECTIONS_MAX = 1000
 _KEPT_MAX = 20
+_WARN_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,8 @@ class ForwardedResponse(NamedTuple):
 class Forwarder:
     """Forwards requests to the holder of the lease on a group.
 
-    ``tls`` makes the TLS context for the HTTP listeners of the other brokers; None if they have no TLS.
+    ``tls`` returns the TLS context for the HTTP listeners of the other brokers, another one when its files have
+    changed. It is None if they have no TLS.
     """
 
     def __init__(
@@ -63,7 +68,9 @@ class Forwarder:
         self._cluster = cluster
         self._broker_id = broker_id
         self._tls = tls
-        self._client: httpx.AsyncClient | None = None
+        self._connections: _Connections | None = None
+        self._open: set[_Connections] = set()
+        self._warned_s: dict[int, float] = {}
 
     def target(self, group: str) -> Member | None:
         """Return the other broker that has the lease on a group.
@@ -118,8 +125,9 @@ class Forwarder:
         endpoint = member.endpoints["http"]
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         scheme = "http" if self._tls is None else "https"
+        connections = await self._use()
         try:
-            sending = self._opened().stream(
+            sending = connections.client.stream(
                 request.method,
                 f"{scheme}://{host}:{endpoint.port}/",
                 headers=list(request.headers),
@@ -129,25 +137,60 @@ class Forwarder:
             )
             async with sending as response:
                 body = b"".join([part async for part in response.aiter_raw()])
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:
+            # With TLS 1.3 a peer refuses a certificate after the handshake, which httpx passes on as it is.
+            self._warn(member.broker_id, f"{scheme}://{host}:{endpoint.port}", error)
             raise NotCoordinator(member.broker_id) from error
+        finally:
+            connections.requests -= 1
+            await self._close_unused(connections)
         return ForwardedResponse(response.status_code, response.headers.raw, body)
 
-    def _opened(self) -> httpx.AsyncClient:
-        if self._client is None:
-            self._client = httpx.AsyncClient(
-                verify=True if self._tls is None else self._tls(),
-                timeout=httpx.Timeout(_RESPONSE_S, connect=_CONNECT_S),
-                # A client that accepts no compression gets none.
-                headers={"accept-encoding": "identity"},
-                limits=httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_KEPT_MAX),
-                trust_env=False,
-            )
-        return self._client
+    def _warn(self, broker_id: int, url: str, error: Exception) -> None:
+        """Log why a broker did not answer, at most every ten seconds per broker."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._warned_s.get(broker_id, -_WARN_INTERVAL_S) >= _WARN_INTERVAL_S:
+            self._warned_s[broker_id] = now_s
+            reason = str(error) or type(error).__name__
+            logger.warning("broker %d at %s does not answer group requests: %s", broker_id, url, reason)
+
+    async def _use(self) -> _Connections:
+        """Return the connections for a request: new ones when the TLS files have changed."""
+        tls, old = None if self._tls is None else self._tls(), self._connections
+        current = _Connections(tls) if old is None or old.tls is not tls else old
+        # Before anything is awaited: nobody closes connections that a request uses.
+        current.requests += 1
+        self._connections = current
+        self._open.add(current)
+        if old is not None:
+            await self._close_unused(old)
+        return current
+
+    async def _close_unused(self, connections: _Connections) -> None:
+        """Close connections with an older certificate once no request uses them."""
+        if connections is not self._connections and not connections.requests and connections in self._open:
+            self._open.remove(connections)
+            await connections.client.aclose()
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        for connections in self._open:
+            await connections.client.aclose()
+
+
+class _Connections:
+    """Connections to other brokers with one TLS context, and the requests on them."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self.tls = tls
+        self.requests = 0
+        self.client = httpx.AsyncClient(
+            verify=True if tls is None else tls,
+            timeout=httpx.Timeout(_RESPONSE_S, connect=_CONNECT_S),
+            # A client that accepts no compression gets none.
+            headers={"accept-encoding": "identity"},
+            limits=httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_KEPT_MAX),
+            trust_env=False,
+        )
 
 
 def headers_of(headers: Headers, dropped: Collection[bytes]) -> list[tuple[bytes, bytes]]:

@@ -4,7 +4,8 @@
 - ``distinguished_name``  writes the subject of a certificate as one line of text (RFC 4514)
 - ``principal_mapping``   turns that text into the name of a principal, by Kafka's rules
 - ``tls``                 the certificate, key and client CAs of one listener, and how they are replaced
-- ``tls_settings``        the TLS of a listener, from the settings
+- ``peer_tls``            the certificate and CAs for requests to other brokers
+- ``tls_settings``        the TLS of a listener and for other brokers, from the settings
 - ``tls_reload``          notices changed files, and reloads them
 - ``principal``           who a peer is, and the login that says so
 - ``scram``               SCRAM credentials, messages and proofs (RFC 5802)

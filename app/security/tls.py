@@ -113,7 +113,7 @@ class ListenerTls:
 
 def _load(options: TlsOptions) -> _Loaded:
     # OpenSSL's errors do not name the file.
-    texts = {file: _read(file) for file in options.files}
+    texts = {file: read_file(file) for file in options.files}
     try:
         _, expires = validity_of(texts[options.certificate_file])
     except UnreadableCertificate as error:
@@ -122,7 +122,7 @@ def _load(options: TlsOptions) -> _Loaded:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        context.load_cert_chain(options.certificate_file, options.key_file, password=_no_password)
+        context.load_cert_chain(options.certificate_file, options.key_file, password=no_password)
         warn_if_readable(options.key_file)
     except ssl.SSLError as error:
         raise InvalidTlsFiles(_pair_problem(options, error)) from error
@@ -144,15 +144,16 @@ def _load(options: TlsOptions) -> _Loaded:
     return _Loaded(context, expires.timestamp())
 
 
-def _read(file: Path) -> str:
+def read_file(file: Path) -> str:
+    """Return the text of a file of TLS. Raises InvalidTlsFiles."""
     try:
         return file.read_text("ascii", errors="replace")
     except OSError as error:
         raise InvalidTlsFiles(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _no_password() -> NoReturn:
-    # Without this, OpenSSL would ask for it on the terminal.
+def no_password() -> NoReturn:
+    """Refuse an encrypted key: without this, OpenSSL asks on the terminal."""
     raise InvalidTlsFiles("the key is encrypted; store it without a password, readable by the broker alone")
 
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 
+from .peer_tls import PeerTls
 from .tls import InvalidTlsFiles, ListenerTls
 
 logger = logging.getLogger(__name__)
@@ -18,9 +19,9 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsReload:
-    """Watches the files of all listeners with TLS."""
+    """Watches the files of all listeners with TLS, and those for other brokers."""
 
-    def __init__(self, listeners: Mapping[str, ListenerTls], *, interval_ms: int) -> None:
+    def __init__(self, listeners: Mapping[str, ListenerTls | PeerTls], *, interval_ms: int) -> None:
         self._listeners = listeners
         self._interval_s = interval_ms / 1000
         self._seen = {name: _signature(tls.options.files) for name, tls in listeners.items()}
@@ -62,7 +63,7 @@ class TlsReload:
                         error,
                     )
                 else:
-                    logger.info("%s: reloaded the certificate in %s", name, tls.options.certificate_file)
+                    logger.info("%s: reloaded %s", name, ", ".join(map(str, tls.options.files)))
 
     async def _watch(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from app.security.principal_mapping import PrincipalMapping
 from app.security.tls import ClientAuth, InvalidTlsFiles, ListenerTls, TlsOptions, warn_if_readable
 from app.security.tls_reload import TlsReload
-from app.security.tls_settings import listener_tls
+from app.security.tls_settings import listener_tls, peer_tls
 from app.settings import Settings
 from tests.support.certificates import Authority, Pair
 
@@ -159,3 +159,24 @@ def test_a_key_that_everybody_can_read_is_warned_of(tmp_path: Path, caplog: pyte
     key.chmod(0o644)
     warn_if_readable(key)
     assert f"chmod o-r {key}" in caplog.text
+
+
+def test_the_settings_for_other_brokers_must_fit_the_listener(authority: Authority, tmp_path: Path) -> None:
+    pair, empty = authority.server(), tmp_path / "empty.pem"
+    empty.write_text("")
+    tls: dict[str, object] = {
+        "tls_certificate_file": pair.certificate_file,
+        "tls_key_file": pair.key_file,
+    }
+    cases: list[tuple[str, dict[str, object]]] = [
+        ("cluster_tls_ca_file has no use, because the HTTP listener has no TLS", {}),
+        ("cluster_tls_ca_file has no use, because storage is not shared", tls | {"storage": "embedded"}),
+        ("empty.pem holds no certificates", tls | {"cluster_tls_ca_file": empty}),
+        ("set cluster_tls_key_file", tls | {"cluster_tls_certificate_file": pair.certificate_file}),
+    ]
+    for message, given in cases:
+        settings = Settings.model_validate(
+            {"storage": "shared", "cluster_tls_ca_file": authority.ca_file, **given}
+        )
+        with pytest.raises(InvalidTlsFiles, match=message):
+            peer_tls(settings, listener_tls(settings, "http"))
