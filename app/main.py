@@ -39,6 +39,7 @@ from .composition import (
 from .errors import SteleError
 from .network.accept_loop import AcceptOptions
 from .network.admission import Admission, open_files_for_connections, raise_open_files_limit
+from .network.binding import bind
 from .security import audit
 from .security.forwarding import forwarding_key
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
@@ -85,27 +86,6 @@ def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding]]:
     from .api.forwarding import Forwarding, FrameForwarding
 
     return Forwarding, FrameForwarding
-
-
-def _listen(host: str, port: int, listener: str) -> socket.socket:
-    """A bound socket, so that port 0 is known before anything is announced.
-
-    Raises:
-        OSError: with the listener and the address in its words.
-    """
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listening = socket.socket(family, kind, proto)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(address)
-    except OSError as error:
-        listening.close()
-        raise OSError(
-            error.errno,
-            f"the {listener} listener cannot listen on {host}:{port}: {error.strerror}; "
-            "choose another port or address",
-        ) from error
-    return listening
 
 
 def _address(listening: socket.socket) -> tuple[str, int]:
@@ -159,6 +139,7 @@ async def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then close: listeners first, the log last.
 
     Raises:
+        OSError: a listener cannot listen, or a disk failed.
         TracesMissingError: an extra is not installed.
         InvalidTlsFiles: a certificate or key cannot be used.
         UnsafeSettings: the listeners would be open to the network.
@@ -174,9 +155,9 @@ async def run(settings: Settings) -> None:
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     # Before the logs are opened: each has a file.
     open_files = raise_open_files_limit()
-    http_socket = _listen(settings.host, settings.http_port, "HTTP")
-    binary_socket = _listen(settings.host, settings.binary_port, "binary")
-    kafka_socket = _listen(settings.host, settings.kafka_port, "Kafka")
+    http_socket = bind(settings.host, settings.http_port, "http")
+    binary_socket = bind(settings.host, settings.binary_port, "binary")
+    kafka_socket = bind(settings.host, settings.kafka_port, "kafka")
     stopping = asyncio.Event()
     shared: SharedParts | None = open_shared(settings, stopping.set) if settings.storage == "shared" else None
     broker = await open_broker(settings, shared)

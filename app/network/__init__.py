@@ -1,5 +1,6 @@
 """How connections begin, for all listeners. Reading order:
 
+- ``binding``        sockets that are bound and listen, and errors that say what to change
 - ``admission``      limits of connections: in total, per address, and of open files
 - ``accept_rate``    how fast connections may come
 - ``accept_loop``    accepts connections, refuses what is too much, and hands the others on

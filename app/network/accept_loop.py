@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from ..security.tls import ListenerTls
 from .accept_rate import AcceptRate
 from .admission import Admission
+from .binding import listen
 from .handshake_thread import HandshakeThread
 from .tls_transport import FAILURES, TlsTransport
 
 logger = logging.getLogger(__name__)
 
-# Connections that wait to be accepted.
-BACKLOG = 1024
 # Connections accepted in one turn of the loop; about 40 µs each.
 _PER_TURN = 4
 # The process or the system has no more files or memory for sockets.
@@ -91,9 +90,13 @@ class AcceptLoop:
         return len(self._shaking)
 
     def start(self, listening: socket.socket) -> None:
-        """Accept connections from now on. Takes over ``listening``, which is bound."""
+        """Accept connections from now on. Takes over ``listening``, which is bound.
+
+        Raises:
+            OSError: another process listens there by now.
+        """
         listening.setblocking(False)
-        listening.listen(BACKLOG)
+        listen(listening, self._name)
         self._listening = listening
         self._resume()
 

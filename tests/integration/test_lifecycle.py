@@ -81,6 +81,41 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert f"the binary listener cannot listen on 127.0.0.1:{port}" in said
 
 
+# Another process has bound the port, too, and listens while the broker opens its logs.
+_TAKEN_DURING_THE_START = """
+import socket, sys
+from app import main
+other = socket.socket()
+other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+other.bind(("127.0.0.1", 0))
+open_broker = main.open_broker
+async def take_then_open(*arguments):
+    other.listen()
+    return await open_broker(*arguments)
+main.open_broker = take_then_open
+ports = {"http_port": 0, "binary_port": 0, "kafka_port": 0} | {sys.argv[1]: other.getsockname()[1]}
+print(other.getsockname()[1], flush=True)
+sys.exit(main.serve({"data_dir": sys.argv[2], **ports}))
+"""
+
+
+@pytest.mark.parametrize("name", ["http", "binary", "kafka"])
+def test_a_port_that_is_taken_during_the_start_is_named(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TAKEN_DURING_THE_START, f"{name}_port", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    port = done.stdout.split()[0]
+    assert re.search(rf"the {name} listener cannot listen on 127.0.0.1:{port}: ", done.stderr, re.IGNORECASE)
+    assert f"choose another {name}_port" in done.stderr
+    assert "stele ready" not in done.stdout
+    assert "Traceback" not in done.stderr
+
+
 def test_a_setting_that_makes_no_sense_is_named() -> None:
     code, said = serve("--set", "num_partitions=0")
 
