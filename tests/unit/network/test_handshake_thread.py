@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import sys
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+
+import pytest
 
 from app.network.handshake_thread import WAITING_MAX, HandshakeThread
 
@@ -95,3 +99,17 @@ async def test_the_error_of_a_handshake_is_its_outcome() -> None:
         error = ssl.SSLWantReadError()
         thread.run(lambda: error, outcome.set_result)
         assert await outcome is error
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a niceness per thread")
+async def test_handshakes_have_a_lower_priority_than_the_loop() -> None:
+    ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    niceness: list[int] = []
+
+    def step() -> None:
+        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    async with handshake_thread() as thread:
+        thread.run(step, ended.set_result)
+        await ended
+    assert niceness[0] > os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
