@@ -21,7 +21,7 @@ from .table import Mutant
 MUTANTS = (*BROKER_MUTANTS, *SECURITY_MUTANTS)
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("app", "tests", "load", "docs", "pyproject.toml")
+COPIED = ("app", "clients", "tests", "load", "docs", "pyproject.toml")
 # An inner run that hangs by its mutant has noticed it: the time limit fails the test.
 TIME_LIMIT_S = 120
 PASSED = 0
@@ -71,7 +71,8 @@ def _run(mutant: Mutant | None, tests: str, only: str) -> int:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests]
         command += [f"--time-limit={TIME_LIMIT_S}", *(("-k", only) if only else ())]
         # The copy stands first on the path, before the checkout that is installed.
-        environment = {**os.environ, "PYTHONPATH": directory, "PYTHONDONTWRITEBYTECODE": "1"}
+        search_path = os.pathsep.join((directory, str(copy / "clients/python")))
+        environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
             command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -29,10 +29,74 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/security/authorizer.py",
-        "        self._known.clear()\n        self.epoch = object()\n",
-        "        self._known.clear()\n",
+        "        self.read_last = None\n        self.epoch = object()\n",
+        "        self.read_last = None\n",
         "tests/unit/tcp/kafka/test_direct_produce.py",
         "rules_allow",
+    ),
+    Mutant(
+        "app/security/authorizer.py",
+        "        self.read_last = None\n        self.epoch = object()\n",
+        "        self.epoch = object()\n",
+        "tests/integration/test_authorization.py",
+        "next_read",
+    ),
+    # A read that has waited brings records after its right has ended.
+    Mutant(
+        "app/tcp/binary/connection.py",
+        "            rest = self._checked(request, frame_type, rest, access.epoch)\n",
+        "            pass\n",
+        "tests/integration/test_authorization.py",
+        "reads_that_wait",
+    ),
+    Mutant(
+        "app/api/guarded_route.py",
+        "                check(request)\n            return response\n",
+        "                pass\n            return response\n",
+        "tests/unit/api/test_guarded_route.py",
+    ),
+    Mutant(
+        "app/api/guarded_route.py",
+        "                    self._check(self._request)\n",
+        "                    pass\n",
+        "tests/integration/test_authorization.py",
+        "stream_of_events",
+    ),
+    Mutant(
+        "app/api/routes/share_queue.py",
+        "    # Again, because a poll may wait.\n    require(request, READ_TOPIC, body.topics)\n",
+        "",
+        "tests/integration/test_authorization.py",
+        "takers",
+    ),
+    Mutant(
+        "app/tcp/kafka/handlers/share_fetch.py",
+        "if access is None or access.allows(READ_TOPIC, one.partition.topic):",
+        "if True:",
+        "tests/integration/test_authorization.py",
+        "takers",
+    ),
+    # An upload goes on, or a body that comes late is stored, after the right to write has ended.
+    Mutant(
+        "app/api/upload.py",
+        "                if self._check is not None:\n                    self._check()\n",
+        "",
+        "tests/integration/test_authorization.py",
+        "upload_stores_nothing",
+    ),
+    Mutant(
+        "app/api/requests.py",
+        "    check_again(request)\n    return",
+        "    return",
+        "tests/integration/test_authorization.py",
+        "before_its_body",
+    ),
+    Mutant(
+        "app/api/direct_produce.py",
+        "if is_whole and self._may_write(scope, topic):",
+        "if is_whole:",
+        "tests/unit/api/test_direct_produce.py",
+        "right_that_ends",
     ),
     # A client creates a topic by the right to write to it, because it existed before.
     Mutant(
@@ -80,6 +144,46 @@ SECURITY_MUTANTS = (
         f"{_UNIT}/test_before_login.py",
         "too_large",
     ),
+    Mutant(
+        "app/api/forwarding.py",
+        "        if forwarded is None:\n            # Before the body is read",
+        "        if forwarded is None:\n            await _read(receive)\n            # Before the body is read",
+        "tests/unit/api/test_forwarding.py",
+        "not_read",
+    ),
+    # A token or a certificate has the name of everybody, or of clients without a login.
+    Mutant(
+        "app/security/jwt_tokens.py",
+        "if name in (ANONYMOUS.name, WILDCARD):",
+        "if name == ANONYMOUS.name:",
+        f"{_UNIT}/test_jwt.py",
+    ),
+    Mutant(
+        "app/security/jwt_tokens.py",
+        "if name in (ANONYMOUS.name, WILDCARD):",
+        "if name == WILDCARD:",
+        f"{_UNIT}/test_jwt.py",
+    ),
+    Mutant(
+        "app/security/principal_mapping.py",
+        '_RESERVED = ("*", "ANONYMOUS")',
+        '_RESERVED = ("ANONYMOUS",)',
+        f"{_UNIT}/test_principal_mapping.py",
+    ),
+    Mutant(
+        "app/security/principal_mapping.py",
+        '_RESERVED = ("*", "ANONYMOUS")',
+        '_RESERVED = ("*",)',
+        f"{_UNIT}/test_principal_mapping.py",
+    ),
+    # Other users of the machine read a password among the arguments (CVE-2026-33247).
+    Mutant(
+        "clients/python/stele/commands/cdc.py",
+        'if source_of("dsn") is ParameterSource.COMMANDLINE and has_password(dsn):',
+        "if False:",
+        "tests/unit/stele/cdc/test_options.py",
+        "in_an_argument",
+    ),
     # A value within a certificate passes for another attribute (CVE-2026-33248).
     Mutant(
         "app/security/principal_mapping.py",
@@ -116,6 +220,42 @@ SECURITY_MUTANTS = (
         "bytes_max = route.bytes_max\n",
         "tests/unit/tcp/kafka/test_direct_fetch.py",
         "at_once",
+    ),
+    # Records of share groups do not count for quotas.
+    Mutant(
+        "app/tcp/kafka/throttling.py",
+        "_FETCHES = frozenset((fetch.API.key, share_fetch.API.key))",
+        "_FETCHES = frozenset((fetch.API.key,))",
+        "tests/integration/test_quotas.py",
+        "counts_for_the_same",
+    ),
+    Mutant(
+        "app/tcp/kafka/throttling.py",
+        "        if isinstance(response, FetchResponse | ShareFetchResponse):\n",
+        "        if isinstance(response, FetchResponse):\n",
+        "tests/integration/test_quotas.py",
+        "counts_for_the_same",
+    ),
+    Mutant(
+        "app/api/throttling.py",
+        "/(share/)?poll",
+        "/poll",
+        "tests/unit/api/test_throttling.py",
+    ),
+    # A client reads on through another connection, or another broker, while it has to wait.
+    Mutant(
+        "app/tcp/kafka/handlers/share_fetch.py",
+        "    wait_ms = context.consume_wait_ms()\n",
+        "    wait_ms = 0\n",
+        "tests/integration/test_quotas.py",
+        "on_another_connection_is_empty",
+    ),
+    Mutant(
+        "app/tcp/binary/connection.py",
+        "            request = limited(request, delays.meters().consume.at_once_max())\n",
+        "            pass\n",
+        "tests/integration/shared_storage/test_forwarding.py",
+        "forwarded_poll",
     ),
     # A client keeps the quota that it had when it connected.
     Mutant(
