@@ -29,6 +29,10 @@ pytestmark = pytest.mark.long
 SESSION_MS = 3000
 # KafkaJS logs in again ten seconds before the end of a session.
 SESSIONS_MS = {"kafkajs": 12_000}
+# Of tokens that are renewed while a client works. Java looks for a new one after 80 % of it, and logs in again
+# after 85 % of a session at the earliest; KafkaJS as above.
+TOKEN_S = 10
+TOKENS_S = {"kafkajs": 15}
 # These do not log in again: their connections are closed, and they connect again.
 RECONNECTING = ("aiokafka",)
 LOGINS = 3
@@ -78,18 +82,29 @@ def locked(start_broker: Callable[[int], LockedBroker]) -> LockedBroker:
 class Work:
     """A user who may do everything and whose client reads as a member of a group, and writes in transactions."""
 
-    def __init__(self, locked: LockedBroker, client: Client, start: StartLocked) -> None:
+    def __init__(
+        self, locked: LockedBroker, client: Client, start: StartLocked, *, token_s: int | None = None
+    ) -> None:
+        """Log in with a password, or with tokens that last for ``token_s``."""
         self._locked = locked
+        self._token_s = token_s
         self.user = locked.add_user(may_do_everything=True)
-        mechanism = PLAIN if client.name == "kcat" else SCRAM_512
-        self.driver = start(locked.bootstrap, locked.login_file(self.user, mechanism))
+        password = PLAIN if client.name == "kcat" else SCRAM_512
+        login_file = locked.login_file(self.user, password if token_s is None else OAUTHBEARER)
+        self._renew_token()
+        self.driver = start(locked.bootstrap, login_file)
         self._read_topic, self._written_topic = locked.make_topic(), locked.make_topic()
         self._transactional_id = a_name("transaction")
         self._count = 0
         self.driver.join("member", a_name("group"), [self._read_topic])
 
+    def _renew_token(self) -> None:
+        if self._token_s is not None:
+            self._locked.token_file(self.user, lifetime_s=self._token_s)
+
     def go_on(self) -> None:
         """Read a record and commit; write one and commit."""
+        self._renew_token()
         value = f"value {self._count}".encode()
         self._locked.write(self._read_topic, [value])
         self._count += 1
@@ -146,7 +161,19 @@ def test_work_goes_on_past_the_end_of_sessions(
     client: Client, start_broker: Callable[[int], LockedBroker], start_locked: StartLocked
 ) -> None:
     locked = start_broker(SESSIONS_MS.get(client.name, SESSION_MS))
-    work = Work(locked, client, start_locked)
+    check_long_work(client, locked, Work(locked, client, start_locked))
+
+
+@pytest.mark.capability("OAUTHBEARER")
+def test_work_goes_on_past_the_end_of_tokens(
+    client: Client, locked: LockedBroker, start_locked: StartLocked
+) -> None:
+    token_s = TOKENS_S.get(client.name, TOKEN_S)
+    check_long_work(client, locked, Work(locked, client, start_locked, token_s=token_s))
+
+
+def check_long_work(client: Client, locked: LockedBroker, work: Work) -> None:
+    """Go on until the client has logged in several times, and check what it read and wrote."""
 
     def sessions_have_ended() -> bool:
         work.go_on()

@@ -430,6 +430,15 @@ def test_a_token_limits_the_session(peer: KafkaPeer) -> None:
     assert is_closed(peer)
 
 
+def test_a_token_that_has_just_expired_begins_no_session(peer: KafkaPeer) -> None:
+    """Although clocks may differ by more."""
+    handshake(peer, "OAUTHBEARER")
+    message = f"n,,\1auth=Bearer {token(lifetime_s=-2)}\1\1".encode()
+    answer = peer.call(SaslAuthenticateRequest(auth_bytes=message), 2)
+    assert (answer.error_code, answer.session_lifetime_ms) == (ErrorCode.SASL_AUTHENTICATION_FAILED, 0)
+    assert is_closed(peer)
+
+
 @pytest.fixture(scope="module")
 def short_sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with users alice and bob, whose sessions last for two seconds."""

@@ -191,6 +191,29 @@ SECURITY_MUTANTS = (
         "rule.apply(name)",
         f"{_UNIT}/test_principal_mapping.py",
     ),
+    # A client that logs in again is cut off at the end of its first session, and one that does not is not.
+    Mutant(
+        "app/tcp/kafka/sasl_session.py",
+        "        self._expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms\n",
+        "        self._expires_ms = self._expires_ms or (None if lifetime_ms is None else now_ms + lifetime_ms)\n",
+        "tests/integration/test_kafka_logins.py",
+        "session_is_extended",
+    ),
+    Mutant(
+        "app/tcp/kafka/sasl_session.py",
+        "if self._expires_ms is not None and now_ms >= self._expires_ms:",
+        "if False:",
+        "tests/integration/test_kafka_logins.py",
+        "session_that_has_ended",
+    ),
+    # The session of an expired token begins within the skew of clocks.
+    Mutant(
+        "app/tcp/kafka/sasl_session.py",
+        "        if lifetime_ms is not None and lifetime_ms <= 0:\n            return _refused()\n",
+        "",
+        "tests/integration/test_kafka_logins.py",
+        "just_expired",
+    ),
     # A client whose login has failed is served as an anonymous one.
     Mutant(
         "app/tcp/binary/login.py",

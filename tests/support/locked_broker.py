@@ -99,15 +99,16 @@ class LockedBroker:
         file.write_text(json.dumps(login))
         return file
 
-    def token_file(self, user: str) -> Path:
-        """A file with a token of ``user``."""
+    def token_file(self, user: str, *, lifetime_s: int = TOKEN_LIFETIME_S) -> Path:
+        """A file with a token of ``user``, which replaces an earlier one at once."""
         file = self._directory / f"{user}.token"
-        file.write_text(self._token(user))
-        return file
+        new = file.with_suffix(".new")
+        new.write_text(self.token(user, lifetime_s=lifetime_s))
+        return new.replace(file)
 
-    def _token(self, user: str) -> str:
+    def token(self, user: str, *, lifetime_s: int = TOKEN_LIFETIME_S) -> str:
         now_s = SystemClock().now_ms() // 1000
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": user, "iat": now_s, "exp": now_s + TOKEN_LIFETIME_S}
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": user, "iat": now_s, "exp": now_s + lifetime_s}
         return jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": KEY_ID})
 
     def _checked(self, answer: httpx.Response) -> None:
