@@ -17,9 +17,9 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -63,7 +63,14 @@ from .tracing import TracesMissingError, start_traces
 if TYPE_CHECKING:
     from .api.forwarding import Forwarding, FrameForwarding
     from .api.server import HttpServer
+    from .broker.broker import Broker
     from .broker.forwarding import Forwarder
+    from .groups.services import GroupServices
+    from .security.peer_tls import PeerTls
+    from .security.service import Security
+    from .security.tls_settings import ListenerName
+    from .tracing import Traces
+    from .transactions.services import Transactions
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +95,6 @@ def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding]]:
     return Forwarding, FrameForwarding
 
 
-def _address(listening: socket.socket) -> tuple[str, int]:
-    host, port, *_ = listening.getsockname()
-    return host, port
-
-
 def _join(address: tuple[str, int]) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -103,14 +105,14 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
-def _own_url(settings: Settings, address: tuple[str, int], tls: ListenerTls | None) -> str:
-    """The URL by which the broker's own connector reaches the binary listener."""
-    host, port = address
-    if tls is None:
+def _own_url(settings: Settings, binary: _Port) -> str:
+    """Return the URL by which the broker's own connector reaches the binary listener."""
+    host, port = binary.address
+    if binary.tls is None:
         return f"stele://{_join((_reachable(host), port))}"
     # A certificate names the host that clients know. It is trusted as it is, whoever issued it.
     where = _join((settings.advertised_host or _reachable(host), port))
-    return f"stele+tls://{where}?ca_file={quote(str(tls.options.certificate_file.absolute()))}"
+    return f"stele+tls://{where}?ca_file={quote(str(binary.tls.options.certificate_file.absolute()))}"
 
 
 def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
@@ -135,6 +137,215 @@ def _warn_of_few_files(limit: int, connections_max: int) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Port:
+    """The bound socket of a listener, so that port 0 is known before the start."""
+
+    socket: socket.socket
+    address: tuple[str, int]
+    tls: ListenerTls | None
+
+    @classmethod
+    def bound(cls, host: str, port: int, listener: ListenerName, tls: ListenerTls | None) -> Self:
+        listening = bind(host, port, listener)
+        host, port, *_ = listening.getsockname()
+        return cls(socket=listening, address=(host, port), tls=tls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What all listeners serve."""
+
+    shared: SharedParts | None
+    peer_tls: PeerTls | None
+    broker: Broker
+    groups: GroupServices
+    transactions: Transactions
+    security: Security
+
+    @classmethod
+    async def opened(cls, settings: Settings, shared: SharedParts | None, peer_tls: PeerTls | None) -> Self:
+        broker = await open_broker(settings, shared)
+        groups = await open_groups(broker, shared)
+        transactions = await open_transactions(broker, groups, shared)
+        catalog = settings.data_dir.absolute() / CATALOG
+        stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
+        security = await open_security(settings, stores, SystemClock())
+        return cls(
+            shared=shared,
+            peer_tls=peer_tls,
+            broker=broker,
+            groups=groups,
+            transactions=transactions,
+            security=security,
+        )
+
+    def begin_close(self) -> None:
+        """Refuse new work, so that the listeners can end what they have begun."""
+        self.broker.begin_close()
+        self.transactions.begin_close()
+        self.groups.begin_close()
+
+    async def close(self) -> None:
+        await self.transactions.close()
+        await self.groups.close()
+        await self.security.close()
+        await self.broker.close()
+        if self.shared is not None:
+            await self.shared.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What each listener accepts."""
+
+    settings: Settings
+    accept: AcceptOptions
+    open_files_max: int
+
+    def admission(self, listener: str) -> Admission:
+        return Admission(
+            listener,
+            connections_max=self.settings.connections_max,
+            per_address_max=self.settings.connections_per_address_max,
+            open_files_max=self.open_files_max,
+        )
+
+
+def _endpoints(settings: Settings, ports: Mapping[ListenerName, _Port]) -> dict[str, Endpoint]:
+    """Return the addresses that clients are told."""
+    endpoints: dict[str, Endpoint] = {}
+    for name, bound in ports.items():
+        host, port = bound.address
+        if name == "kafka":
+            port = settings.advertised_kafka_port or port
+        endpoints[name] = Endpoint(settings.advertised_host or host, port)
+    return endpoints
+
+
+async def _forwarding_over(
+    parts: _Parts, listener: BinaryListener
+) -> tuple[Forwarder | None, Forwarding | None, BinaryListener]:
+    """Return what forwards requests between brokers, and ``listener`` with it."""
+    if parts.shared is None:
+        return None, None, listener
+    forwarder = await asyncio.to_thread(parts.shared.forwarder, parts.peer_tls)
+    make_forwarding, make_frame_forwarding = await asyncio.to_thread(_load_forwarding)
+    key = forwarding_key(parts.security.credentials.secret)
+    # Frames that another broker forwards are served here, with the groups or without.
+    forwarding = make_forwarding(forwarder, key, SystemClock(), partial(serve_frame, listener))
+    return forwarder, forwarding, replace(listener, forwarding=make_frame_forwarding(forwarding))
+
+
+def _binary_server(listener: BinaryListener, limits: _Limits, tls: ListenerTls | None) -> TcpServer:
+    return TcpServer(
+        "binary",
+        lambda server: BinaryConnection(listener=listener, settings=limits.settings, registry=server),
+        admission=limits.admission("binary"),
+        accept=replace(limits.accept, plaintext_answer=PLAINTEXT_ANSWER),
+        tls=tls,
+    )
+
+
+def _kafka_server(
+    parts: _Parts, endpoint: Endpoint, limits: _Limits, tls: ListenerTls | None, traces: Traces | None
+) -> TcpServer:
+    settings = limits.settings
+    listener = KafkaListener(
+        broker=parts.broker,
+        groups=parts.groups,
+        transactions=parts.transactions.coordinator,
+        fetch_sessions=FetchSessionCache(
+            slots=settings.fetch_sessions_max,
+            partitions_max=settings.fetch_session_partitions_max,
+            random_id=partial(random.randint, 1, 2**31 - 1),
+            make_watch=parts.broker.watch,
+        ),
+        security=parts.security.listener("kafka"),
+        **endpoint._asdict(),
+    )
+    tracers: list[RequestTracer] = []
+    if settings.trace_connections:
+        tracers.append(Tracer(with_hex=settings.trace_hex))
+    if traces is not None:
+        tracers.append(KafkaSpans(traces.tracer()))
+    return TcpServer(
+        "kafka",
+        lambda server: KafkaConnection(
+            listener=listener, settings=settings, registry=server, tracers=tracers
+        ),
+        admission=limits.admission("kafka"),
+        accept=limits.accept,
+        tls=tls,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listeners:
+    """The TCP listeners, which accept connections, and HTTP, which does not yet."""
+
+    tcp: tuple[TcpServer, ...]
+    http: HttpServer
+    forwarder: Forwarder | None
+
+
+async def _start_listeners(
+    parts: _Parts,
+    ports: Mapping[ListenerName, _Port],
+    limits: _Limits,
+    cdc: CdcSupervisor,
+    traces: Traces | None,
+) -> _Listeners:
+    broker, security = parts.broker, parts.security
+    binary_listener = BinaryListener(
+        broker=broker,
+        groups=parts.groups,
+        transactions=parts.transactions.coordinator,
+        security=security.listener("binary"),
+        **broker.endpoints["binary"]._asdict(),
+    )
+    forwarder, forwarding, binary_listener = await _forwarding_over(parts, binary_listener)
+    binary = _binary_server(binary_listener, limits, ports["binary"].tls)
+    kafka = _kafka_server(parts, broker.endpoints["kafka"], limits, ports["kafka"].tls, traces)
+    for server in (binary, kafka):
+        security.credentials.observe_revocations(server.close_logins)
+    binary.start(ports["binary"].socket)
+    kafka.start(ports["kafka"].socket)
+    http_server = await asyncio.to_thread(_load_http_server)
+    http = http_server(
+        broker,
+        parts.groups,
+        parts.transactions,
+        cdc,
+        admission=limits.admission("http"),
+        accept=limits.accept,
+        tls=ports["http"].tls,
+        security=security.listener("http"),
+        listeners=(binary, kafka),
+        traces=traces,
+        forwarding=forwarding,
+    )
+    return _Listeners(tcp=(binary, kafka), http=http, forwarder=forwarder)
+
+
+def _start_reload(settings: Settings, tls: Mapping[str, ListenerTls | PeerTls | None]) -> TlsReload:
+    certificates = {name: found for name, found in tls.items() if found is not None}
+    reload = TlsReload(certificates, interval_ms=settings.tls_reload_interval_ms)
+    if certificates:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.reload_soon)
+        reload.start()
+    return reload
+
+
+def _announce(settings: Settings, ports: Mapping[ListenerName, _Port]) -> None:
+    addresses = " ".join(f"{name}={_join(port.address)}" for name, port in ports.items())
+    # Programs that start a broker wait for this line.
+    print(f"stele ready {addresses} data={settings.data_dir.absolute()}", flush=True)  # noqa: T201
+    host, port = ports["http"].address
+    url = f"http://{_join((_reachable(host), port))}/"
+    logger.info("%s is the console, %sdocs the HTTP API; ctrl-c stops the broker", url, url)
+
+
 async def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then close: listeners first, the log last.
 
@@ -144,160 +355,60 @@ async def run(settings: Settings) -> None:
         InvalidTlsFiles: a certificate or key cannot be used.
         UnsafeSettings: the listeners would be open to the network.
     """
-    http_tls, binary_tls, kafka_tls = (
-        listener_tls(settings, "http"),
-        listener_tls(settings, "binary"),
-        listener_tls(settings, "kafka"),
-    )
-    brokers_tls = peer_tls(settings, http_tls)
-    check_exposure(settings, {"http": http_tls, "binary": binary_tls, "kafka": kafka_tls})
+    names: tuple[ListenerName, ...] = ("http", "binary", "kafka")
+    tls: dict[ListenerName, ListenerTls | None] = {name: listener_tls(settings, name) for name in names}
+    brokers_tls = peer_tls(settings, tls["http"])
+    check_exposure(settings, tls)
     check_login_settings(settings)
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     # Before the logs are opened: each has a file.
     open_files = raise_open_files_limit()
-    http_socket = bind(settings.host, settings.http_port, "http")
-    binary_socket = bind(settings.host, settings.binary_port, "binary")
-    kafka_socket = bind(settings.host, settings.kafka_port, "kafka")
+    ports: dict[ListenerName, _Port] = {
+        "http": _Port.bound(settings.host, settings.http_port, "http", tls["http"]),
+        "binary": _Port.bound(settings.host, settings.binary_port, "binary", tls["binary"]),
+        "kafka": _Port.bound(settings.host, settings.kafka_port, "kafka", tls["kafka"]),
+    }
     stopping = asyncio.Event()
-    shared: SharedParts | None = open_shared(settings, stopping.set) if settings.storage == "shared" else None
-    broker = await open_broker(settings, shared)
-    groups = await open_groups(broker, shared)
-    transactions = await open_transactions(broker, groups, shared)
-    catalog = settings.data_dir.absolute() / CATALOG
-    stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
-    security = await open_security(settings, stores, SystemClock())
-    if not all(security.listener(name).is_required for name in ("http", "binary", "kafka")):
-        _warn_if_open(settings.host, is_encrypted=None not in (http_tls, binary_tls, kafka_tls))
+    shared = open_shared(settings, stopping.set) if settings.storage == "shared" else None
+    parts = await _Parts.opened(settings, shared, brokers_tls)
+    broker, security = parts.broker, parts.security
+    if not all(security.listener(name).is_required for name in names):
+        _warn_if_open(settings.host, is_encrypted=None not in tls.values())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
 
-    http_address, binary_address = _address(http_socket), _address(binary_socket)
-    kafka_address = _address(kafka_socket)
-    broker.kafka_security_protocol = "PLAINTEXT" if kafka_tls is None else "SSL"
-    broker.listeners = {"kafka": Endpoint(*kafka_address)}
-    broker.endpoints = {
-        "http": Endpoint(settings.advertised_host or http_address[0], http_address[1]),
-        "binary": Endpoint(settings.advertised_host or binary_address[0], binary_address[1]),
-        "kafka": Endpoint(
-            settings.advertised_host or kafka_address[0], settings.advertised_kafka_port or kafka_address[1]
-        ),
-    }
+    broker.kafka_security_protocol = "PLAINTEXT" if tls["kafka"] is None else "SSL"
+    broker.listeners = {"kafka": Endpoint(*ports["kafka"].address)}
+    broker.endpoints = _endpoints(settings, ports)
     _warn_of_few_files(open_files, settings.connections_max)
-    admit = partial(
-        Admission,
-        connections_max=settings.connections_max,
-        per_address_max=settings.connections_per_address_max,
+    limits = _Limits(
+        settings=settings,
+        accept=AcceptOptions(
+            handshake_timeout_ms=settings.tls_handshake_timeout_ms,
+            rate_max=settings.connections_accept_rate_max,
+            address_delay_ms=broker.quotas.connect,
+        ),
         open_files_max=open_files_for_connections(open_files),
     )
-    accept = AcceptOptions(
-        handshake_timeout_ms=settings.tls_handshake_timeout_ms,
-        rate_max=settings.connections_accept_rate_max,
-        address_delay_ms=broker.quotas.connect,
-    )
-    listener = BinaryListener(
-        broker=broker,
-        groups=groups,
-        transactions=transactions.coordinator,
-        security=security.listener("binary"),
-        **broker.endpoints["binary"]._asdict(),
-    )
-    forwarder: Forwarder | None = None
-    forwarding: Forwarding | None = None
-    if shared is not None:
-        forwarder = await asyncio.to_thread(shared.forwarder, brokers_tls)
-        make_forwarding, make_frame_forwarding = await asyncio.to_thread(_load_forwarding)
-        key = forwarding_key(security.credentials.secret)
-        # Frames that another broker forwards are served here, with the groups or without.
-        forwarding = make_forwarding(forwarder, key, SystemClock(), partial(serve_frame, listener))
-        listener = replace(listener, forwarding=make_frame_forwarding(forwarding))
-    binary = TcpServer(
-        "binary",
-        lambda server: BinaryConnection(listener=listener, settings=settings, registry=server),
-        admission=admit("binary"),
-        accept=replace(accept, plaintext_answer=PLAINTEXT_ANSWER),
-        tls=binary_tls,
-    )
-    kafka_listener = KafkaListener(
-        broker=broker,
-        groups=groups,
-        transactions=transactions.coordinator,
-        fetch_sessions=FetchSessionCache(
-            slots=settings.fetch_sessions_max,
-            partitions_max=settings.fetch_session_partitions_max,
-            random_id=partial(random.randint, 1, 2**31 - 1),
-            make_watch=broker.watch,
-        ),
-        security=security.listener("kafka"),
-        **broker.endpoints["kafka"]._asdict(),
-    )
-    tracers: list[RequestTracer] = []
-    if settings.trace_connections:
-        tracers.append(Tracer(with_hex=settings.trace_hex))
-    if traces is not None:
-        tracers.append(KafkaSpans(traces.tracer()))
-    kafka = TcpServer(
-        "kafka",
-        lambda server: KafkaConnection(
-            listener=kafka_listener, settings=settings, registry=server, tracers=tracers
-        ),
-        admission=admit("kafka"),
-        accept=accept,
-        tls=kafka_tls,
-    )
-    for server in (binary, kafka):
-        security.credentials.observe_revocations(server.close_logins)
-    binary.start(binary_socket)
-    kafka.start(kafka_socket)
-    http_server = await asyncio.to_thread(_load_http_server)
-    cdc = CdcSupervisor(settings, _own_url(settings, binary_address, binary_tls), security.cdc_key())
-    http = http_server(
-        broker,
-        groups,
-        transactions,
-        cdc,
-        admission=admit("http"),
-        accept=accept,
-        tls=http_tls,
-        security=security.listener("http"),
-        listeners=(binary, kafka),
-        traces=traces,
-        forwarding=forwarding,
-    )
-    http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
+    cdc = CdcSupervisor(settings, _own_url(settings, ports["binary"]), security.cdc_key())
+    listeners = await _start_listeners(parts, ports, limits, cdc, traces)
+    http = listeners.http
+    http_task = asyncio.create_task(http.serve(sockets=[ports["http"].socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
     # The objects created so far live as long as the process; a collection that visits them blocks the loop for 20 ms.
     gc.collect()
     gc.freeze()
-    certificates = {
-        name: tls
-        for name, tls in (
-            ("http", http_tls),
-            ("binary", binary_tls),
-            ("kafka", kafka_tls),
-            ("brokers", brokers_tls),
-        )
-        if tls is not None
-    }
-    reload = TlsReload(certificates, interval_ms=settings.tls_reload_interval_ms)
-    if certificates:
-        loop.add_signal_handler(signal.SIGHUP, reload.reload_soon)
-        reload.start()
+    reload = _start_reload(settings, {**tls, "brokers": brokers_tls})
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
         shared.cluster.hold(cdc.lease, cdc)
-    if shared is not None and http.listening.is_set():
-        # Clients are sent to this broker from now on.
-        await shared.join(broker.endpoints)
     if http.listening.is_set():
-        print(  # noqa: T201 - programs that start a broker wait for this line
-            f"stele ready http={_join(http_address)} binary={_join(binary_address)} "
-            f"kafka={_join(kafka_address)} data={settings.data_dir.absolute()}",
-            flush=True,
-        )
-        url = f"http://{_join((_reachable(http_address[0]), http_address[1]))}/"
-        logger.info("%s is the console, %sdocs the HTTP API; ctrl-c stops the broker", url, url)
+        if shared is not None:
+            # Clients are sent to this broker from now on.
+            await shared.join(broker.endpoints)
+        _announce(settings, ports)
         if shared is None:
             cdc.start()
     waiting = asyncio.create_task(stopping.wait())
@@ -310,21 +421,12 @@ async def run(settings: Settings) -> None:
     await reload.close()
     # The CDC connector is a client of the listeners, so it stops first.
     await cdc.close()
-    broker.begin_close()
-    transactions.begin_close()
-    groups.begin_close()
+    parts.begin_close()
     http.should_exit = True
-    await asyncio.gather(
-        binary.stop(settings.shutdown_timeout_ms), kafka.stop(settings.shutdown_timeout_ms), http_task
-    )
-    if forwarder is not None:
-        await forwarder.close()
-    await transactions.close()
-    await groups.close()
-    await security.close()
-    await broker.close()
-    if shared is not None:
-        await shared.close()
+    await asyncio.gather(*(server.stop(settings.shutdown_timeout_ms) for server in listeners.tcp), http_task)
+    if listeners.forwarder is not None:
+        await listeners.forwarder.close()
+    await parts.close()
     if traces is not None:
         await asyncio.to_thread(traces.close)
 
