@@ -7,15 +7,15 @@ meanwhile. Without any one of these rights, and with a wrong password, a program
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stele import Client
 
-from tests.conformance.clients import CONNECT, DRIVERS, SPARK, STREAMS
+from tests.conformance.clients import CONNECT, SPARK, STREAMS
 from tests.conformance.program_logins import (
     AUTHENTICATION_FAILED,
     SESSION_MS,
@@ -27,6 +27,7 @@ from tests.conformance.program_logins import (
     work,
 )
 from tests.conformance.programs import Program, RecordProperty, home_of, jar_version, running
+from tests.conformance.spark import job_command, spark_version
 from tests.conformance.test_kafka_connect import TOPIC, Worker, check_order, values_in
 from tests.conformance.test_kafka_streams import INPUT, OUTPUT, PARTITIONS, WordCount
 from tests.support.documents import ROOT
@@ -37,10 +38,22 @@ SPARK_RECORDS = 300
 SPARK_TIMEOUT_S = 300
 
 
+def version_of(program: str) -> str:
+    if program == SPARK:
+        return spark_version()
+    artifact = {CONNECT: "connect-runtime", STREAMS: "kafka-streams"}[program]
+    return jar_version(home_of(program), artifact)
+
+
 @pytest.fixture
-def locked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LockedBroker]:
+def locked(
+    tmp_path: Path, request: pytest.FixtureRequest, record_property: RecordProperty
+) -> Iterator[LockedBroker]:
+    """A broker for the program of the test, whose version is recorded."""
+    program = request.node.get_closest_marker("program").args[0]
     # Skips before a broker is started for a program that was not chosen.
-    home_of(request.node.get_closest_marker("program").args[0])
+    home_of(program)
+    record_property("version", version_of(program))
     (tmp_path / "broker").mkdir()
     with locked_broker(tmp_path / "broker", session_ms=SESSION_MS) as broker:
         yield broker
@@ -53,6 +66,16 @@ def documented_rules(program: str) -> list[list[str]]:
     rules = [line.split()[3:] for line in section.splitlines() if line.startswith("stele acls add ")]
     assert rules, program
     return rules
+
+
+def but_one(rules: list[list[str]], left_out: int, *, of: int) -> list[list[str]]:
+    assert len(rules) == of, "each rule of the page is left out in one test"
+    return [*rules[:left_out], *rules[left_out + 1 :]]
+
+
+def check_no_login(locked: LockedBroker, user: str) -> None:
+    assert locked.logins(user, verdict="denied")
+    assert not locked.logins(user)
 
 
 def allow(locked: LockedBroker, user: str, rules: Sequence[Sequence[str]], names: Mapping[str, str]) -> None:
@@ -83,22 +106,25 @@ def allow(locked: LockedBroker, user: str, rules: Sequence[Sequence[str]], names
 CONNECT_NAMES = {"orders": TOPIC, "connect-archive": "connect-sink"}
 
 
-@work
-@pytest.mark.program(CONNECT)
-def test_kafka_connect(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, mechanism: str
-) -> None:
+@contextmanager
+def connect_worker(locked: LockedBroker, directory: Path, login: Login) -> Generator[Worker]:
     home = home_of(CONNECT)
-    record_property("version", jar_version(home, "connect-runtime"))
-    user = locked.add_user()
-    allow(locked, user, documented_rules("Kafka Connect"), CONNECT_NAMES)
-    login = Login(locked, user, mechanism)
     with (
         closing(
-            Worker(home, tmp_path, locked.bootstrap, login=login.properties, environment=login.environment)
+            Worker(home, directory, locked.bootstrap, login=login.properties, environment=login.environment)
         ) as worker,
         running(worker.program),
     ):
+        yield worker
+
+
+@work
+@pytest.mark.program(CONNECT)
+def test_kafka_connect(locked: LockedBroker, tmp_path: Path, mechanism: str) -> None:
+    user = locked.add_user()
+    allow(locked, user, documented_rules("Kafka Connect"), CONNECT_NAMES)
+    login = Login(locked, user, mechanism)
+    with connect_worker(locked, tmp_path, login) as worker:
         worker.configure("source")
         worker.configure("sink")
         worker.write_lines()
@@ -127,23 +153,13 @@ def test_kafka_connect(
 
 @pytest.mark.capability("wrong password")
 @pytest.mark.program(CONNECT)
-def test_kafka_connect_with_a_wrong_password(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
-) -> None:
-    home = home_of(CONNECT)
-    record_property("version", jar_version(home, "connect-runtime"))
+def test_kafka_connect_with_a_wrong_password(locked: LockedBroker, tmp_path: Path) -> None:
     user = locked.add_user(may_do_everything=True)
     login = Login(locked, user, password=WRONG_PASSWORD)
-    with (
-        closing(
-            Worker(home, tmp_path, locked.bootstrap, login=login.properties, environment=login.environment)
-        ) as worker,
-        running(worker.program),
-    ):
+    with connect_worker(locked, tmp_path, login) as worker:
         eventually(lambda: not worker.program.is_running, "the worker gives up")
         assert AUTHENTICATION_FAILED in worker.program.log
-    assert locked.logins(user, verdict="denied")
-    assert not locked.logins(user)
+    check_no_login(locked, user)
 
 
 @pytest.mark.capability("missing right")
@@ -158,20 +174,11 @@ def test_kafka_connect_with_a_wrong_password(
         (3, "org.apache.kafka.common.errors.GroupAuthorizationException"),
     ],
 )
-def test_kafka_connect_without_a_right(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, rule: int, error: str
-) -> None:
+def test_kafka_connect_without_a_right(locked: LockedBroker, tmp_path: Path, rule: int, error: str) -> None:
     """Without the rules of its own topics or its group, the worker ends; otherwise the task that needs the rule fails."""
-    home = home_of(CONNECT)
-    record_property("version", jar_version(home, "connect-runtime"))
     user = locked.add_user()
-    rules = documented_rules("Kafka Connect")
-    assert len(rules) == 4
-    allow(locked, user, rules[:rule] + rules[rule + 1 :], CONNECT_NAMES)
-    with (
-        closing(Worker(home, tmp_path, locked.bootstrap, login=Login(locked, user).properties)) as worker,
-        running(worker.program),
-    ):
+    allow(locked, user, but_one(documented_rules("Kafka Connect"), rule, of=4), CONNECT_NAMES)
+    with connect_worker(locked, tmp_path, Login(locked, user)) as worker:
         if rule < 2:
             # It takes a while to end.
             eventually(lambda: any(error in line for line in worker.program.lines), "the worker fails")
@@ -190,31 +197,28 @@ def test_kafka_connect_without_a_right(
 STREAMS_NAMES = {"orders": INPUT, "counts": OUTPUT}
 
 
-def streams_topics(locked: LockedBroker) -> None:
+def word_count(locked: LockedBroker, directory: Path, login: Login) -> WordCount:
+    """The program, which counts exactly once, and its topics."""
     with Client(locked.binary_url) as client:
         client.create_topic(INPUT, partitions=PARTITIONS)
         client.create_topic(OUTPUT, partitions=PARTITIONS)
-
-
-@work
-@pytest.mark.program(STREAMS)
-def test_kafka_streams(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, mechanism: str
-) -> None:
-    home = home_of(STREAMS)
-    record_property("version", jar_version(home, "kafka-streams"))
-    user = locked.add_user()
-    allow(locked, user, documented_rules("Kafka Streams"), STREAMS_NAMES)
-    streams_topics(locked)
-    login = Login(locked, user, mechanism)
-    count = WordCount(
-        home,
-        tmp_path,
+    return WordCount(
+        home_of(STREAMS),
+        directory,
         locked.process,
         guarantee="exactly_once_v2",
         login=login.properties,
         environment=login.environment,
     )
+
+
+@work
+@pytest.mark.program(STREAMS)
+def test_kafka_streams(locked: LockedBroker, tmp_path: Path, mechanism: str) -> None:
+    user = locked.add_user()
+    allow(locked, user, documented_rules("Kafka Streams"), STREAMS_NAMES)
+    login = Login(locked, user, mechanism)
+    count = word_count(locked, tmp_path, login)
     with running(count.program):
         count.write()
         count.await_running(1)
@@ -248,20 +252,14 @@ def streams_failure(count: WordCount) -> str:
 
 @pytest.mark.capability("wrong password")
 @pytest.mark.program(STREAMS)
-def test_kafka_streams_with_a_wrong_password(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
-) -> None:
-    home = home_of(STREAMS)
-    record_property("version", jar_version(home, "kafka-streams"))
+def test_kafka_streams_with_a_wrong_password(locked: LockedBroker, tmp_path: Path) -> None:
     user = locked.add_user(may_do_everything=True)
-    streams_topics(locked)
     login = Login(locked, user, password=WRONG_PASSWORD)
-    count = WordCount(home, tmp_path, locked.process, login=login.properties, environment=login.environment)
+    count = word_count(locked, tmp_path, login)
     with running(count.program):
         count.write()
         assert AUTHENTICATION_FAILED in streams_failure(count)
-    assert locked.logins(user, verdict="denied")
-    assert not locked.logins(user)
+    check_no_login(locked, user)
     assert count.counts() == {}
 
 
@@ -277,25 +275,11 @@ def test_kafka_streams_with_a_wrong_password(
         (4, "TransactionalIdAuthorizationException"),
     ],
 )
-def test_kafka_streams_without_a_right(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, rule: int, error: str
-) -> None:
-    home = home_of(STREAMS)
-    record_property("version", jar_version(home, "kafka-streams"))
+def test_kafka_streams_without_a_right(locked: LockedBroker, tmp_path: Path, rule: int, error: str) -> None:
     user = locked.add_user()
-    rules = documented_rules("Kafka Streams")
-    assert len(rules) == 5
-    allow(locked, user, rules[:rule] + rules[rule + 1 :], STREAMS_NAMES)
-    streams_topics(locked)
+    allow(locked, user, but_one(documented_rules("Kafka Streams"), rule, of=5), STREAMS_NAMES)
     login = Login(locked, user)
-    count = WordCount(
-        home,
-        tmp_path,
-        locked.process,
-        guarantee="exactly_once_v2",
-        login=login.properties,
-        environment=login.environment,
-    )
+    count = word_count(locked, tmp_path, login)
     with running(count.program):
         count.write()
         assert f"org.apache.kafka.common.errors.{error}" in streams_failure(count)
@@ -309,18 +293,13 @@ READ, COPY = "from-spark", "from-spark-copy"
 
 
 class Spark:
-    """``spark_with_login.py``, and a topic that it may copy to another."""
+    """``spark_jobs/with_login.py``, and a topic that it may copy to another."""
 
     def __init__(self, locked: LockedBroker, directory: Path, login: Login) -> None:
-        home = home_of(SPARK)
         self._answers = 0
         self._directory = directory
         self.program = Program(
-            [
-                str(home / "venv" / "bin" / "python"),
-                str(Path(__file__).parent / "spark_with_login.py"),
-                *(locked.bootstrap, str(home / "jars"), json.dumps(login.properties)),
-            ],
+            job_command(home_of(SPARK), "with_login.py", locked.bootstrap, json.dumps(login.properties)),
             directory / "spark.log",
             environment=login.environment,
         )
@@ -345,16 +324,11 @@ class Spark:
         return self.ask(copy=READ, to=COPY, checkpoint=str(self._directory / "checkpoint"))
 
 
-def spark_version() -> str:
-    return (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2]
-
-
 @work
 @pytest.mark.program(SPARK)
-def test_spark(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, mechanism: str) -> None:
+def test_spark(locked: LockedBroker, tmp_path: Path, mechanism: str) -> None:
     user = locked.add_user()
     spark = Spark(locked, tmp_path, Login(locked, user, mechanism))
-    record_property("version", spark_version())
     allow(locked, user, documented_rules("Spark's connector"), {"orders": READ, "copies": COPY})
     # The program also writes the topic that it reads.
     locked.allow(user, "WRITE", "TOPIC", READ)
@@ -391,28 +365,23 @@ def test_spark(locked: LockedBroker, tmp_path: Path, record_property: RecordProp
 
 @pytest.mark.capability("wrong password")
 @pytest.mark.program(SPARK)
-def test_spark_with_a_wrong_password(
-    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
-) -> None:
+def test_spark_with_a_wrong_password(locked: LockedBroker, tmp_path: Path) -> None:
     user = locked.add_user(may_do_everything=True)
     spark = Spark(locked, tmp_path, Login(locked, user, password=WRONG_PASSWORD))
-    record_property("version", spark_version())
     locked.write(READ, [b"secret"])
     with running(spark.program):
         for answer in (spark.ask(read=READ), spark.ask(write=COPY, values=["own"]), spark.copy()):
             assert AUTHENTICATION_FAILED in answer["error"]
         spark.program.end_input()
-    assert locked.logins(user, verdict="denied")
-    assert not locked.logins(user)
+    check_no_login(locked, user)
     assert locked.values(COPY) == []
 
 
 @pytest.mark.capability("missing right")
 @pytest.mark.program(SPARK)
-def test_spark_without_a_right(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty) -> None:
+def test_spark_without_a_right(locked: LockedBroker, tmp_path: Path) -> None:
     user = locked.add_user()
     spark = Spark(locked, tmp_path, Login(locked, user))
-    record_property("version", spark_version())
     # Without the second rule of the page, and then without the first.
     read, write = documented_rules("Spark's connector")
     names = {"orders": READ, "copies": COPY}

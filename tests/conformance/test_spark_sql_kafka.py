@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 from stele import Client
 from stele.testing import BrokerProcess
 
-from tests.conformance.clients import DRIVERS, SPARK
+from tests.conformance.clients import SPARK
 from tests.conformance.programs import Program, RecordProperty, home_of, running
+from tests.conformance.spark import job_command, spark_version
 from tests.support.waiting import eventually
 
 COUNT = 3000
@@ -31,18 +32,17 @@ def home() -> Path:
 def test_what_spark_writes_as_a_batch_and_as_a_stream_is_read_by_it_and_by_everybody(
     home: Path, stele: BrokerProcess, tmp_path: Path, record_property: RecordProperty
 ) -> None:
-    record_property("version", (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2])
+    record_property("version", spark_version())
     topic = "from-spark"
     with Client(stele.binary_url) as client:
         client.create_topic(topic, partitions=3)
         client.create_topic(f"{topic}-copy", partitions=2)
         done = subprocess.run(
-            [
-                str(home / "venv" / "bin" / "python"),
-                str(DRIVERS / SPARK / "job.py"),
-                *(stele.kafka_bootstrap, topic, str(COUNT), str(tmp_path / "checkpoint"), str(home / "jars")),
-                "{}",
-            ],
+            job_command(
+                home,
+                "write_and_read.py",
+                *(stele.kafka_bootstrap, topic, str(COUNT), str(tmp_path / "checkpoint")),
+            ),
             capture_output=True,
             text=True,
             check=False,
@@ -114,7 +114,7 @@ class TransactionalWriter:
 def test_spark_reads_what_is_committed_and_gets_over_markers_and_aborted_records(
     home: Path, stele: BrokerProcess, tmp_path: Path, record_property: RecordProperty
 ) -> None:
-    record_property("version", (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2])
+    record_property("version", spark_version())
     topic = "read-committed-by-spark"
     with Client(stele.binary_url) as client:
         client.create_topic(topic, partitions=3)
@@ -130,11 +130,7 @@ def test_spark_reads_what_is_committed_and_gets_over_markers_and_aborted_records
     writer.write(30, commit=False, partition=1)
     held.write(7, commit=None)
     program = Program(
-        [
-            str(home / "venv" / "bin" / "python"),
-            str(Path(__file__).parent / "spark_read_committed.py"),
-            *(stele.kafka_bootstrap, topic, str(tmp_path / "checkpoint"), str(home / "jars")),
-        ],
+        job_command(home, "read_committed.py", stele.kafka_bootstrap, topic, str(tmp_path / "checkpoint")),
         tmp_path / "spark.log",
     )
     with running(program):

@@ -1,15 +1,15 @@
-"""Writes and reads a topic with Spark's own Kafka connector: python job.py BOOTSTRAP TOPIC COUNT CHECKPOINT JARS LOGIN.
+"""Writes and reads a topic with Spark's own Kafka connector: python write_and_read.py JARS BOOTSTRAP TOPIC COUNT CHECKPOINT.
 
-LOGIN is a JSON object with properties of Kafka's clients. Prints what it has read as one line of JSON.
+Prints what it has read as one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import Any
+
+from spark_session import client_options, start_spark
 
 
 def headers(row: Any) -> list[list[str]]:
@@ -18,23 +18,11 @@ def headers(row: Any) -> list[list[str]]:
 
 
 def main() -> None:
-    bootstrap, topic, count, checkpoint, jars, login = sys.argv[1:]
-    clients = {"bootstrap.servers": bootstrap, **json.loads(login)}
-    options = {f"kafka.{name}": value for name, value in clients.items()}
-    from pyspark.sql import SparkSession
+    jars, bootstrap, topic, count, checkpoint = sys.argv[1:]
+    options = client_options(bootstrap)
     from pyspark.sql import functions as f
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder: Any = SparkSession.builder
-    spark: Any = (
-        builder.master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in Path(jars).glob("*.jar")))
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start_spark(jars)
 
     def reader(source: Any) -> Any:
         source = source.format("kafka").options(**options).option("subscribe", topic)

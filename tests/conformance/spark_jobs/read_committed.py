@@ -1,4 +1,4 @@
-"""Reads a topic with transactions by Spark's own Kafka source: python spark_read_committed.py BOOTSTRAP TOPIC CHECKPOINT JARS.
+"""Reads a topic with transactions by Spark's own Kafka source: python read_committed.py JARS BOOTSTRAP TOPIC CHECKPOINT.
 
 It reads as a batch and as a stream of small micro-batches, waits for a line on its standard input, and reads both
 again. After each reading it prints what it has read as one line of JSON.
@@ -7,30 +7,19 @@ again. After each reading it prints what it has read as one line of JSON.
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import Any
+
+from spark_session import client_options, start_spark
 
 
 def main() -> None:
-    bootstrap, topic, checkpoint, jars = sys.argv[1:]
-    from pyspark.sql import SparkSession
+    jars, bootstrap, topic, checkpoint = sys.argv[1:]
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder: Any = SparkSession.builder
-    spark: Any = (
-        builder.master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in Path(jars).glob("*.jar")))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start_spark(jars)
 
     def reader(source: Any) -> Any:
-        options = source.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+        options = source.format("kafka").options(**client_options(bootstrap))
         # An offset without a record, such as that of a marker, is no loss of data.
         options = options.option("subscribe", topic).option("failOnDataLoss", "true")
         return options.option("startingOffsets", "earliest").option("kafka.isolation.level", "read_committed")

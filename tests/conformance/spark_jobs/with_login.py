@@ -1,4 +1,4 @@
-"""Runs what it is told with Spark's own Kafka connector: python spark_with_login.py BOOTSTRAP JARS LOGIN.
+"""Runs what it is told with Spark's own Kafka connector: python with_login.py JARS BOOTSTRAP LOGIN.
 
 LOGIN is a JSON object with properties of Kafka's clients. Each line of the standard input is a command, and answered by
 a line of JSON with ``done``, or with the ``error`` of Spark:
@@ -11,32 +11,20 @@ a line of JSON with ``done``, or with the ``error`` of Spark:
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import Any
+
+from spark_session import client_options, start_spark
 
 
 def main() -> None:
-    bootstrap, jars, login = sys.argv[1:]
-    clients = {"bootstrap.servers": bootstrap, **json.loads(login)}
-    options = {f"kafka.{name}": value for name, value in clients.items()}
+    jars, bootstrap, login = sys.argv[1:]
+    options = client_options(bootstrap, json.loads(login))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder: Any = SparkSession.builder
-    spark: Any = (
-        builder.master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in Path(jars).glob("*.jar")))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start_spark(jars)
 
     def load(source: Any, topic: str) -> Any:
         source = source.format("kafka").options(**options).option("subscribe", topic)
