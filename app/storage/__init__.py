@@ -33,6 +33,7 @@
 - ``cleaning``         log compaction: a package with a reading order of its own
 - ``byte_rate``, ``pace``   a limit on bytes per second; how work in a thread makes room for the event loop
 - ``pass_workers``     where a pass does its work: in a process or in a thread
+- ``pass_tally``       what all passes of compaction since the start have done
 - ``cleaner``          the passes: choosing partitions, replacing segments
 - ``open_segments``, ``log_reader``   reads by offset and by time, on the loop or in a thread
 - ``keys``             which records are the newest of their keys: a package with a reading order of its own

@@ -51,6 +51,7 @@ from .log_dir import LogDir
 from .offset_checkpoints import OffsetCheckpoints
 from .open_segments import OpenSegments
 from .pace import WorkAborted
+from .pass_tally import PassTally
 from .pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from .segment import SUFFIXES, Segment, segment_name
 from .segment_loader import first_timestamp
@@ -118,27 +119,14 @@ class Cleaner:
         self._first_ms: WeakKeyDictionary[DiskLog, Mapping[Segment, int]] = WeakKeyDictionary()
         # Old files to remove, and when, by the monotonic clock.
         self._discards: list[tuple[int, DiskLog, Replacement]] = []
-        self._totals = PassCounts()
-        self._passes = 0
-        self._failures = 0
-        self._last_pass_ms = -1
-        self._last_duration_ms = -1
+        self._tally = PassTally(clock)
 
     # ── views ──
 
     @property
     def counts(self) -> CompactionCounts:
         """What was done since the start."""
-        return CompactionCounts(
-            passes=self._passes,
-            failures=self._failures,
-            bytes_read=self._totals.bytes_read,
-            bytes_written=self._totals.bytes_written,
-            records_read=self._totals.records_read,
-            records_kept=self._totals.records_kept,
-            last_pass_ms=self._last_pass_ms,
-            last_duration_ms=self._last_duration_ms,
-        )
+        return self._tally.counts
 
     def partition_compaction(self, log: DiskLog) -> PartitionCompaction:
         """How much of ``log`` no pass has read yet, and what is done about it.
@@ -267,7 +255,7 @@ class Cleaner:
                 logger.info("%s: the compaction was aborted", log.directory)
                 return False
             except Exception as error:
-                self._failures += 1
+                self._tally.note_failure()
                 self._retry_ms[log] = self._clock.monotonic_ms() + _RETRY_MS
                 if self._log_dir.failure is not None:
                     raise self._log_dir.failure from error
@@ -279,10 +267,8 @@ class Cleaner:
                 return False
             finally:
                 self._running = None
-                self._totals.add(counts)
-            self._passes += 1
-            self._last_pass_ms = self._clock.now_ms()
-            self._last_duration_ms = self._clock.monotonic_ms() - started_ms
+                self._tally.add(counts)
+            self._tally.note_pass(started_ms)
             self._retry_ms.pop(log, None)
             logger.info(
                 "%s: compacted up to offset %d, %d of %d records remain, %d of %d bytes",

@@ -32,6 +32,7 @@ from ...clock import Clock
 from ..cleaning.cleaning_pass import PassCounts
 from ..engine import CleanerState, CompactionCounts, PartitionCompaction
 from ..pace import Pace, WorkAborted, in_paced_thread
+from ..pass_tally import PassTally
 from ..topic_partition import TopicPartition
 from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of
 from .cleaning_work import CleaningWork, TransactionsNotCleanedError
@@ -100,11 +101,7 @@ class Compactor:
         self._retry_ms: dict[SharedLog, int] = {}
         # As of the last look for logs that are due.
         self._dirt: dict[SharedLog, LogDirt] = {}
-        self._totals = PassCounts()
-        self._passes = 0
-        self._failures = 0
-        self._last_pass_ms = -1
-        self._last_duration_ms = -1
+        self._tally = PassTally(clock)
 
     # ── views ──
 
@@ -115,16 +112,7 @@ class Compactor:
     @property
     def counts(self) -> CompactionCounts:
         """What this broker has done since its start."""
-        return CompactionCounts(
-            passes=self._passes,
-            failures=self._failures,
-            bytes_read=self._totals.bytes_read,
-            bytes_written=self._totals.bytes_written,
-            records_read=self._totals.records_read,
-            records_kept=self._totals.records_kept,
-            last_pass_ms=self._last_pass_ms,
-            last_duration_ms=self._last_duration_ms,
-        )
+        return self._tally.counts
 
     def partition_compaction(self, log: SharedLog) -> PartitionCompaction | None:
         """Return how dirty a log was when this broker looked last.
@@ -231,7 +219,7 @@ class Compactor:
         except _PlanOutdatedError:
             logger.info("%s: the compaction ends early: its objects were replaced", log.topic_partition)
         except (ObjectStoreError, MetaUnavailable) as error:
-            self._failures += 1
+            self._tally.note_failure()
             logger.warning("%s: the compaction failed: %s", log.topic_partition, error)
         except (CorruptRunError, TransactionsNotCleanedError) as error:
             self._failed(log)
@@ -243,15 +231,13 @@ class Compactor:
         finally:
             claim.cancel()
             self._running = None
-            self._totals.add(counts)
+            self._tally.add(counts)
         with suppress(MetaUnavailable):
             # Otherwise the claim ends by itself, and the same keys are mapped again.
             await self._meta.end_cleaning(log.log_id, mapped_end)
         if mapped_end is None:
             return False
-        self._passes += 1
-        self._last_pass_ms = self._clock.now_ms()
-        self._last_duration_ms = self._clock.monotonic_ms() - started_ms
+        self._tally.note_pass(started_ms)
         logger.info(
             "%s: compacted up to offset %d, %d of %d records remain, %d of %d bytes",
             log.topic_partition,
@@ -273,7 +259,7 @@ class Compactor:
                 logger.debug("%s: the claim is not extended: %s", log.topic_partition, error)
 
     def _failed(self, log: SharedLog) -> None:
-        self._failures += 1
+        self._tally.note_failure()
         self._retry_ms[log] = self._clock.monotonic_ms() + _RETRY_MS
 
     async def _run(self, log: SharedLog, plan: CleaningPlan, counts: PassCounts) -> int:
