@@ -363,7 +363,7 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/tcp/kafka/guards/transactions.py",
-        "return refuse_all(TxnOffsetCommitResponse, COMMITTED, request.topics, WRITE_TRANSACTIONAL_ID)",
+        "return refuse_all(TxnOffsetCommitResponse, PARTITIONS, request.topics, WRITE_TRANSACTIONAL_ID)",
         "pass",
         _SEVERAL,
         "TxnOffsetCommit",

@@ -40,7 +40,7 @@ from ..schemas.share_fetch import ShareFetchResponse
 from ..schemas.share_group_describe import ShareGroupDescribeResponse
 from ..schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
 from .refusals import access_of, code_of, item_type, refused, then
-from .rights import Guard, Handle, Parts, on_each, on_name, split, with_more
+from .rights import PARTITIONS, Guard, Handle, Parts, on_each, on_name, split, with_more
 
 _TRANSACTION = 1
 _FIRST_FIND_WITH_KEYS = 4
@@ -187,17 +187,7 @@ DELETE_SHARE_OFFSETS = _and_topics(
 
 # ── offsets ──
 
-COMMITTED = Parts(
-    field="topics",
-    name="name",
-    answers="topics",
-    answer_name="name",
-    partitions="partitions",
-    index="partition_index",
-    answer_partitions="partitions",
-    answer_index="partition_index",
-)
-_FETCHED = replace(COMMITTED, partitions="partition_indexes", index="")
+_FETCHED = replace(PARTITIONS, partitions="partition_indexes", index="")
 
 
 def refuse_all(response: type, parts: Parts, topics: Iterable[Any], action: Action) -> Any:
@@ -208,7 +198,7 @@ def refuse_all(response: type, parts: Parts, topics: Iterable[Any], action: Acti
 def _check_offset_commit(context: Context, request: OffsetCommitRequest, handle: Handle) -> Answer:
     access = access_of(context)
     if not access.allows(READ_GROUP, request.group_id):
-        return refuse_all(OffsetCommitResponse, COMMITTED, request.topics, READ_GROUP)
+        return refuse_all(OffsetCommitResponse, PARTITIONS, request.topics, READ_GROUP)
     return _on_read_topics(context, request, handle, OffsetCommitResponse)
 
 
@@ -217,7 +207,7 @@ def _on_read_topics(context: Context, request: Any, handle: Handle, response: ty
     allowed, denied = split(context, request.topics, "name", lambda name: access.allows(READ_TOPIC, name))
     if not denied:
         return handle(context, request)
-    refusals = [COMMITTED.refuse(response, topic, code_of(READ_TOPIC)) for topic in denied]
+    refusals = [PARTITIONS.refuse(response, topic, code_of(READ_TOPIC)) for topic in denied]
     return then(
         handle(context, replace(request, topics=allowed)),
         lambda done: done if done_failed(done) else with_more(done, "topics", refusals),

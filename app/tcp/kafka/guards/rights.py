@@ -97,6 +97,19 @@ class Parts:
         return refusal(item, **known)
 
 
+# Topics with their partitions, as most requests about offsets name them.
+PARTITIONS = Parts(
+    field="topics",
+    name="name",
+    answers="topics",
+    answer_name="name",
+    partitions="partitions",
+    index="partition_index",
+    answer_partitions="partitions",
+    answer_index="partition_index",
+)
+
+
 def name_of(context: Context, part: Any, field: str) -> str | None:
     """Return the name of a topic that is named or has an id.
 

@@ -93,18 +93,7 @@ from ..schemas import (
 )
 from . import groups, topics, transactions
 from .refusals import refused
-from .rights import Guard, Parts, on_cluster, on_each, on_name, open_to_all
-
-_PARTITIONS = Parts(
-    field="topics",
-    name="name",
-    answers="topics",
-    answer_name="name",
-    partitions="partitions",
-    index="partition_index",
-    answer_partitions="partitions",
-    answer_index="partition_index",
-)
+from .rights import PARTITIONS, Guard, Parts, on_cluster, on_each, on_name, open_to_all
 
 
 def _each_partition(request: Any) -> Any:
@@ -166,13 +155,13 @@ GUARDS: dict[int, Guard] = {
     # ── records and topics ──
     produce.API.key: topics.PRODUCE,
     fetch.API.key: topics.FETCH,
-    list_offsets.API.key: on_each(DESCRIBE_TOPIC, list_offsets.ListOffsetsResponse, _PARTITIONS),
+    list_offsets.API.key: on_each(DESCRIBE_TOPIC, list_offsets.ListOffsetsResponse, PARTITIONS),
     metadata.API.key: topics.METADATA,
     describe_cluster.API.key: topics.DESCRIBE_CLUSTER,
     describe_topic_partitions.API.key: topics.DESCRIBE_TOPIC_PARTITIONS,
     create_topics.API.key: topics.CREATE_TOPICS,
     delete_topics.API.key: topics.DELETE_TOPICS,
-    delete_records.API.key: on_each(DELETE_TOPIC, delete_records.DeleteRecordsResponse, _PARTITIONS),
+    delete_records.API.key: on_each(DELETE_TOPIC, delete_records.DeleteRecordsResponse, PARTITIONS),
     create_partitions.API.key: on_each(
         ALTER_TOPIC,
         create_partitions.CreatePartitionsResponse,

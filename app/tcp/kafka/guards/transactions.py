@@ -44,9 +44,9 @@ from ..schemas.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from .groups import COMMITTED, refuse_all
+from .groups import refuse_all
 from .refusals import access_of, code_of, refused, then
-from .rights import Guard, Handle, Parts, split, with_more
+from .rights import PARTITIONS, Guard, Handle, Parts, split, with_more
 
 _FIRST_IN_BATCHES = 4
 _ADDED = Parts(
@@ -140,13 +140,13 @@ ADD_OFFSETS_TO_TXN = Guard((WRITE_TRANSACTIONAL_ID, READ_GROUP), _check_add_offs
 def _check_txn_offset_commit(context: Context, request: TxnOffsetCommitRequest, handle: Handle) -> Answer:
     access = access_of(context)
     if not access.allows(WRITE_TRANSACTIONAL_ID, request.transactional_id):
-        return refuse_all(TxnOffsetCommitResponse, COMMITTED, request.topics, WRITE_TRANSACTIONAL_ID)
+        return refuse_all(TxnOffsetCommitResponse, PARTITIONS, request.topics, WRITE_TRANSACTIONAL_ID)
     if not access.allows(READ_GROUP, request.group_id):
-        return refuse_all(TxnOffsetCommitResponse, COMMITTED, request.topics, READ_GROUP)
+        return refuse_all(TxnOffsetCommitResponse, PARTITIONS, request.topics, READ_GROUP)
     allowed, denied = split(context, request.topics, "name", lambda name: access.allows(READ_TOPIC, name))
     if not denied:
         return handle(context, request)
-    refusals = [COMMITTED.refuse(TxnOffsetCommitResponse, topic, code_of(READ_TOPIC)) for topic in denied]
+    refusals = [PARTITIONS.refuse(TxnOffsetCommitResponse, topic, code_of(READ_TOPIC)) for topic in denied]
     return then(
         handle(context, replace(request, topics=allowed)),
         lambda response: with_more(response, "topics", refusals),
