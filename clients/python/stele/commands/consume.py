@@ -13,7 +13,7 @@ import click
 from ..calls import Isolation
 from ..consuming.consumer import Consumer
 from .common import connected, url_option
-from .outputs import JsonArray, Shown, Writer, format_option, writer_of
+from .outputs import JsonArray, Writer, record_options
 
 _AGO = re.compile(r"^-(\d+)(ms|s|m|h|d)$")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -50,26 +50,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
     show_default=True,
     help="With read_uncommitted, also print records of open and aborted transactions.",
 )
-@format_option
-@click.option(
-    "--partitions",
-    "show_partition",
-    is_flag=True,
-    help="Print the partition of each record, with --format text.",
-)
-@click.option(
-    "--offsets", "show_offset", is_flag=True, help="Print the offset of each record, with --format text."
-)
-@click.option(
-    "--timestamps",
-    "show_timestamp",
-    is_flag=True,
-    help="Print the timestamp of each record, with --format text.",
-)
-@click.option("--keys", "show_key", is_flag=True, help="Print the key of each record, with --format text.")
-@click.option(
-    "--headers", "show_headers", is_flag=True, help="Print the headers of each record, with --format text."
-)
+@record_options()
 @url_option
 def consume(
     topic: str,
@@ -78,12 +59,7 @@ def consume(
     follow: bool,
     max_records: int | None,
     isolation: Isolation,
-    form: str,
-    show_partition: bool,
-    show_offset: bool,
-    show_timestamp: bool,
-    show_key: bool,
-    show_headers: bool,
+    writer: Writer,
     url: str | None,
 ) -> None:
     """Print the records of TOPIC.
@@ -94,14 +70,6 @@ def consume(
     stele consume greetings
     stele consume orders -f --from -1h --format ndjson | jq .value
     """
-    shown = Shown(
-        partition=show_partition,
-        offset=show_offset,
-        timestamp=show_timestamp,
-        key=show_key,
-        headers=show_headers,
-    )
-    writer = writer_of(form, shown)
     out = sys.stdout.buffer
     with (
         connected(url) as client,

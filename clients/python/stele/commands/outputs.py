@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any
 
 import click
 import msgspec
@@ -16,7 +17,6 @@ from ..operations.json_records import record_as_json
 from ..records import Record
 
 Writer = Callable[[Record[bytes]], bytes]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,48 @@ class Shown:
     headers: bool = False
 
 
-def format_option(command: F) -> F:
-    """Add ``--format``, whose value ``writer_of`` takes."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json", "ndjson", "csv", "hex"]),
-        default="text",
-        show_default=True,
-        help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
-    )(command)
+_FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "ndjson", "csv", "hex"]),
+    default="text",
+    show_default=True,
+    help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
+)
+# By the field of ``Shown``.
+_FIELDS = {
+    field: click.option(
+        f"--{plural}", field, is_flag=True, help=f"Print the {field} of each record, with --format text."
+    )
+    for field, plural in (
+        ("partition", "partitions"),
+        ("offset", "offsets"),
+        ("timestamp", "timestamps"),
+        ("key", "keys"),
+        ("headers", "headers"),
+    )
+}
+
+
+def record_options(*, always: Container[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of a command that prints records.
+
+    The command gets ``writer`` in their place. The fields in ``always`` are shown without an option.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        chosen = [field for field in _FIELDS if field not in always]
+
+        @wraps(command)
+        def run(*, form: str, **arguments: Any) -> None:
+            shown = {field: arguments.pop(field) if field in chosen else True for field in _FIELDS}
+            command(writer=writer_of(form, Shown(**shown)), **arguments)
+
+        for option in reversed([_FORMAT, *(_FIELDS[field] for field in chosen)]):
+            run = option(run)
+        return run
+
+    return decorate
 
 
 def writer_of(form: str, shown: Shown) -> Writer:

@@ -12,7 +12,7 @@ import click
 from ..client import Client
 from ..records import Record
 from .common import connected, url_option
-from .outputs import JsonArray, Shown, Writer, format_option, writer_of
+from .outputs import JsonArray, Writer, record_options
 
 
 @click.command()
@@ -32,36 +32,14 @@ from .outputs import JsonArray, Shown, Writer, format_option, writer_of
     is_flag=True,
     help="Print changes as they come, until ctrl-c; a null value deletes the key.",
 )
-@format_option
-@click.option(
-    "--partitions",
-    "show_partition",
-    is_flag=True,
-    help="Print the partition of each record, with --format text.",
-)
-@click.option(
-    "--offsets", "show_offset", is_flag=True, help="Print the offset of each record, with --format text."
-)
-@click.option(
-    "--timestamps",
-    "show_timestamp",
-    is_flag=True,
-    help="Print the timestamp of each record, with --format text.",
-)
-@click.option(
-    "--headers", "show_headers", is_flag=True, help="Print the headers of each record, with --format text."
-)
+@record_options(always={"key"})
 @url_option
 def table(
     topic: str,
     key: str | None,
     partitions: tuple[int, ...],
     follow: bool,
-    form: str,
-    show_partition: bool,
-    show_offset: bool,
-    show_timestamp: bool,
-    show_headers: bool,
+    writer: Writer,
     url: str | None,
 ) -> None:
     """Print the newest record of every key of TOPIC, which must be compacted.
@@ -77,14 +55,6 @@ def table(
         raise click.UsageError("--key prints one record, and --follow changes; give one of the two")
     if key is not None and len(partitions) > 1:
         raise click.UsageError("--key looks in one partition or in all; give --partition once, or not at all")
-    shown = Shown(
-        partition=show_partition,
-        offset=show_offset,
-        timestamp=show_timestamp,
-        key=True,
-        headers=show_headers,
-    )
-    writer = writer_of(form, shown)
     out = sys.stdout.buffer
     with connected(url) as client:
         try:
