@@ -130,15 +130,7 @@ class _Loader:
         log_start_offset: int,
         first_dirty: int,
     ) -> LoadedLog:
-        self._files.make_dir(self._directory)
-        self._partition.write_topic_id(self._spec.topic_id)
-        # Listed once, because there may be thousands of partitions.
-        names = self._partition.names()
-        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
-            recover_replacement(self._files, self._directory)
-            self._must_find_aborted = any(name.endswith(SWAP_SUFFIX) for name in names)
-            names = self._partition.names()
-        names = self._partition.remove_leftovers(names)
+        names = self._tidied()
         # The checkpoint replaces the file if that is lost.
         self._holes_until = max(
             self._partition.read_holes_until() if HOLES_UNTIL in names else 0, first_dirty
@@ -160,21 +152,11 @@ class _Loader:
             holes_until=self._holes_until,
             names=names,
         )
+        self._report_missing(bases[0] if bases else used_offset, log_start_offset)
         is_on_disk = False
         if self.segments:
-            self._report_missing(self.segments[0].base_offset, log_start_offset)
-            if LEADER_EPOCHS in names:
-                self._epochs = LeaderEpochs.read(self._files, self._directory)
-            # The segments from the recovery point on are read after an unclean start.
-            trusted_until = INT64_MAX if unclean_start is None else self._first_suspect(recovery_point)
-            if ABORTED_TRANSACTIONS in names and self._partition.lost_transaction_indexes(trusted_until):
-                self._must_find_aborted = True
-            if unclean_start is None:
-                is_on_disk = self._adopt(recovery_point, used_offset)
-            else:
-                self._recover(unclean_start, used_offset, names)
+            is_on_disk = self._open_segments(unclean_start, recovery_point, used_offset, names)
         else:
-            self._report_missing(used_offset, log_start_offset)
             self._add_segment(used_offset)
             self._replay.restore_before(used_offset, self.segments)
             self._files.sync_dir(self._directory)
@@ -198,6 +180,33 @@ class _Loader:
             holes_until=self._holes_until,
             unsynced=self._unsynced,
         )
+
+    def _tidied(self) -> list[str]:
+        """Complete or remove what a crash left; return the names of the files."""
+        self._files.make_dir(self._directory)
+        self._partition.write_topic_id(self._spec.topic_id)
+        # Listed once, because there may be thousands of partitions.
+        names = self._partition.names()
+        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+            recover_replacement(self._files, self._directory)
+            self._must_find_aborted = any(name.endswith(SWAP_SUFFIX) for name in names)
+            names = self._partition.names()
+        return self._partition.remove_leftovers(names)
+
+    def _open_segments(
+        self, unclean_start: UncleanStart | None, recovery_point: int, used_offset: int, names: list[str]
+    ) -> bool:
+        """Read what is not known of the segments; return whether all of it is on disk."""
+        if LEADER_EPOCHS in names:
+            self._epochs = LeaderEpochs.read(self._files, self._directory)
+        # The segments from the recovery point on are read after an unclean start.
+        trusted_until = INT64_MAX if unclean_start is None else self._first_suspect(recovery_point)
+        if ABORTED_TRANSACTIONS in names and self._partition.lost_transaction_indexes(trusted_until):
+            self._must_find_aborted = True
+        if unclean_start is None:
+            return self._adopt(recovery_point, used_offset)
+        self._recover(unclean_start, used_offset, names)
+        return False
 
     def _remove_key_indexes(self, bases: list[int], recovery_point: int) -> None:
         """Keep those of sealed segments that end before ``recovery_point``.

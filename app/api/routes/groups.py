@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from ...errors import InvalidRequest
 from ...groups.coordinator import GroupCoordinator
-from ...groups.lag import Target, fresh_group_lag, reset_offsets, topics_read
-from ...groups.messages import GroupDescription, GroupListing
+from ...groups.lag import PartitionLag, Target, fresh_group_lag, reset_offsets, topics_read
+from ...groups.lease import Lease
+from ...groups.messages import GroupDescription, GroupListing, MemberDescription
 from ...groups.services import list_groups as list_coordinated
 from ...monitor.group_sampler import GroupLag
 from ...query.positions import parse_time
@@ -171,57 +172,63 @@ async def get_group(request: Request) -> Response:
             "protocol_type": described.protocol_type,
             "protocol": described.protocol_name,
             "lag": sum(partition.lag for partition in lags),
-            "members": [
-                {
-                    "member_id": member.member_id,
-                    "instance_id": member.instance_id,
-                    "client_id": member.client_id,
-                    "client_host": member.client_host,
-                    "is_managed": member.is_managed,
-                    "epoch": member.epoch,
-                    "regex": member.regex or None,
-                    "topics": sorted(filter(sees_topic, member.topics)),
-                    "assignment": by_topic(part for part in member.assigned if sees_topic(part.topic)),
-                    "target": by_topic(part for part in member.target if sees_topic(part.topic)),
-                    "owned": by_topic(part for part in member.owned if sees_topic(part.topic)),
-                }
-                for member in described.members
-            ],
-            "partitions": [
-                {
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "committed": partition.committed if partition.committed != -1 else None,
-                    "metadata": partition.metadata,
-                    "log_start_offset": partition.log_start_offset,
-                    "high_watermark": partition.high_watermark,
-                    "lag": partition.lag,
-                    "in_flight": partition.in_flight,
-                    "member_id": partition.member_id,
-                    "owner": partition.owner,
-                }
-                for partition in lags
-            ],
+            "members": [_member(member, sees_topic) for member in described.members],
+            "partitions": [_partition(partition) for partition in lags],
             **_shared(groups.coordinator, described, sees_topic),
             "leases": [
-                {
-                    "expires_at": expires_at_ms,
-                    "partitions": [
-                        {
-                            "topic": part.topic,
-                            "partition": part.partition,
-                            "offset": part.offset,
-                            "next_offset": part.next_offset,
-                            "deliveries": part.deliveries,
-                        }
-                        for part in lease.partitions
-                        if sees_topic(part.topic)
-                    ],
-                }
+                _lease(lease, expires_at_ms, sees_topic)
                 for lease, expires_at_ms in groups.leases.leases(name)
             ],
         }
     )
+
+
+def _member(member: MemberDescription, sees_topic: Callable[[str], bool]) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "is_managed": member.is_managed,
+        "epoch": member.epoch,
+        "regex": member.regex or None,
+        "topics": sorted(filter(sees_topic, member.topics)),
+        "assignment": by_topic(part for part in member.assigned if sees_topic(part.topic)),
+        "target": by_topic(part for part in member.target if sees_topic(part.topic)),
+        "owned": by_topic(part for part in member.owned if sees_topic(part.topic)),
+    }
+
+
+def _partition(partition: PartitionLag) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "committed": partition.committed if partition.committed != -1 else None,
+        "metadata": partition.metadata,
+        "log_start_offset": partition.log_start_offset,
+        "high_watermark": partition.high_watermark,
+        "lag": partition.lag,
+        "in_flight": partition.in_flight,
+        "member_id": partition.member_id,
+        "owner": partition.owner,
+    }
+
+
+def _lease(lease: Lease, expires_at_ms: int, sees_topic: Callable[[str], bool]) -> dict[str, Any]:
+    return {
+        "expires_at": expires_at_ms,
+        "partitions": [
+            {
+                "topic": part.topic,
+                "partition": part.partition,
+                "offset": part.offset,
+                "next_offset": part.next_offset,
+                "deliveries": part.deliveries,
+            }
+            for part in lease.partitions
+            if sees_topic(part.topic)
+        ],
+    }
 
 
 def _shared(
