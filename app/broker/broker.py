@@ -219,8 +219,8 @@ class Broker:
     async def find_topics(self, names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
         """Look at what other brokers have created, unless all topics are known here.
 
-        ``topic`` and ``topic_by_id`` have the answer. However often clients ask for topics that do not exist,
-        there is a bounded number of looks; who comes too early waits for the next one.
+        ``topic`` and ``topic_by_id`` have the answer. The number of looks is bounded, however often clients
+        ask for topics that do not exist; a caller that comes too early waits for the next look.
 
         Raises ``StorageUnavailable``.
         """
@@ -392,7 +392,7 @@ class Broker:
         return self._appender.append_markers(orders, sync=sync)
 
     def open_transactions(self, topic_partition: TopicPartition | None = None) -> list[OpenTransaction]:
-        """Return the transactions without marker, of one partition or of all.
+        """Return the transactions without a marker, of one partition or of all.
 
         Raises ``UnknownTopic``, ``UnknownPartition``.
         """
@@ -488,8 +488,8 @@ class Broker:
     def fetch_now(self, request: PartitionFetch, *, max_bytes: int, min_bytes: int) -> PartitionRead | None:
         """Fetch from one stored partition, if batches are there without a wait.
 
-        The result is that of ``fetch``. None if not, and for every error. The bytes are not counted as read, and
-        ``request.max_bytes`` is lowered to the limits.
+        The result is that of ``fetch``, or None if there are none, and for every error. The bytes are not
+        counted as read, and ``request.max_bytes`` is lowered to the limits.
         """
         return self._reader.fetch_now(request, max_bytes=max_bytes, min_bytes=min_bytes)
 

@@ -1,10 +1,11 @@
 """The other brokers.
 
-Who they are, what they change, and what only one of them does at a time.
+Which ones there are, what they change, and what only one of them does at a time.
 
-``SharedCluster`` asks the database four times per second what changed and tells it once a second that this broker
-is alive. Whoever must know at once, because a topic is unknown or is about to be changed, asks for a
-``refresh``: a query that begins after the call. All who ask while one query runs share the next one.
+``SharedCluster`` asks the database four times per second what has changed, and reports once per second that
+this broker is alive. A caller that must know at once, because a topic is unknown or is about to be changed,
+awaits ``refresh``: a query that begins after the call. Callers that come while a query runs share the next
+one.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Cluster(Protocol):
         ...
 
     def lease(self, name: str) -> Lease | None:
-        """Return the lease, None if no broker is known to have it."""
+        """Return the lease; None if no broker is known to have it."""
         ...
 
     @property
@@ -238,7 +239,7 @@ class SharedCluster:
         await self.refresh()
 
     async def _answer(self) -> None:
-        """Look at the cluster until nobody waits for a look that begins later."""
+        """Look at the cluster until no caller waits for a look that begins later."""
         try:
             while self._next is not None:
                 answer, self._next = self._next, None

@@ -3,7 +3,7 @@
 The newest record of one key, and which records are the newest.
 
 Producers assign keys to partitions in different ways: Java clients, and Stele, hash
-with murmur2, librdkafka with CRC32 unless it is told otherwise, and any producer may
+with murmur2, librdkafka with CRC32 by default, and any producer may
 choose a partition itself. So a key is looked for in all partitions.
 """
 

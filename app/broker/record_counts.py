@@ -1,7 +1,7 @@
 """Count the records of a batch at or after an offset, and find the next offset.
 
-The header of a batch without holes tells both. Of a batch that compaction has taken records
-from it tells only the number: such a batch is decoded if it is not wanted as a whole.
+The header of a batch without holes tells both. If compaction has removed records from the batch, the header
+tells only their number, and the batch is decoded unless it is wanted as a whole.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ async def count_records(
     ``wanted`` is at least 1.
 
     Returns the number, and the offset to continue from after them: that after the batch
-    unless it has more. Whoever decodes a batch whose records do not parse reports it; here
-    those before the first such record count.
+    unless it has more. If records of the batch do not parse, those before the first of them count; the reader
+    that decodes the batch reports the error.
     """
     if header.record_count == header.last_offset_delta + 1:
         first_offset = max(offset, header.base_offset)

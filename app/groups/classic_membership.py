@@ -251,9 +251,9 @@ def named(partitions: Iterable[OwnedPartition], names: dict[UUID, str]) -> froze
 
 
 def _protocol_name(member: ConsumerMember) -> str:
-    """Return the assignor that the member is told to use.
+    """Return the assignor that the answer to a join names.
 
-    The first, because none of them assigns.
+    It is the first, because no member assigns.
     """
     assert member.classic is not None
     return member.classic.protocols[0].name

@@ -1,6 +1,6 @@
 """One consumer group whose partitions the broker assigns.
 
-Epochs, members, targets (KIP-848, ADR-0042).
+It has epochs, members and targets (KIP-848, ADR-0042).
 
 It has no I/O and no clock, and never waits. The epochs only grow, and in this order::
 
@@ -467,7 +467,7 @@ class ConsumerGroup:
         return self.epoch > self.assignment_epoch
 
     def forget_regexes(self) -> None:
-        """Forget expressions that no member uses any more."""
+        """Forget expressions that no member uses now."""
         unused = self.regexes.keys() - {member.regex for member in self.members.values()}
         for regex in unused:
             del self.regexes[regex]

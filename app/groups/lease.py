@@ -130,10 +130,7 @@ class PollRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Records ``[offset, next_offset)`` that were deleted before the group read them.
-
-    Retention deleted them.
-    """
+    """Records ``[offset, next_offset)`` that retention deleted unread."""
 
     topic: str
     partition: int

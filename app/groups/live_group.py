@@ -120,7 +120,7 @@ class LiveGroup:
     def joined_share_group(self) -> LiveShareGroup:
         """Return the group for a member of a share group.
 
-        One that nobody has used becomes a share group.
+        A group that no client has used becomes a share group.
 
         Raises ``GroupOfOtherType``.
         """

@@ -327,7 +327,7 @@ class LiveShareGroup:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark the error of a task as seen, and log it: perhaps nobody waits for it."""
+    """Mark the error of a task as seen, and log it: perhaps no caller waits for it."""
     if task.cancelled() or (error := task.exception()) is None:
         return
     if isinstance(error, (SteleError, TopicError)):

@@ -20,7 +20,7 @@ Acquiring is not stored: after a restart acquired records are available. Lock en
 released members take effect at once, stored or not.
 
 A record that is given up, because a member rejects it or its last delivery has failed,
-is *archiving* if the group has a dead-letter topic: nobody gets it, and it holds the start
+is *archiving* if the group has a dead-letter topic: no member gets it, and it holds the start
 until ``archive`` says that its dead letter is written (KIP-1191).
 
 Offsets without a record (markers, aborted transactions, holes that compaction left) are

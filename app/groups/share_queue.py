@@ -142,7 +142,7 @@ class ShareQueue:
         )
 
     async def _pass_gaps(self, share: LiveShareGroup, member_id: str, taken: SharedRecords) -> None:
-        """Finish offsets that have no record any more within their batch.
+        """Finish offsets that no longer have a record within their batch.
 
         No client could name them.
         """

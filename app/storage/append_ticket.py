@@ -22,7 +22,7 @@ class AppendTicket:
     ticket without offsets, calls ``place`` when it has them, and then ends the future; the
     order of appends is fixed when ``append`` returns. Until then the offsets are ``NO_OFFSET``.
     Its records are readable, and its producer's state includes it, before the future ends. An append
-    that is refused or cannot be placed any more ends the future with the error.
+    that is refused or can no longer be placed ends the future with the error.
 
     ``is_repeat``: the batch was stored before, at these offsets, and not again.
     ``log_append_time_ms`` is -1 unless the topic stamps records on arrival.
@@ -87,7 +87,7 @@ class AppendTicket:
 
     @property
     def done(self) -> bool:
-        """True when nothing is to be waited for any more.
+        """True when there is nothing left to wait for.
 
         At once, unless there is a future.
         """

@@ -1,4 +1,4 @@
-"""A limit on bytes per second: a token bucket that is told the time."""
+"""Limit bytes per second, by a token bucket whose clock is a parameter."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Cleaner:
             self._abort()
 
     def stop(self) -> None:
-        """Begin no pass any more, and abort the one that runs."""
+        """Begin no further pass, and abort the one that runs."""
         self._is_stopping = True
         if self._running is not None:
             self._abort()
@@ -167,12 +167,12 @@ class Cleaner:
         self._worker.abort()
 
     async def finish(self) -> None:
-        """Return when no pass runs any more, after ``stop``."""
+        """Return when the last pass has ended, after ``stop``."""
         async with self._turn:
             pass
 
     async def close(self) -> None:
-        """Give back thread and process, when no pass runs."""
+        """End the thread or the process, when no pass runs."""
         await self._worker.close()
         self._thread.shutdown()
 

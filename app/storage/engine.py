@@ -312,9 +312,9 @@ class LogEngine(Protocol):
 
     @property
     def failure(self) -> StorageError | None:
-        """The error that stopped the engine: it accepts nothing any more.
+        """The error that stopped the engine; None while it works.
 
-        None while it works.
+        After it the engine accepts nothing.
         """
         ...
 
@@ -384,7 +384,7 @@ class LogEngine(Protocol):
             OutOfOrderSequence, DuplicateSequence, ProducerFenced, InvalidBatch, InvalidTransactionState:
                 see ``sequences.check_batch``; nothing was appended.
             StorageFull, StorageUnavailable: nothing was appended, and it may be tried again.
-            LogDirFailed: nothing is accepted any more.
+            LogDirFailed: nothing is accepted from now on.
         """
         ...
 

@@ -3,7 +3,7 @@
 An append that must be synced takes the *next* round's future. A round takes all
 that was appended before it began, syncs it in a thread, and ends its future;
 appends made meanwhile wait for the round after. So the number of syncs follows
-the speed of the disk, not the number of producers, and nobody polls.
+the speed of the disk, not the number of producers, and no caller polls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SyncObserver = Callable[[float], None]
 
 
 class _Timer(NamedTuple):
-    """When a log's next round begins at the latest, and the delay behind that."""
+    """When a log's next round begins at the latest, and the delay that led to it."""
 
     delay_ms: int
     handle: asyncio.TimerHandle
@@ -71,7 +71,7 @@ class Flusher:
         return future
 
     def flush_later(self, log: DiskLog, delay_ms: int) -> None:
-        """See that a round begins within ``delay_ms``; for what nobody waits for."""
+        """Have a round begin within ``delay_ms``, for appends that no caller awaits."""
         set_before = self._timers.get(log)
         if set_before is not None and set_before.delay_ms <= delay_ms:
             # It ends earlier than one that begins now: so it is for all but the first append of a round.
@@ -138,7 +138,7 @@ class Flusher:
             self._begin_round(log)
 
     def fail(self, failure: LogDirFailed) -> None:
-        """Nothing will be synced any more: everyone who waits is told so."""
+        """End all waits with the error, because nothing will be synced from now on."""
         self._failure = self._failure or failure
         waiting, self._next = list(self._next.values()), {}
         for future in waiting:
@@ -152,7 +152,7 @@ class Flusher:
             future.exception()
 
     async def quiesce(self, log: DiskLog) -> None:
-        """Run the rounds that someone waits for, until there are none.
+        """Run the rounds that callers wait for, until there are none.
 
         The files may then be closed.
         """

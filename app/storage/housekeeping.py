@@ -101,9 +101,9 @@ class Housekeeping:
                 logger.error("housekeeping of %s: %s", self._log_dir.path, error)
 
     async def stop(self) -> None:
-        """Return when nothing of it runs any more.
+        """Return when all of it has ended.
 
-        Its threads must be done, so it is not cancelled.
+        It is not cancelled, because its threads must finish.
         """
         self._stopping.set()
         self._cleaner.stop()

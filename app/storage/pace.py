@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class WorkAborted(Exception):
-    """Nobody needs the result any more.
+    """The result is no longer needed.
 
     The partition is deleted, or the broker shuts down.
     """
@@ -73,7 +73,7 @@ class Pace:
 async def in_paced_thread(thread: Executor, work: Callable[[], _T], aborted: threading.Event) -> _T:
     """Return the result of ``work``, whose ``Pace`` has ``aborted``.
 
-    A caller that is cancelled aborts the work and waits for its end: then nothing uses its memory any more.
+    A caller that is cancelled aborts the work and waits for its end: then nothing uses its memory.
     """
     future = asyncio.get_running_loop().run_in_executor(thread, work)
     try:

@@ -119,7 +119,7 @@ class PartitionWatch:
             self._future.set_result(None)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """End the watch of all partitions."""
         self._is_closed = True
         for topic_partition in self._names:
             _leave(self._by_partition, topic_partition, self)
@@ -159,7 +159,7 @@ class Waiters:
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """The partitions that somebody waits for or watches."""
+        """The partitions that are waited for or watched."""
         return self._by_partition.keys()
 
     def watch(self) -> PartitionWatch:
@@ -195,7 +195,7 @@ class Waiters:
             observer(topic_partition)
 
     def changed(self, topic_partition: TopicPartition) -> None:
-        """Its log start offset moved: watches remember that, and nobody is woken by it."""
+        """Note that its log start offset moved: watches remember that, and no wait ends."""
         self._notify(topic_partition, 0)
 
     def wake(self, topic_partition: TopicPartition) -> None:

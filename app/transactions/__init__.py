@@ -1,6 +1,4 @@
-"""Transactions: writes to several partitions become visible as a whole.
-
-Otherwise none of them does.
+"""Transactions: writes to several partitions become visible together, or none.
 
 It knows no protocol; the Kafka and the HTTP listener serve it. Reading order:
 
@@ -13,12 +11,12 @@ It knows no protocol; the Kafka and the HTTP listener serve it. Reading order:
 - ``endings``             the end of a transaction, in the order in which it becomes durable
 - ``joint_commits``       several transactions that are committed as one
 - ``recovery``            what is done before any client is served
-- ``timeouts``            transactions that take too long, ids that nobody uses
+- ``timeouts``            transactions that take too long, ids that no producer uses
 - ``request_checks``      what is checked before anything is stored
 - ``service``             what a listener may call, on one broker or with shared storage
 - ``coordinator``         the transactions of one broker; the gate that the broker asks
 - ``shared_requests``     what a request asks of a machine, and what that changes in the database
-- ``shared_coordinator``, ``shared_joint_commits``   the transactions of a cluster, which nobody coordinates (ADR-0055)
+- ``shared_coordinator``, ``shared_joint_commits``   the transactions of a cluster, which have no coordinator (ADR-0055)
 - ``writes``              records, leases and offsets into a transaction, for listeners without batches of their own
 - ``kept_answers``        which requests with an idempotency key were committed
 - ``answers``             their answers, in the store of one broker or in that of a cluster

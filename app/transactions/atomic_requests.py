@@ -77,9 +77,9 @@ class AtomicRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicAnswer:
-    """``is_repeated``.
+    """The answer to a request.
 
-    The request was committed before, and this is the answer of then.
+    ``is_repeated``: the request was committed before, and this is its answer of that time.
     """
 
     body: bytes

@@ -3,8 +3,8 @@
 Readers see what all of them wrote, or nothing (ADR-0037).
 
 Writers that share a unit of work, such as the tasks of a micro-batch, write in a transaction each. A
-writer that fails, or is started twice, so leaves nothing in the others' transactions. Whoever decides
-about the unit of work commits those that count, and abandons the rest.
+writer that fails, or is started twice, so leaves nothing in the others' transactions. The writers'
+coordinator, such as the driver of a Spark query, commits those that count, and abandons the rest.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ NOT_STARTED = -1
 
 
 class ProducerIdentity(NamedTuple):
-    """What tells a producer from an earlier one with the same transactional id."""
+    """Distinguishes a producer from an earlier one with the same transactional id."""
 
     producer_id: int
     epoch: int

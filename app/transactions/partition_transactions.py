@@ -1,7 +1,7 @@
 """The open transactions of a partition, which hold back its last stable offset.
 
-A transaction that is open in a log and that the coordinator does not know is *hanging*: nobody will end
-it, until an operator aborts it in that partition (KIP-664).
+A transaction that is open in a log and that the coordinator does not know is *hanging*: no timeout ends it,
+and an operator has to abort it in that partition (KIP-664).
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ class SharedTransactionCoordinator:
         self._known = await self._store.counts()
 
     async def expire(self) -> None:
-        """Forget ids and answers that nobody used for long."""
+        """Forget ids and answers that no client has used for long."""
         settings = self._settings
         expired = await self._store.expire(
             settings.transactional_id_expiration_ms,

@@ -23,7 +23,7 @@ class Coordinator(Protocol):
     """What joint commits need of the coordinator."""
 
     async def fresh_id(self) -> int:
-        """Return a producer id that nobody has."""
+        """Return a producer id that no producer has."""
         ...
 
     async def ended(self, updated: Updated[Any], results: Sequence[Result]) -> None:
@@ -32,7 +32,7 @@ class Coordinator(Protocol):
 
 
 class _Exhausted(Exception):
-    """The next epochs of these ids need producer ids that nobody has."""
+    """The next epochs of these ids need new producer ids."""
 
     def __init__(self, ids: Collection[str]) -> None:
         super().__init__(", ".join(ids))

@@ -25,7 +25,7 @@ Request: TypeAlias = Callable[[Transaction, int | None, Moment], Result]
 
 
 class NeedsProducerId(Exception):
-    """The next epoch needs a producer id that nobody has."""
+    """The next epoch needs a new producer id."""
 
 
 def machine(records: Mapping[str, TransactionRecord], transactional_id: str, now: Moment) -> Transaction:

@@ -1,6 +1,6 @@
 """What ends without a request.
 
-Transactions that take too long, and transactional ids nobody uses.
+Transactions that take too long, and transactional ids that no producer uses.
 """
 
 from __future__ import annotations

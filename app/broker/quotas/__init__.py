@@ -1,6 +1,6 @@
 """Client quotas, for all listeners (ADR-0032). Reading order:
 
-- ``entities``   whom a quota is for, and how quotas are searched
+- ``entities``   what a quota is for, and how quotas are searched
 - ``limits``     the quotas that can be set, their rules, and which of them holds for a client
 - ``rate``       a rate over sliding samples, as Apache Kafka measures it
 - ``machine``    what every client has used, how long it has to wait, and meters of one client; pure

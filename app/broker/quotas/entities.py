@@ -1,4 +1,4 @@
-"""Whom a quota is for: a user, a client id, both, or an address.
+"""What a quota is for: a user, a client id, both, or an address.
 
 And filters over them (KIP-546).
 """

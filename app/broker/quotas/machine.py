@@ -19,14 +19,14 @@ from .rate import SampledRate, Window
 
 # Clients remembered.
 USES_MAX = 10_000
-# Clients whose quotas are known without a search; more begin anew.
+# Clients whose quotas are known without a search; beyond that, the search starts over.
 _CLIENTS_MAX = 10_000
 # What a response can carry.
 _DELAY_MS_MAX = 2**31 - 1
 
 
 class QuotaClient(NamedTuple):
-    """Who uses something.
+    """The client that uses something.
 
     The name of the principal, and the name that the client gave itself.
     """
@@ -45,7 +45,7 @@ class _Use:
         self.seen_ms = 0
         # When the last wait ends.
         self.until_ms = 0
-        # The machine has no place for it any more: what is charged next begins anew.
+        # The machine no longer has room for it: what is charged next starts from zero.
         self.is_forgotten = False
 
 
@@ -79,7 +79,7 @@ class QuotaMachine:
             use.until_ms = 0
 
     def has(self, key: QuotaKey) -> bool:
-        """Return whether anybody has a quota of this kind."""
+        """Return whether any client has a quota of this kind."""
         return bool(self._limits[key])
 
     # ── clients ──
@@ -119,7 +119,7 @@ class QuotaMachine:
         return Meter(self, key, client)
 
     def use(self, key: QuotaKey, limit: Limit) -> _Use | None:
-        """Return the use of those that share ``limit``, None if it is not remembered."""
+        """Return the use of all that share ``limit``; None if it is not remembered."""
         return self._uses.get((key, limit.scope))
 
     def limit(self, key: QuotaKey, client: QuotaClient) -> Limit | None:

@@ -77,7 +77,7 @@ def read_batches(
 
 
 class CleanedSegmentTooLarge(Exception):
-    """The batches that remain do not fit into one segment file any more."""
+    """The batches that remain do not fit into one segment file."""
 
 
 class CleanedSegment:

@@ -123,7 +123,7 @@ class Replacement:
         self._files.sync_dir(self._directory)
 
     def discard(self) -> None:
-        """Remove the old files, when no reader can use them any more.
+        """Remove the old files, when no reader can use them.
 
         A start does it otherwise.
         """

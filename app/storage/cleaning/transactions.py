@@ -1,9 +1,9 @@
 """Transactions in a pass of compaction.
 
 The batches of an aborted transaction go in the first pass. A marker stays at least as long as a
-batch of its transaction, even one without records: a log with the batches alone would have the
-transaction open for ever. Without such a batch it goes ``delete.retention.ms`` after the first
-pass that found none (KIP-534), as tombstones do.
+batch of its transaction, even one without records: a log with the batches alone would leave the transaction
+open for good. Without such a batch it goes ``delete.retention.ms`` after the first pass that found none
+(KIP-534), as tombstones do.
 
 A pass reads every batch from the log start on, in order, so what remains of each transaction is
 known when its marker comes. The index of the cleaned segment lists the aborted transactions of

@@ -1,6 +1,4 @@
-"""What the broker and its compaction process say to each other.
-
-A line of JSON each.
+"""The messages between the broker and its compaction process, a line of JSON each.
 
 The broker asks, the process answers, one at a time.
 """
@@ -73,7 +71,7 @@ class DiskError(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """An error that is none of the disk's."""
+    """An error that does not come from the disk."""
 
     traceback: str
 

@@ -54,9 +54,7 @@ class SegmentKeys:
     def catch_up(self, part: SegmentPart, pace: Pacing) -> bool:
         """Take in what ``part`` has beyond what is known.
 
-        False if the keys do not fit any more.
-
-        After False or an error, close it.
+        False if the keys no longer fit. After False or an error, close it.
 
         Raises:
             CorruptLog: part of the log cannot be read.

@@ -11,7 +11,7 @@
       store an object, put it in its place
     note where the next pass begins
 
-Each group is replaced by a transaction of its own, which is refused if its runs are not there any more. A
+Each group is replaced by a transaction of its own, which is refused if its runs no longer exist. A
 record goes because of a later one that is committed, so a pass may end at any point. Groups are replaced
 from the log start on: a tombstone gets its time to go only after all older records of its key went. The
 claim only saves work; two passes over one log refuse each other's groups.

@@ -72,7 +72,7 @@ class SharedEngine:
 
     It may be the only one, or one of several.
 
-    ``incarnation`` is chosen anew by each start.
+    Each start chooses another ``incarnation``.
     """
 
     # Tests put mistakes in their place, which the simulation must notice.

@@ -1,6 +1,6 @@
 """Learns of what other brokers appended.
 
-By a poll, and when somebody must know now.
+By a poll, and at once when a caller must know.
 
 Logs with waiting readers are polled every ``poll_interval_ms``, all others every ``idle_poll_interval_ms``;
 one query asks for all of them. A refresh is a query that begins after it was asked for. All who ask

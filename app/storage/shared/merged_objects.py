@@ -66,7 +66,7 @@ class MergedObjects:
     async def replace(self, plan: MergePlan, built: BuiltRun, *, cleaned_until: int = 0) -> int | None:
         """Store a run and put it in the place of those of the plan.
 
-        Returns the size of the object; None if the runs of the plan are not there any more.
+        Returns the size of the object; None if the runs of the plan no longer exist.
 
         Raises:
             ObjectStoreError, MetaUnavailable: it is not in place, or perhaps is.

@@ -395,7 +395,7 @@ class Meta(Protocol):
         ...
 
     async def delete_logs(self, topic_id: UUID) -> None:
-        """Delete the logs of a topic: commits and reads do not find them any more.
+        """Delete the logs of a topic: commits and reads no longer find them.
 
         Their rows are purged later.
         """

@@ -155,7 +155,7 @@ _FORGET_PRODUCERS = """
 
 
 class _PlanOutdatedError(Exception):
-    """The runs of a merge plan are not those of the log any more."""
+    """The runs of a merge plan are no longer those of the log."""
 
 
 class PostgresMeta(PostgresCleaning):
@@ -447,7 +447,7 @@ def _replace_runs(connection: Connection, plan: MergePlan, merged: MergedObject,
     """Put one run in the place of those of the plan.
 
     Raises:
-        _PlanOutdatedError: they are not there any more.
+        _PlanOutdatedError: they no longer exist.
     """
     log, _ = _lock_log(connection, plan.log.log_id)
     if log is None:

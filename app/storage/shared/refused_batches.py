@@ -4,7 +4,7 @@ A log accepts any first batch of a producer that it does not know. So if the fir
 second is committed, the first one would be out of order for ever. The broker that let it fail
 remembers it, until the producer sends it again.
 
-Batches that were sent behind it before the producer knew get the same retriable error, not that they are
+Batches that were sent after it before the producer knew get the same retriable error, not that they are
 out of order: librdkafka answers that with a new epoch, under which it sends again what it has in flight at
 other brokers, and what those have stored already is then stored twice.
 """
@@ -95,7 +95,7 @@ class RefusedBatches:
             self._refused.pop((log.log_id, header.producer_id), None)
 
     def verdict(self, log: SharedLog, header: BatchHeader, error: SteleError) -> SteleError:
-        """Return what the producer of a refused batch is told instead of ``error``."""
+        """Return the error that the producer of a refused batch gets instead of ``error``."""
         failed = self._refused.get((log.log_id, header.producer_id))
         if (
             failed is not None

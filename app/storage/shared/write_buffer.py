@@ -170,7 +170,7 @@ class WriteBuffer:
     def has_room(self, size: int) -> bool:
         """Return whether an append of ``size`` bytes is within the bound.
 
-        A single append always is when nothing is buffered, so that none is refused for ever.
+        A single append always is when nothing is buffered, so that none is refused for good.
         """
         return not self.buffered_bytes or self.buffered_bytes + size <= self._buffered_bytes_max
 
