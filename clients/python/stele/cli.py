@@ -18,7 +18,7 @@ import click
 COMMANDS = {
     "serve": ("serve", "serve", "Run a broker."),
     "top": ("top", "top", "Show live rates, connections, syncs and group lag."),
-    "groups": ("groups", "groups", "List, describe, reset and delete consumer groups."),
+    "groups": ("groups", "groups", "List, describe, configure, reset and delete groups."),
     "topics": ("topics", "topics", "List, create, describe, alter and delete topics."),
     "transactions": ("transactions", "transactions", "List, describe and abort transactions."),
     "quotas": ("quotas", "quotas", "List, set and remove quotas of clients."),
@@ -27,7 +27,7 @@ COMMANDS = {
     "table": ("table", "table", "Print the newest record per key of a compacted topic."),
     "cdc": ("cdc", "cdc", "Stream changes of PostgreSQL tables into topics."),
     "pipeline": ("pipeline", "pipeline", "List and run the bundled Spark pipelines."),
-    "user": ("users", "user", "Add, list and delete users."),
+    "user": ("users", "user", "Add, list and delete users, and change passwords."),
     "key": ("users", "key", "Create, list and delete API keys."),
     "acls": ("acls", "acls", "List, add and remove access rules."),
     "dump": ("inspect", "dump", "Print the contents of a segment or index file."),

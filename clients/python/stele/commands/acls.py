@@ -37,7 +37,7 @@ def _where(command: F) -> F:
         "--data-dir",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Data directory of a broker that does not run, instead of a URL.",
+        help="Data directory of a stopped broker, instead of a URL.",
     )
     return http_url_option(data_dir(command))
 
@@ -91,7 +91,9 @@ def list_acls(principal: str | None, url: str | None, data_dir: Path | None, **o
 
 
 @acls.command("add")
-@click.option("--principal", metavar="User:NAME", help="Whom the rule is about; User:* is everybody.")
+@click.option(
+    "--principal", metavar="User:NAME", help="Principal that the rule applies to; User:* is everybody."
+)
 @click.option("--admin", metavar="User:NAME", help="Allow this principal everything.")
 @click.option(
     "--operation",
@@ -116,7 +118,7 @@ def add_acls(
 ) -> None:
     """Add access rules: each operation on each resource.
 
-    They count at once. For example:
+    They take effect at once. For example:
 
     \b
         stele acls add --principal User:alice --operation READ --topic orders --group billing

@@ -12,19 +12,22 @@ from .common import connected, http_url, http_url_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TYPES = ("user", "client-id", "ip")
+_TYPES = {"user": "user", "client-id": "client id", "ip": "IP address"}
 _DEFAULT = "(default)"
 
 
 def _entity_options(command: F) -> F:
-    for kind in reversed(_TYPES):
+    for kind, what in reversed(_TYPES.items()):
         # ``--user`` is the user of the login.
         name = kind.replace("-", "_")
         command = click.option(
-            f"--default-{kind}", is_flag=True, help=f"Every {kind} without a quota of its own."
+            f"--default-{kind}", is_flag=True, help=f"For every {what} without a quota of its own."
         )(command)
         command = click.option(
-            f"--for-{kind}", f"for_{name}", metavar="NAME", help=f"The {kind} with this name."
+            f"--for-{kind}",
+            f"for_{name}",
+            metavar="ADDRESS" if kind == "ip" else "NAME",
+            help=f"For this {what}.",
         )(command)
     return command
 
@@ -39,7 +42,7 @@ def _entity(options: dict[str, Any]) -> dict[str, str | None]:
         if name is not None or is_default:
             entity[kind] = name
     if not entity:
-        raise click.UsageError("name whom the quota is for: --for-user, --for-client-id, both, or --for-ip")
+        raise click.UsageError("name what the quota is for: --for-user, --for-client-id, both, or --for-ip")
     return entity
 
 

@@ -138,7 +138,7 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 def top(url: str | None, interval: float, once: bool) -> None:
     """Show live rates, connections, syncs and group lag of a broker.
 
-    The rates of all brokers of its cluster are shown, too.
+    If the broker is one of several, the rates of all of them are shown, too.
 
     Press ctrl-c to exit.
     """

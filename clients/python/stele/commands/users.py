@@ -33,7 +33,7 @@ _data_dir = click.option(
     default=Path("data"),
     envvar="STELE_DATA_DIR",
     metavar="DIR",
-    help="Data directory of the broker, which must not run; not with --url.  [env var: STELE_DATA_DIR; default: data]",
+    help="Data directory of a stopped broker; not with --url.  [env var: STELE_DATA_DIR; default: data]",
 )
 _password_file = click.option(
     "--password-file",
@@ -56,7 +56,7 @@ def _store_options(command: F) -> F:
 
 @click.group()
 def user() -> None:
-    """Add, list and delete users."""
+    """Add, list and delete users, and change passwords."""
 
 
 @user.command("add")
@@ -67,7 +67,7 @@ def add_user(name: str, password_file: Path | None, data_dir: Path, url: str | N
     """Create the user NAME.
 
     The password comes from --password-file, otherwise from the variable STELE_PASSWORD
-    (STELE_NEW_PASSWORD with --url, where the other one is of the login), otherwise from a prompt, or from standard input if that is no terminal.
+    (with --url from STELE_NEW_PASSWORD, because STELE_PASSWORD is the password of the login), otherwise from a prompt, or from standard input if that is not a terminal.
     """
     password = _password(password_file, is_online=url is not None)
     with _store(url, data_dir) as store:
