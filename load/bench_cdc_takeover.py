@@ -108,7 +108,7 @@ def _round(brokers: _Brokers, inserts: Inserts, reader: _Reader, signal_number: 
         pause(brokers[failing].pid)
     else:
         brokers[failing].kill()
-    # The failed broker does nothing any more, so the first row from here on is captured by the other.
+    # The failed broker has stopped working, so the first row from here on is captured by the other.
     row = inserts.count + 1
     while lease_holder(brokers[other]) != other:
         time.sleep(_LOOK_S)

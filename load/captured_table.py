@@ -55,7 +55,7 @@ def create_table(server: PostgresServer) -> None:
 def lease_holder(broker: BrokerProcess) -> int | None:
     """Return the id of the broker that has the lease of the connector.
 
-    It is what ``broker`` knows; None if nobody has the lease.
+    It is what ``broker`` knows; None if no broker has the lease.
     """
     leases = _get(broker, "/v1/cluster")["leases"]
     return leases.get(_LEASE, {}).get("broker_id")

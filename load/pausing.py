@@ -16,7 +16,7 @@ _STANDING_STILL = {"T", "Z", "X"}
 
 
 def pause(pid: int) -> None:
-    """Stop a process, and return when none of its threads runs any more.
+    """Stop a process, and return when none of its threads runs.
 
     That is also so when it has ended. The signal takes effect when one of the threads gets a CPU to receive it. On a busy machine the others run
     on until then.

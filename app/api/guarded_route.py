@@ -35,7 +35,7 @@ def needs_of(methods: set[str] | None, path: str) -> tuple[Need, ...] | None:
 
 def _check(access: Access, request: Request, needs: tuple[Need, ...] | None) -> None:
     if needs is None:
-        raise HttpError(403, "this route declares no rights, so nobody may use it")
+        raise HttpError(403, "this route declares no rights, so no client may use it")
     for need in needs:
         need.check(access, request)
 

@@ -181,7 +181,7 @@ async def open_security(settings: Settings, stores: SecurityStores, clock: Clock
         )
         if not acls.all() and not super_users and not settings.allow_everyone_if_no_acl_found:
             logger.warning(
-                "access rules decide, and there are none: nobody may do anything; set STELE_SUPER_USERS=User:NAME, or "
+                "access rules decide, and there are none: no client may do anything; set STELE_SUPER_USERS=User:NAME, or "
                 "stop the broker and run: stele acls add --admin User:NAME --data-dir %s",
                 stores.location,
             )

@@ -39,7 +39,7 @@ _LOCK_EXAMPLE = '{"lock": "…", "records": [{"topic": "orders", "partition": 0,
     "/v1/groups/{group}/share/poll", openapi_extra=openapi.POLL, summary="Take records of a share group"
 )
 async def poll(request: Request) -> Response:
-    """Take records under a lock: nobody else gets them until the lock ends.
+    """Take records under a lock: no other client gets them until the lock ends.
 
     Acknowledge, release or reject them one by one or all at once; any client that knows the lock may. `deliveries`
     counts how often a record was delivered, this time included; after `share.delivery.count.limit` deliveries it is
@@ -112,7 +112,7 @@ async def ack(request: Request) -> Response:
 
     The group never delivers them again, also after a crash.
 
-    Either all records of the request change, or none: 409 if the lock does not hold one of them any more.
+    Either all records of the request change, or none: 409 if the lock no longer holds one of them.
     """
     return json_answer({"records": await _settle(request, AcknowledgeType.ACCEPT)})
 

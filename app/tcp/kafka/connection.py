@@ -276,7 +276,7 @@ class KafkaConnection(Connection[memoryview]):
         if context.access is not None:
             guarded = _GUARDED.get(head.api_key)
             if guarded is None:
-                self.unreadable(f"{served.api.name} declares no rights, so nobody may send it")
+                self.unreadable(f"{served.api.name} declares no rights, so no client may send it")
                 return
             served = guarded
         if self._listener.broker.quotas.is_active:

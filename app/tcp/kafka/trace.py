@@ -35,7 +35,7 @@ class RequestTracer(Protocol):
         ...
 
     def closed(self, peer: str) -> None:
-        """Observe the end of a connection: no request of it gets a response any more."""
+        """Observe the end of a connection, after which no request of it gets a response."""
         ...
 
 

@@ -26,7 +26,7 @@ def rack_to_read_from(context: Context, rack: str) -> str | None:
 def read_elsewhere(context: Context, partition: FetchedPartition, rack: str) -> PartitionData | None:
     """Return the answer that sends a consumer to a broker of ``rack``.
 
-    None if no broker of it is alive any more.
+    None if no broker of it is alive.
     """
     broker = context.broker
     topic = broker.readable_topic(partition.topic)

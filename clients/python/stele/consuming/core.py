@@ -56,7 +56,7 @@ class ConsumerOptions:
     - ``isolation``: ``"read_uncommitted"`` also returns records of open and aborted
       transactions.
     - ``outage_timeout_s``: how long to retry while the broker is down before the error
-      is raised; None retries for ever. Iterating again after the error is safe.
+      is raised; None retries without end. Iterating again after the error is safe.
 
     Raises:
         ValueError: a setting has an invalid value.

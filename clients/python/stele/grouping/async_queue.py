@@ -146,7 +146,7 @@ class AsyncQueue(QueueCore):
         await self._settle("reject", records)
 
     async def renew(self, *records: QueuedRecordCore) -> None:
-        """Let the locks of records begin anew. Raises ``GroupError``."""
+        """Start the locks of records again. Raises ``GroupError``."""
         await self._settle("renew", records)
 
     async def redrive(self, max_records: int = 1000) -> Redriven:

@@ -144,7 +144,7 @@ class Queue(QueueCore):
         self._settle("reject", records)
 
     def renew(self, *records: QueuedRecordCore) -> None:
-        """Let the locks of records begin anew. Raises ``GroupError``."""
+        """Start the locks of records again. Raises ``GroupError``."""
         self._settle("renew", records)
 
     def redrive(self, max_records: int = 1000) -> Redriven:

@@ -9,7 +9,7 @@ One per task, committed as one by the driver (ADR-0037).
             ─▶ is this unit already committed? ─▶ records its number ─▶ commits tasks and record as one
 
 An attempt whose message does not reach the driver is never committed. The number is in a topic of the
-query, so a unit is committed once, whoever repeats it.
+query, so a unit is committed once, whichever driver repeats it.
 """
 
 from __future__ import annotations

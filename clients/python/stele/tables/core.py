@@ -51,7 +51,7 @@ class TableOptions:
     - ``wait_ms``: the longest wait of a fetch for changes.
     - ``max_bytes``: the most bytes per partition and fetch.
     - ``outage_timeout_s``: how long ``start``, ``refresh`` and ``wait_until`` retry while
-      the broker is down before they raise the error; None retries for ever. Following
+      the broker is down before they raise the error; None retries without end. Following
       always retries.
 
     Raises:
@@ -379,7 +379,7 @@ class TableCore(Mapping[K, V]):
     ) -> float:
         """Return how long to pause after a failed request.
 
-        ``now_s`` None retries for ever.
+        ``now_s`` None retries without end.
 
         Raises:
             SteleClientError: ``error``, if it is not retriable or the outage has lasted

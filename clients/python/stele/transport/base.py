@@ -120,7 +120,7 @@ class Endpoints:
 
 
 def backoff() -> Iterator[float]:
-    """Yield pauses between attempts in seconds, for ever: doubling, with jitter.
+    """Yield pauses between attempts in seconds, without end: doubling, with jitter.
 
     The jitter spreads the reconnects of many clients after a restart of the broker.
     """
