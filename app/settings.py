@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     shared_linger_ms: int | None = Field(
         default=None,
         ge=0,
-        description="How long shared storage collects appends for one object; 250 with an object store and 5 with inline if unset.",
+        description="Time from one object of shared storage to the next, in which appends are collected; 250 with an object store and 5 with inline if unset.",
     )
     shared_object_bytes: int = Field(
         default=8 * MIB,

@@ -29,7 +29,7 @@ from app.cluster.leaders import ranked
 from app.cluster.membership import Member
 
 from .apache_kafka import KafkaStartError, KafkaUnavailable
-from .bench_kafka_throughput import await_leaders
+from .bench_kafka_throughput import await_leaders, cpu_seconds
 from .cluster_subjects import (
     DatabaseUse,
     SteleCluster,
@@ -213,10 +213,11 @@ def measure_throughput(subject: Subject, scale: Scale) -> None:
     produce(subject, topic, 2_000)
     megabytes = scale.records * _VALUE_BYTES / 1e6
     before = subject.database() if isinstance(subject, SteleCluster) else None
-    cpu_s = subject.broker_cpu_s()
     topic = new_topic(subject)
+    cpu_s = _cpu_s(subject)
     seconds_in = produce(subject, topic, scale.records)
-    cpu_in_s = subject.broker_cpu_s() - cpu_s
+    used_s = {what: seconds - cpu_s[what] for what, seconds in _cpu_s(subject).items()}
+    cpu_in_s = used_s["brokers"]
     after = subject.database() if isinstance(subject, SteleCluster) else None
     seconds_out = consume(subject, topic, scale.records)
     rate = scale.records / seconds_in
@@ -224,6 +225,8 @@ def measure_throughput(subject: Subject, scale: Scale) -> None:
         f"{subject.name}\n"
         f"  in   {megabytes / seconds_in:8.1f} MB/s  {rate:9,.0f} records/s of 1 KB,"
         f" {scale.records / cpu_in_s:9,.0f} per second of broker CPU\n"
+        f"  CPU of in: {', '.join(f'{what} {seconds:.2f} s' for what, seconds in used_s.items())},"
+        f" {100 * sum(used_s.values()) / seconds_in / (os.cpu_count() or 1):.0f} % of the machine\n"
         f"  out  {megabytes / seconds_out:8.1f} MB/s",
         flush=True,
     )
@@ -231,6 +234,23 @@ def measure_throughput(subject: Subject, scale: Scale) -> None:
         _print_database(before, after, megabytes)
     if subject.name.startswith("1 × s3"):
         _print_goal("records/s through S3", rate, RECORDS_GOAL)
+
+
+def _cpu_s(subject: Subject) -> dict[str, float]:
+    """Return the CPU time so far of all that takes part.
+
+    The store is what is none of the others.
+    """
+    own = os.times()
+    client = own.user + own.system
+    brokers = subject.broker_cpu_s()
+    database = cpu_seconds(subject.postgres.pid) if isinstance(subject, SteleCluster) else 0.0
+    return {
+        "client": client,
+        "brokers": brokers,
+        "PostgreSQL": database,
+        "store": cpu_seconds(os.getpid()) - client - brokers - database,
+    }
 
 
 def _print_database(before: DatabaseUse, after: DatabaseUse, megabytes: float) -> None:

@@ -193,7 +193,11 @@ def cpu_seconds(pid: int) -> float:
     ticks = 0
     for process in process_tree(pid):
         # The name in parentheses may hold anything; after it, utime is the 12th field, then stime, cutime, cstime.
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            # It has ended in between; its parent has its time.
+            continue
         ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS_PER_S
 

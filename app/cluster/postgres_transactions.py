@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, LiteralString, TypeAlias, TypeVar
 from uuid import UUID
 
+from psycopg import Cursor
+
 from ..errors import CoordinatorNotAvailable, IdempotencyKeyInUse
 from ..postgres.pool import Connection, PostgresPool, PostgresUnavailable
 from .shared_transactions import (
@@ -134,15 +136,16 @@ class PostgresTransactions:
         names = [name.encode() for name in ids]
 
         def work(connection: Connection) -> Updated[_T]:
-            with connection.transaction():
-                now_ms = 0
-                with connection.pipeline():
-                    clock = connection.execute(f"SELECT {_NOW_MS}", prepare=True)
-                    rows = connection.execute(_LOCK, (names,), prepare=True)
-                    records = {record.transactional_id: record for record in map(_record, rows)}
-                    (now_ms,) = clock.fetchone() or (0,)
-                update = decide(records, now_ms)
-                return self._apply(connection, records, update, now_ms)
+            # The pool ends a transaction that an error leaves open. Results are fetched after each pipeline: within
+            # it, that would be a trip of its own.
+            with connection.pipeline():
+                connection.execute("BEGIN", prepare=False)
+                clock = connection.execute(f"SELECT {_NOW_MS}", prepare=True)
+                rows = connection.execute(_LOCK, (names,), prepare=True)
+            records = {record.transactional_id: record for record in map(_record, rows)}
+            (now_ms,) = clock.fetchone() or (0,)
+            update = decide(records, now_ms)
+            return self._apply(connection, records, update, now_ms)
 
         return await self._run(work)
 
@@ -153,25 +156,35 @@ class PostgresTransactions:
         update: TransactionUpdate[_T],
         now_ms: int,
     ) -> Updated[_T]:
-        for record in update.records:
-            if record.transactional_id in before:
+        known = [record for record in update.records if record.transactional_id in before]
+        new = [record for record in update.records if record.transactional_id not in before]
+        # What may prevent the commit must be known before it.
+        is_certain = not new and update.answer is None and not update.ends
+        inserted_answer = None
+        with connection.pipeline():
+            for record in known:
                 connection.execute(
                     _UPDATE, (*_values(record)[1:], record.transactional_id.encode()), prepare=True
                 )
-            elif connection.execute(_INSERT, _values(record), prepare=True).rowcount == 0:
-                raise _Raced
-        if update.answer is not None:
-            _insert_answer(connection, update.answer, update.answer_kept_ms)
-        ended_offsets = sum(_end_offsets(connection, end) for end in update.ends)
+            inserted = [connection.execute(_INSERT, _values(record), prepare=True) for record in new]
+            if update.answer is not None:
+                inserted_answer = _insert_answer(connection, update.answer, update.answer_kept_ms)
+            ended_offsets = [_end_offsets(connection, end) for end in update.ends]
+            if is_certain:
+                _commit(connection)
+        if any(one.rowcount == 0 for one in inserted):
+            raise _Raced
+        if update.answer is not None and inserted_answer is not None and inserted_answer.rowcount == 0:
+            raise IdempotencyKeyInUse(update.answer.key.partition("\n")[2])
         partitions: Sequence[PartitionKey] = ()
         if update.ends:
             ended = [(end.producer_id, end.marker_epoch, end.is_commit) for end in update.ends]
             partitions = self._append_markers(connection, ended, now_ms)
-        if update.records or update.ends:
-            # While COMMIT waits for a synchronous standby, a statement_timeout would make it report success
-            # without the standby.
-            connection.execute("SET LOCAL statement_timeout = 0", prepare=False)
-        return Updated(result=update.result, partitions=partitions, has_offsets=ended_offsets > 0)
+        if not is_certain:
+            with connection.pipeline():
+                _commit(connection)
+        has_offsets = any(one.rowcount for one in ended_offsets)
+        return Updated(result=update.result, partitions=partitions, has_offsets=has_offsets)
 
     async def records(self) -> list[TransactionRecord]:
         query = f"SELECT {_COLUMNS} FROM transactional_ids ORDER BY transactional_id"
@@ -220,23 +233,25 @@ class PostgresTransactions:
         return await self._run(lambda connection: connection.execute(query, given, prepare=True).fetchall())
 
 
-def _end_offsets(connection: Connection, end: EndOfTransaction) -> int:
+def _commit(connection: Connection) -> None:
+    # While COMMIT waits for a synchronous standby, a statement_timeout would make it report success without the
+    # standby.
+    connection.execute("SET LOCAL statement_timeout = 0", prepare=False)
+    connection.execute("COMMIT", prepare=False)
+
+
+def _end_offsets(connection: Connection, end: EndOfTransaction) -> Cursor[tuple[Any, ...]]:
     """Set the outcome of the pending offsets of a transaction.
 
-    Return how many there are.
+    ``rowcount`` says how many there are.
     """
-    ended = connection.execute(_END_OFFSETS, (end.is_commit, end.producer_id, end.epoch), prepare=True)
-    return ended.rowcount
+    return connection.execute(_END_OFFSETS, (end.is_commit, end.producer_id, end.epoch), prepare=True)
 
 
-def _insert_answer(connection: Connection, answer: StoredAnswer, kept_ms: int) -> None:
-    stored = connection.execute(
-        _INSERT_ANSWER,
-        (answer.key.encode(), answer.digest, answer.answer, answer.created_at_ms, kept_ms),
-        prepare=True,
-    )
-    if stored.rowcount == 0:
-        raise IdempotencyKeyInUse(answer.key.partition("\n")[2])
+def _insert_answer(connection: Connection, answer: StoredAnswer, kept_ms: int) -> Cursor[tuple[Any, ...]]:
+    """Store an answer; ``rowcount`` is 0 if its key has one."""
+    given = (answer.key.encode(), answer.digest, answer.answer, answer.created_at_ms, kept_ms)
+    return connection.execute(_INSERT_ANSWER, given, prepare=True)
 
 
 def _values(record: TransactionRecord) -> tuple[Any, ...]:

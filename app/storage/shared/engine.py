@@ -5,7 +5,7 @@ Bytes in an object store, offsets in PostgreSQL (ADR-0040).
 A broker keeps nothing of its own. Its appends are packed into objects, and one transaction gives all
 batches of an object their offsets; then they are acknowledged, and every broker can read them. The parts:
 
-- ``write_buffer``  appends until their object is full, or ``linger_ms`` old
+- ``write_buffer``  appends until their object is full, or ``linger_ms`` after the last one
 - ``committer``     objects stored in parallel, committed in order
 - ``reader``        plans of reads, and the ``block_cache``
 - ``log_ends``      what other brokers appended
@@ -99,6 +99,7 @@ class SharedEngine:
         self._sync_observers: list[Callable[[float], None]] = []
         self._is_closing = False
         self._linger: asyncio.TimerHandle | None = None
+        self._rotated_s = float("-inf")
         self._buffer = WriteBuffer(
             object_bytes=options.object_bytes, buffered_bytes_max=options.buffered_bytes_max
         )
@@ -299,10 +300,19 @@ class SharedEngine:
         if self._buffer.is_full:
             self._rotate()
         elif self._linger is None:
-            self._linger = asyncio.get_running_loop().call_later(
-                self._options.linger_ms / 1000, self._linger_over
-            )
+            self._linger = self._begin_linger()
         return ticket
+
+    def _begin_linger(self) -> asyncio.TimerHandle:
+        """Wait until ``linger_ms`` after the last object was begun.
+
+        So there are no more objects than one per linger, and an append after a pause waits only for the appends
+        that come in the same turn of the event loop.
+        """
+        loop = asyncio.get_running_loop()
+        return loop.call_at(
+            max(loop.time(), self._rotated_s + self._options.linger_ms / 1000), self._linger_over
+        )
 
     def _stamp(self, config: TopicConfig, batches: bytearray | memoryview, headers: list[BatchHeader]) -> int:
         if config.message_timestamp_type == "CreateTime":
@@ -326,6 +336,7 @@ class SharedEngine:
             self._linger = None
         rotation = self._buffer.take()
         if rotation is not None:
+            self._rotated_s = asyncio.get_running_loop().time()
             self._committer.submit(rotation)
 
     def _ended(self, rotation: Rotation) -> None:

@@ -16,7 +16,7 @@ from .upkeep import UpkeepOptions
 class SharedOptions:
     """Sizes in bytes, times in ms.
 
-    An object is written when it has ``object_bytes``, or ``linger_ms`` after its first append. Above
+    An object is written when it has ``object_bytes``, or ``linger_ms`` after the one before. Above
     ``buffered_bytes_max`` of appends that are not committed, more are refused. ``loads_max`` requests to the
     object store serve readers at a time.
     """

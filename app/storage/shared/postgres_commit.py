@@ -221,14 +221,15 @@ def _first_trip(connection: Connection, objects: Sequence[ObjectWrite], *, begin
             named = connection.execute(
                 _READ_NAMED, (sorted({key.producer_id for key in keys}),), prepare=True, binary=True
             )
-        return _Known(
-            inserted=dict(inserted.fetchall()),
-            logs={row[0]: log_row(row) for row in logs},
-            producers={} if producers is None else dict(_producer(row) for row in producers),
-            opened={} if opened is None else {ProducerKey(*row[:2]): row[2] for row in opened},
-            named_epochs={} if named is None else dict(named.fetchall()),
-            ids={} if ids is None else {row[0]: _id_row(row) for row in ids},
-        )
+    # After the end of the pipeline, which brings all results: to fetch one before would be a trip of its own.
+    return _Known(
+        inserted=dict(inserted.fetchall()),
+        logs={row[0]: log_row(row) for row in logs},
+        producers={} if producers is None else dict(_producer(row) for row in producers),
+        opened={} if opened is None else {ProducerKey(*row[:2]): row[2] for row in opened},
+        named_epochs={} if named is None else dict(named.fetchall()),
+        ids={} if ids is None else {row[0]: _id_row(row) for row in ids},
+    )
 
 
 def _store(
