@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..groups.consumer_protocol import AssignedPartition
+from ..groups.lease import LeasedPartition
 from .requests import INT64_MAX
 
 
@@ -16,6 +17,17 @@ def by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
     for topic, partition in sorted(parts):
         topics.setdefault(topic, []).append(partition)
     return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
+def leased_part(part: LeasedPartition) -> dict[str, Any]:
+    """Encode the records of one partition that a lease holds."""
+    return {
+        "topic": part.topic,
+        "partition": part.partition,
+        "offset": part.offset,
+        "next_offset": part.next_offset,
+        "deliveries": part.deliveries,
+    }
 
 
 def check_offset(offset: int) -> None:

@@ -12,7 +12,7 @@ Its lock, how the last run ended, what is stray in it.
       log-start-offset-checkpoint
       metadata.sqlite groups.sqlite        the catalog; consumer groups and their offsets (app/cluster)
       orders-0/ orders-1/ …                one directory a partition (log)
-      orders-2.<topic id>.deleted          a partition on its way out
+      orders-2.<time in ms>.deleted        a partition that is being deleted
 """
 
 from __future__ import annotations

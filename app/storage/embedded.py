@@ -132,7 +132,7 @@ class EmbeddedEngine:
         return await self._manager.open()
 
     async def start(self) -> None:
-        await self._manager.remove_strays()
+        await self._manager.finish_deletions()
         self._housekeeping.start(
             checkpoint_interval_ms=self._options.checkpoint_interval_ms,
             first_checkpoint_ms=self._options.first_checkpoint_ms,

@@ -217,7 +217,7 @@ class LogManager:
         files.sync_dir(directory.parent)
         files.remove_tree(target)
 
-    async def remove_strays(self) -> None:
+    async def finish_deletions(self) -> None:
         """Finish deletions that a crash interrupted. Raises ``StorageError``."""
         files, path = self._log_dir.files, self._log_dir.path
 

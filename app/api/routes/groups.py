@@ -24,7 +24,7 @@ from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESC
 from ..bodies import ResetBody
 from ..encoded_slash import EncodedSlashRoute
 from ..forwarding import groups_elsewhere
-from ..group_json import by_topic, check_offset
+from ..group_json import by_topic, check_offset, leased_part
 from ..json_bodies import json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import INT32_MAX, integer_parameter
@@ -217,17 +217,7 @@ def _partition(partition: PartitionLag) -> dict[str, Any]:
 def _lease(lease: Lease, expires_at_ms: int, sees_topic: Callable[[str], bool]) -> dict[str, Any]:
     return {
         "expires_at": expires_at_ms,
-        "partitions": [
-            {
-                "topic": part.topic,
-                "partition": part.partition,
-                "offset": part.offset,
-                "next_offset": part.next_offset,
-                "deliveries": part.deliveries,
-            }
-            for part in lease.partitions
-            if sees_topic(part.topic)
-        ],
+        "partitions": [leased_part(part) for part in lease.partitions if sees_topic(part.topic)],
     }
 
 

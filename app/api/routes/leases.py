@@ -15,6 +15,7 @@ from ...security.acl import READ_TOPIC
 from ...work_budget import pause
 from ..bodies import ExtendBody, LeaseBody, PollBody
 from ..encoded_slash import EncodedSlashRoute
+from ..group_json import leased_part
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
 from ..record_json import encode, record_out
@@ -74,16 +75,7 @@ async def _polled(polled: Polled) -> bytes:
         {
             "lease": None if lease is None else lease.token(),
             "expires_at": None if lease is None else polled.expires_at_ms,
-            "partitions": [
-                {
-                    "topic": part.topic,
-                    "partition": part.partition,
-                    "offset": part.offset,
-                    "next_offset": part.next_offset,
-                    "deliveries": part.deliveries,
-                }
-                for part in (() if lease is None else lease.partitions)
-            ],
+            "partitions": [leased_part(part) for part in (() if lease is None else lease.partitions)],
             "skipped": [
                 {
                     "topic": skipped.topic,
