@@ -296,59 +296,80 @@ def verify_partition(
         VerificationStopped: ``should_stop`` returned True.
     """
     logs = sorted(directory.glob(f"*{LOG_SUFFIX}") if ends is None else ends)
-    files = RealFiles()
-    batches = records = size_bytes = 0
-    problems: list[str] = []
-    expected: int | None = None
-    transactions = TransactionCheck(files)
+    check = _PartitionCheck(may_be_written=ends is None, should_stop=should_stop)
     for log in logs:
-        transactions.begin()
-        base_offset = _base_offset(log)
-        if expected is not None and base_offset != expected:
-            problems.append(
-                f"{log}: begins at offset {base_offset}, the segment before ends at {expected - 1}"
-            )
-        expected = base_offset
-        end = log.stat().st_size if ends is None else ends[log]
-        is_sealed = sealed is None or log in sealed
-        indexed, index_problems = _indexed(files, log, end) if is_sealed else ({}, [])
-        for scanned in _scan(log, end=end):
-            if should_stop():
-                raise VerificationStopped
-            if isinstance(scanned, CorruptRange):
-                problems.append(
-                    f"{log}: corrupt from byte {scanned.position} to {scanned.end_position}: {scanned.reason}"
-                    + (
-                        " (the end: torn, or being written)"
-                        if ends is None and scanned.end_position == end
-                        else ""
-                    )
-                )
-                expected = scanned.next_offset
-                continue
-            if indexed.get(scanned.position) == scanned.last_offset - base_offset:
-                del indexed[scanned.position]
-            batches, records = batches + 1, records + scanned.record_count
-            expected = scanned.next_offset
-            if scanned.is_transactional:
-                _note_transactional(transactions, log, scanned)
-        if is_sealed:
-            problems += transactions.problems(log, next_offset=expected, is_last=log == logs[-1])
-        size_bytes += end
-        problems += index_problems
-        index_path = log.with_suffix(INDEX_SUFFIX)
-        problems += [
-            f"{index_path}: offset {base_offset + relative} is not at byte {position} of the log"
-            for position, relative in indexed.items()
-        ]
+        check.add(
+            log,
+            end=log.stat().st_size if ends is None else ends[log],
+            is_sealed=sealed is None or log in sealed,
+            is_last=log == logs[-1],
+        )
     return Verified(
         directory=directory,
         segments=len(logs),
-        batches=batches,
-        records=records,
-        size_bytes=size_bytes,
-        problems=problems,
+        batches=check.batches,
+        records=check.records,
+        size_bytes=check.size_bytes,
+        problems=check.problems,
     )
+
+
+class _PartitionCheck:
+    """Checks the segments of one partition in their order, and counts.
+
+    ``may_be_written``: a broker may append to the end of a log meanwhile.
+    """
+
+    def __init__(self, *, may_be_written: bool, should_stop: Callable[[], bool]) -> None:
+        self.batches = self.records = self.size_bytes = 0
+        self.problems: list[str] = []
+        self._may_be_written = may_be_written
+        self._should_stop = should_stop
+        self._files = RealFiles()
+        self._transactions = TransactionCheck(self._files)
+        # The offset of the next batch; None before the first segment.
+        self._expected: int | None = None
+
+    def add(self, log: Path, *, end: int, is_sealed: bool, is_last: bool) -> None:
+        """Check a segment up to byte ``end``; its indexes only if it is sealed."""
+        self._transactions.begin()
+        base_offset = _base_offset(log)
+        if self._expected is not None and base_offset != self._expected:
+            self.problems.append(
+                f"{log}: begins at offset {base_offset}, the segment before ends at {self._expected - 1}"
+            )
+        expected = base_offset
+        indexed, index_problems = _indexed(self._files, log, end) if is_sealed else ({}, [])
+        for scanned in _scan(log, end=end):
+            if self._should_stop():
+                raise VerificationStopped
+            expected = scanned.next_offset
+            if isinstance(scanned, CorruptRange):
+                self._add_corrupt(log, scanned, end)
+                continue
+            if indexed.get(scanned.position) == scanned.last_offset - base_offset:
+                del indexed[scanned.position]
+            self.batches += 1
+            self.records += scanned.record_count
+            if scanned.is_transactional:
+                _note_transactional(self._transactions, log, scanned)
+        self._expected = expected
+        if is_sealed:
+            self.problems += self._transactions.problems(log, next_offset=expected, is_last=is_last)
+        self.size_bytes += end
+        self.problems += index_problems
+        index_path = log.with_suffix(INDEX_SUFFIX)
+        self.problems += [
+            f"{index_path}: offset {base_offset + relative} is not at byte {position} of the log"
+            for position, relative in indexed.items()
+        ]
+
+    def _add_corrupt(self, log: Path, corrupt: CorruptRange, end: int) -> None:
+        is_torn = self._may_be_written and corrupt.end_position == end
+        self.problems.append(
+            f"{log}: corrupt from byte {corrupt.position} to {corrupt.end_position}: {corrupt.reason}"
+            + (" (the end: torn, or being written)" if is_torn else "")
+        )
 
 
 def _note_transactional(transactions: TransactionCheck, log: Path, header: rb.BatchHeader) -> None:
