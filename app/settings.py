@@ -607,3 +607,9 @@ class Settings(BaseSettings):
     trace_hex: bool = Field(
         default=False, description="With trace_connections, also log the bytes of requests and responses."
     )
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the setting ``name`` may hold a password."""
+    info = Settings.model_fields.get(name)
+    return info is not None and SecretStr in getattr(info.annotation, "__args__", (info.annotation,))

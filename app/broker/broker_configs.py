@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pydantic import SecretStr
-
 from ..errors import InvalidConfig, InvalidRequest
-from ..settings import Settings
+from ..settings import Settings, is_secret
 from ..storage.config_types import ConfigType, int64
 from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, TopicConfig
 
@@ -128,7 +126,7 @@ def _setting(name: str, setting: str) -> BrokerConfig:
         default=_text(info.default),
         read=read,
         setting=setting,
-        is_sensitive=SecretStr in getattr(info.annotation, "__args__", (info.annotation,)),
+        is_sensitive=is_secret(setting),
     )
 
 

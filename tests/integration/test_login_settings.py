@@ -134,6 +134,17 @@ def test_users_and_keys_are_made_on_the_command_line(tmp_path: Path) -> None:
     assert run("user", "list", "--data-dir", str(tmp_path / "missing"))[0] == 1
 
 
+@pytest.mark.parametrize("name", ["cdc_dsn", "cdc-dsn", "postgres_url"])
+def test_a_setting_with_a_password_is_refused_in_arguments(name: str) -> None:
+    """Others could read it, as from the monitoring page of NATS (CVE-2026-33247)."""
+    # Without the refusal, the broker would not start either.
+    settings = [f"{name}=postgresql://me:s3cr3t@db/shop", "num_partitions=0"]
+    refused = CliRunner().invoke(stele, ["serve", "--set", settings[0], "--set", settings[1]])
+    assert refused.exit_code == 2
+    assert f"STELE_{name.upper().replace('-', '_')}" in refused.output
+    assert "s3cr3t" not in refused.output
+
+
 def test_no_option_takes_a_password() -> None:
     for command in (("user", "add"), ("user", "passwd"), ("key", "create")):
         assert "--password " not in run(*command, "--help")[1]

@@ -82,5 +82,12 @@ def serve(others: tuple[str, ...], **flags: Any) -> None:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--set")
-        overrides[name.replace("-", "_")] = value
+        setting = name.replace("-", "_")
+        if server_module("settings").is_secret(setting):
+            raise click.BadParameter(
+                f"{setting} may hold a password, which every user of this machine could read; set "
+                f"STELE_{setting.upper()} instead",
+                param_hint="--set",
+            )
+        overrides[setting] = value
     sys.exit(server_module("main").serve(overrides))
