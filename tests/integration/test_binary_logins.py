@@ -227,9 +227,15 @@ def test_a_connection_keeps_its_principal(peer: Peer, broker: BrokerProcess) -> 
     log_in(peer)
     log_in(peer)
     assert peer.ask(FLUSH) == FLUSHED
-    bearer = f"n,,\1auth=Bearer {token()}\1\1".encode()
-    again = peer.call(m.AuthenticateRequest(mechanism="OAUTHBEARER", data=bearer))
+
+    def log_in_with_a_token(user: str) -> m.Response | m.ErrorResponse:
+        bearer = f"n,,\1auth=Bearer {token(user)}\1\1".encode()
+        return peer.call(m.AuthenticateRequest(mechanism="OAUTHBEARER", data=bearer))
+
+    again = log_in_with_a_token(USER)
     assert isinstance(again, m.AuthenticateResponse), "the same principal by another mechanism"
+    assert refused(log_in_with_a_token("bob")) == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert peer.rest() == b""
 
 
 def test_a_session_ends_unless_the_client_logs_in_again(peer: Peer) -> None:

@@ -55,9 +55,9 @@ ISSUER, AUDIENCE = "https://issuer.example", "stele"
 TIMEOUT_S = 60.0
 
 
-def token(*, lifetime_s: int = 600, key: Any = KEY) -> str:
+def token(user: str = USER, *, lifetime_s: int = 600, key: Any = KEY) -> str:
     now_s = SystemClock().now_ms() // 1000
-    claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": USER, "iat": now_s, "exp": now_s + lifetime_s}
+    claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": user, "iat": now_s, "exp": now_s + lifetime_s}
     return jwt.encode(claims, key, algorithm="RS256", headers={"kid": "one"})
 
 

@@ -184,12 +184,120 @@ SECURITY_MUTANTS = (
         "tests/unit/stele/cdc/test_options.py",
         "in_an_argument",
     ),
+    Mutant(
+        "clients/python/stele/commands/serve.py",
+        'if server_module("settings").is_secret(setting):',
+        "if False:",
+        "tests/integration/test_login_settings.py",
+        "in_arguments",
+    ),
     # A value within a certificate passes for another attribute (CVE-2026-33248).
     Mutant(
         "app/security/principal_mapping.py",
         "rule.apply(hidden)",
         "rule.apply(name)",
         f"{_UNIT}/test_principal_mapping.py",
+    ),
+    # A client changes to another user on its connection (CVE-2022-24450).
+    Mutant(
+        "app/tcp/kafka/sasl_session.py",
+        "        if self.login is not None and outcome.login.principal != self.principal:\n",
+        "        if False:\n",
+        "tests/integration/test_kafka_logins.py",
+        "second_login_as_another",
+    ),
+    Mutant(
+        "app/tcp/binary/login.py",
+        "        if self.login is not None and login.principal != self.principal:\n",
+        "        if False:\n",
+        "tests/integration/test_binary_logins.py",
+        "keeps_its_principal",
+    ),
+    Mutant(
+        "app/api/authentication.py",
+        "if access is None or (access.principal is not principal and access.principal != principal):",
+        "if access is None:",
+        "tests/integration/test_mistakes_of_others.py",
+        "its_own_login",
+    ),
+    # A user that nobody has made logs in (CVE-2023-47090).
+    Mutant(
+        "app/security/credentials.py",
+        "if user == ANONYMOUS.name:",
+        "if False:",
+        f"{_UNIT}/test_credentials.py",
+    ),
+    # A rule is lost when another one is removed (CVE-2024-27309).
+    Mutant(
+        "app/security/acls.py",
+        "            del self._acls[acl]\n",
+        "            self._acls = {one: None for one in self._acls if one.resource_name != acl.resource_name}\n",
+        f"{_UNIT}/test_authorizer.py",
+        "as_if_there_had_been_no_others",
+    ),
+    # A token of another issuer logs in.
+    Mutant(
+        "app/security/jwt_tokens.py",
+        "                issuer=self._options.issuer,\n",
+        "",
+        f"{_UNIT}/test_jwt.py",
+    ),
+    # An algorithm with a shared secret is allowed for a public key (CVE-2022-29217, CVE-2026-49852).
+    Mutant(
+        "app/security/jwt_keys.py",
+        'if kind not in _KEY_TYPES or entry.get("use") == "enc":',
+        'if entry.get("use") == "enc":',
+        f"{_UNIT}/test_jwt.py",
+    ),
+    # Credentials are in a trace (CVE-2023-24619).
+    Mutant(
+        "app/tcp/kafka/trace.py",
+        "_SECRET_APIS = frozenset({36, 51})",
+        "_SECRET_APIS = frozenset({36})",
+        "tests/integration/test_secrets_stay_secret.py",
+    ),
+    Mutant(
+        "app/tcp/kafka/trace.py",
+        "_SECRET_APIS = frozenset({36, 51})",
+        "_SECRET_APIS = frozenset({51})",
+        "tests/integration/test_secrets_stay_secret.py",
+    ),
+    # Routes of administrators are open to others (CVE-2025-30215).
+    Mutant(
+        "app/api/rights.py",
+        '    ("POST", "/v1/users"): (_on_cluster(ALTER_CLUSTER),),\n',
+        '    ("POST", "/v1/users"): OPEN,\n',
+        "tests/integration/test_authorization.py",
+        "every_documented_route",
+    ),
+    # An API is not checked, or asks for a wrong right (CVE-2023-50976, CVE-2026-41115).
+    Mutant(
+        "app/tcp/kafka/connection.py",
+        "            served = guarded\n",
+        "",
+        "tests/integration/test_rights_of_every_api.py",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/table.py",
+        "delete_records.API.key: on_each(DELETE_TOPIC,",
+        "delete_records.API.key: on_each(READ_TOPIC,",
+        "tests/unit/test_declared_rights.py",
+        "of_apache_kafka",
+    ),
+    # A client of the binary protocol without a login fills the memory (CVE-2026-27571, CVE-2026-33219).
+    Mutant(
+        "app/tcp/binary/connection.py",
+        "            self._frames.limit(LOGIN_FRAME_BYTES_MAX)\n",
+        "            pass\n",
+        "tests/integration/test_binary_logins.py",
+        "are_small",
+    ),
+    Mutant(
+        "app/tcp/binary/login.py",
+        "        if self.must_login and self._frames > LOGIN_FRAMES_MAX:\n",
+        "        if False:\n",
+        "tests/integration/test_binary_logins.py",
+        "are_few",
     ),
     # A client that logs in again is cut off at the end of its first session, and one that does not is not.
     Mutant(
