@@ -16,15 +16,17 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_b
 from app.cluster.shared_transactions import Decide, EndOfTransaction, T, Updated
 from app.cluster.transaction_store import TransactionRecord
 from app.storage.shared.commit_rules import IdRow, ProducerKey
-from app.storage.shared.meta import ObjectWrite, RunWrite
+from app.storage.shared.meta import ObjectWrite, PartitionId, RunWrite
+from app.storage.shared.object_format import ObjectRun, footer_bytes, header_bytes
 from app.storage.shared.object_keys import MARKERS, ObjectKeys
+from app.storage.shared.write_buffer import object_run
 from app.storage.topic_partition import TopicPartition
 from app.transactions.messages import ProducerIdentity
 from app.transactions.states import TransactionState
 
 from .model_meta import ModelMeta
 
-_UPLOADER = UUID(int=1 << 64)
+MARKERS_UPLOADER = UUID(int=1 << 64)
 
 
 class ModelTransactions:
@@ -43,7 +45,7 @@ class ModelTransactions:
         self._store = store
         self._is_inline = is_inline
         self._now_ms = now_ms
-        self._keys = ObjectKeys(MARKERS, _UPLOADER)
+        self._keys = ObjectKeys(MARKERS, MARKERS_UPLOADER)
         meta.id_rows = self._id_rows
         meta.on_begun = self._begun
 
@@ -77,8 +79,8 @@ class ModelTransactions:
         update = decide(before, self._now_ms())
         self.records.update({record.transactional_id: record for record in update.records})
         has_offsets = [self.end_offsets(end) for end in update.ends]
-        self._append_markers(update.ends)
-        return Updated(result=update.result, partitions=(), has_offsets=any(has_offsets))
+        partitions = self._append_markers(update.ends)
+        return Updated(result=update.result, partitions=partitions, has_offsets=any(has_offsets))
 
     async def stage(self, producer: ProducerIdentity, group: str, offset: int) -> bool:
         """Store a pending offset; return False if the transaction has ended."""
@@ -94,16 +96,20 @@ class ModelTransactions:
         return bool(offsets)
 
     def open_keys(self, producer_ids: Collection[int]) -> list[ProducerKey]:
-        """Return where transactions of these producers are open."""
-        return sorted(key for key in self._meta.open_in_logs() if key.producer_id in producer_ids)
+        """Return where transactions of these producers are open; not in logs that were deleted."""
+        live = {row.log_id for row in self._meta.live_logs}
+        opened = self._meta.open_in_logs()
+        return sorted(key for key in opened if key.producer_id in producer_ids and key.log_id in live)
 
-    def _append_markers(self, ends: Sequence[EndOfTransaction]) -> None:
+    def _append_markers(self, ends: Sequence[EndOfTransaction]) -> list[PartitionId]:
         by_producer = {end.producer_id: end for end in ends}
         keys = self.open_keys(by_producer)
+        partitions = {row.log_id: row.partition_id for row in self._meta.live_logs}
         if not keys:
-            return
-        data = bytearray(8)
+            return []
+        data = bytearray(header_bytes())
         writes: list[RunWrite] = []
+        runs: list[ObjectRun] = []
         for log_id, of_log in groupby(keys, lambda key: key.log_id):
             here = [by_producer[key.producer_id] for key in of_log]
             batches = [self._marker(end) for end in here]
@@ -115,13 +121,18 @@ class ModelTransactions:
                     aborts=frozenset(at for at, end in enumerate(here) if not end.is_commit),
                 )
             )
+            written = [(batch, [header]) for batch, header in zip(batches, writes[-1].headers, strict=True)]
+            length = sum(map(len, batches))
+            runs.append(object_run(partitions[log_id], written, len(data), length))
             data += b"".join(batches)
+        data += footer_bytes(runs)
         key = self._keys.next(len(data))
         inline = bytes(data) if self._is_inline else None
         self._store[key] = bytes(data)
         self._meta.place(
-            [ObjectWrite(key=key, uploader=_UPLOADER, size=len(data), runs=writes, inline=inline)]
+            [ObjectWrite(key=key, uploader=MARKERS_UPLOADER, size=len(data), runs=writes, inline=inline)]
         )
+        return [partitions[write.log_id] for write in writes]
 
     def _marker(self, end: EndOfTransaction) -> bytearray:
         kind = MarkerType.COMMIT if end.is_commit else MarkerType.ABORT

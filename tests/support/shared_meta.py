@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, cast
@@ -24,8 +24,16 @@ from app.storage.shared.meta import (
     RunPlace,
     RunsWanted,
     RunWrite,
+    TransactionClaim,
 )
+from app.storage.topic_partition import TopicPartition
+from app.storage.transactional_produce import TransactionalProduce
 
+from .shared_names import IdChange, Names, untimed_update
+
+# Producer ids of named producers, and of transactional ids.
+NAMED = {"one": 21, "two": 22}
+IDS = {"a": 31, "b": 32}
 # Two brokers.
 UPLOADERS = (UUID(int=1), UUID(int=2))
 FOREVER_S = 1e8
@@ -71,12 +79,16 @@ def marker(producer_id: int, epoch: int, *, size: int) -> BatchHeader:
 
 
 def written_object(
-    key: str, runs: Sequence[tuple[int, Sequence[BatchHeader]]], *, is_inline: bool = False
+    key: str,
+    runs: Sequence[tuple[int, Sequence[BatchHeader]]],
+    *,
+    is_inline: bool = False,
+    claims: Sequence[Mapping[int, TransactionClaim]] = (),
 ) -> ObjectWrite:
-    """Return an object with these batches, by log."""
+    """Return an object with these batches, by log; ``claims`` are those of each of ``runs``."""
     position = 8
     writes: list[RunWrite] = []
-    for log_id, headers in runs:
+    for at, (log_id, headers) in enumerate(runs):
         writes.append(
             RunWrite(
                 log_id=log_id,
@@ -84,10 +96,11 @@ def written_object(
                 headers=headers,
                 # In tests the size of a marker says how the transaction ended.
                 aborts=frozenset(
-                    at
-                    for at, header in enumerate(headers)
+                    index
+                    for index, header in enumerate(headers)
                     if header.is_control and header.size == ABORT_BYTES
                 ),
+                claims=claims[at] if claims else {},
             )
         )
         position += sum(header.size for header in headers)
@@ -124,6 +137,7 @@ class RandomCalls:
 
     random: Random
     both: Callable[[Callable[[Meta], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
+    both_names: Callable[[Callable[[Names], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
     topics: list[UUID] = field(default_factory=list[UUID])
     logs: list[int] = field(default_factory=list[int])
     keys: list[str] = field(default_factory=list[str])
@@ -132,10 +146,14 @@ class RandomCalls:
     )
     plans: list[MergePlan] = field(default_factory=list[MergePlan])
     merged: list[tuple[MergePlan, MergedObject]] = field(default_factory=list[tuple[MergePlan, MergedObject]])
+    epoch_sequences: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
     sequences: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     recent: dict[tuple[int, int], list[BatchHeader]] = field(
         default_factory=dict[tuple[int, int], list[BatchHeader]]
     )
+    # Epochs by name, as far as the calls know.
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    id_epochs: dict[str, int] = field(default_factory=dict[str, int])
     ends: dict[int, int] = field(default_factory=dict[int, int])
     stable: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -158,6 +176,8 @@ class RandomCalls:
             self._collect: 6,
             self._delete: 1,
             self._uploaders: 3,
+            self._begin_version: 3,
+            self._update_ids: 8,
         }
         (chosen,) = self.random.choices(list(calls), list(calls.values()))
         await chosen()
@@ -213,14 +233,91 @@ class RandomCalls:
         recent += [header] if is_next else []
         return header
 
+    def _batch_of_name(self, log_id: int) -> BatchHeader:
+        """Return a batch of a named producer, mostly of its newest version."""
+        name = self.random.choice(list(self.versions))
+        version, epoch = self.versions[name]
+        del version
+        return self._next_batch(log_id, NAMED[name], epoch - (epoch > 0 and self.random.random() < 0.3), 0)
+
+    def _batch_of_id(self, log_id: int) -> tuple[BatchHeader, TransactionClaim]:
+        """Return a transactional batch and its claim, both mostly right."""
+        random = self.random
+        name = random.choice(list(self.id_epochs))
+        epoch = self.id_epochs[name] - (self.id_epochs[name] > 0 and random.random() < 0.1)
+        header = self._next_batch(log_id, IDS[name], epoch, TRANSACTIONAL)
+        produce = TransactionalProduce(
+            transactional_id=name if random.random() < 0.95 else "another",
+            adds_partitions=random.random() < 0.5,
+            is_abortable_known=random.random() < 0.5,
+        )
+        return header, TransactionClaim(produce, TopicPartition("orders", random.randint(0, 1)))
+
+    def _next_batch(self, log_id: int, producer_id: int, epoch: int, attributes: int) -> BatchHeader:
+        """Return the batch after the last one of an epoch, or now and then another one."""
+        records = self.random.randint(1, 4)
+        known = self.epoch_sequences.get((log_id, producer_id, epoch), 0)
+        is_next = self.random.random() < 0.9
+        if is_next:
+            self.epoch_sequences[log_id, producer_id, epoch] = known + records
+        return batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=known if is_next else max(0, known - 1),
+            attributes=attributes,
+        )
+
+    def _run(self, log_id: int) -> tuple[list[BatchHeader], dict[int, TransactionClaim]]:
+        headers: list[BatchHeader] = []
+        claims: dict[int, TransactionClaim] = {}
+        for at in range(self.random.randint(1, 3)):
+            kind = self.random.random()
+            if kind < 0.2 and self.versions:
+                headers.append(self._batch_of_name(log_id))
+            elif kind < 0.45 and self.id_epochs:
+                header, claims[at] = self._batch_of_id(log_id)
+                headers.append(header)
+            else:
+                headers.append(self._batch(log_id))
+        return headers, claims
+
+    async def _begin_version(self) -> None:
+        name = self.random.choice(list(NAMED))
+        version = self.versions.get(name, (0, 0))[0] + self.random.choice([0, 1, 1])
+        begun, _, epoch, _ = await self.both_names(
+            lambda names: names.begin_version(name, version, NAMED[name])
+        )
+        self.versions[name] = begun, epoch
+
+    async def _update_ids(self) -> None:
+        random = self.random
+        changes = {
+            name: IdChange(
+                IDS[name],
+                random.choice(["begin", "add", "add", "commit", "commit", "abort"]),
+                ("orders", random.randint(0, 1)),
+            )
+            for name in random.sample(list(IDS), random.randint(1, len(IDS)))
+        }
+        await self.both_names(lambda names: _updated(names, changes))
+        records = await self.both_names(lambda names: names.records())
+        self.id_epochs = {record.transactional_id: record.epoch for record in records}
+        await self.both_names(lambda names: names.opened())
+
     async def _commit(self) -> None:
         objects: list[ObjectWrite] = []
         for _ in range(self.random.randint(1, 3)):
             logs = sorted({self._log() for _ in range(self.random.randint(1, 3))})
-            runs = [
-                (log_id, [self._batch(log_id) for _ in range(self.random.randint(1, 3))]) for log_id in logs
-            ]
-            objects.append(written_object(self._new_key(), runs, is_inline=self.random.random() < 0.3))
+            written = [(log_id, *self._run(log_id)) for log_id in logs]
+            objects.append(
+                written_object(
+                    self._new_key(),
+                    [(log_id, headers) for log_id, headers, _ in written],
+                    is_inline=self.random.random() < 0.3,
+                    claims=[claims for _, _, claims in written],
+                )
+            )
         answer = await self.both(lambda meta: meta.commit_objects(objects))
         self.committed.append((objects, answer))
 
@@ -379,6 +476,10 @@ class RandomCalls:
         await self.both(lambda meta: meta.silent_uploaders(FOREVER_S))
         if self.random.random() < 0.5:
             await self.both(lambda meta: meta.forget_uploader(uploader))
+
+
+async def _updated(names: Names, changes: dict[str, IdChange]) -> Sequence[Any]:
+    return untimed_update(await names.update(changes))
 
 
 async def _sorted(call: Coroutine[Any, Any, list[Any]]) -> list[Any]:

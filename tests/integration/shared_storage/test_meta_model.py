@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from app.postgres.pool import PostgresPool
+from app.postgres.session import PostgresSession
 from app.storage.shared.meta import Meta
 from app.storage.shared.postgres_meta import PostgresMeta
+from load.postgres_server import PostgresServer
 from tests.support.model_meta import ModelMeta
+from tests.support.model_transactions import ModelTransactions
 from tests.support.shared_meta import RandomCalls, outcome, told
+from tests.support.shared_names import MARKED_MS, ModelNames, Names, PostgresNames
 
 
 def _now_ms() -> int:
@@ -20,20 +25,31 @@ def _now_ms() -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_calls_have_the_answers_of_the_model(meta: PostgresMeta, seed: int) -> None:
+async def test_random_calls_have_the_answers_of_the_model(
+    meta: PostgresMeta, pool: PostgresPool, server: PostgresServer, schema: str, seed: int
+) -> None:
     model = ModelMeta(_now_ms)
+    session = PostgresSession(server.dsn, schema=schema)
+    names = PostgresNames(session, pool)
+    model_names = ModelNames(model, ModelTransactions(model, {}, is_inline=True, now_ms=lambda: MARKED_MS))
     made = 0
 
     async def both(call: Callable[[Meta], Coroutine[Any, Any, Any]]) -> Any:
+        return await compared(call(meta), call(model))
+
+    async def both_names(call: Callable[[Names], Coroutine[Any, Any, Any]]) -> Any:
+        return await compared(call(names), call(model_names))
+
+    async def compared(of_postgres: Coroutine[Any, Any, Any], of_model: Coroutine[Any, Any, Any]) -> Any:
         nonlocal made
         made += 1
-        answer = await outcome(call(meta))
-        expected = await outcome(call(model))
-        assert told(answer) == told(expected), f"seed {seed}, call {made}"
+        answer = await outcome(of_postgres)
+        assert told(answer) == told(await outcome(of_model)), f"seed {seed}, call {made}"
         return answer
 
-    calls = RandomCalls(Random(seed), both)
+    calls = RandomCalls(Random(seed), both, both_names)
     for _ in range(400):
         await calls.step()
     for row in model.live_logs:
         assert row.log_start <= row.next_offset
+    session.close()
