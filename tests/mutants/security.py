@@ -260,7 +260,7 @@ SECURITY_MUTANTS = (
         "app/tcp/kafka/trace.py",
         "_SECRET_APIS = frozenset({36, 51})",
         "_SECRET_APIS = frozenset({51})",
-        "tests/integration/test_secrets_stay_secret.py",
+        "tests/integration/test_kafka_logins.py",
     ),
     # Routes of administrators are open to others (CVE-2025-30215).
     Mutant(
