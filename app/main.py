@@ -400,6 +400,7 @@ async def run(settings: Settings) -> None:
     # The objects created so far live as long as the process; a collection that visits them blocks the loop for 20 ms.
     gc.collect()
     gc.freeze()
+    gc.enable()
     reload = _start_reload(settings, {**tls, "brokers": brokers_tls})
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
@@ -442,6 +443,8 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
+    # Until ``run`` has opened everything: what a start makes stays, and collections would visit it again and again.
+    gc.disable()
     try:
         if settings.audit_log_file is not None:
             audit.write_to(settings.audit_log_file)
@@ -453,6 +456,8 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         return _fail(str(error), 1)
     except (InvalidStorage, TracesMissingError, InvalidTlsFiles, UnsafeSettings) as error:
         return _fail(str(error), 2)
+    finally:
+        gc.enable()
     return 0
 
 

@@ -183,8 +183,7 @@ class _Loader:
 
     def _tidied(self) -> list[str]:
         """Complete or remove what a crash left; return the names of the files."""
-        self._files.make_dir(self._directory)
-        self._partition.write_topic_id(self._spec.topic_id)
+        self._partition.make(self._spec.topic_id)
         # Listed once, because there may be thousands of partitions.
         names = self._partition.names()
         if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):

@@ -175,10 +175,14 @@ class PartitionFiles:
             return expected
         return UUID(found[1])
 
-    def write_topic_id(self, topic_id: UUID) -> None:
+    def make(self, topic_id: UUID) -> None:
+        """Make the directory and note the topic in it.
+
+        Does nothing if ``topic_id`` was found there a moment ago.
+        """
         if self._named_topic == topic_id:
-            # Read a moment ago.
             return
+        self.files.make_dir(self.directory)
         path = self.directory / PARTITION_METADATA
         content = _metadata(topic_id)
         if read_file(self.files, path) != content:

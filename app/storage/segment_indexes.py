@@ -36,6 +36,7 @@ class SegmentIndexes:
         "_base_offset",
         "_bytes_since_entry",
         "_files",
+        "_log_path",
         "_offsets",
         "_pinned",
         "_times",
@@ -43,18 +44,28 @@ class SegmentIndexes:
         "is_newest_confirmed",
         "max_timestamp",
         "max_timestamp_offset",
-        "path",
-        "time_path",
     )
 
     def __init__(self, files: Files, log_path: Path, base_offset: int, *, interval_bytes: int) -> None:
         self._files = files
         self._base_offset = base_offset
         self.interval_bytes = interval_bytes
-        self.path = log_path.with_suffix(INDEX_SUFFIX)
-        self.time_path = log_path.with_suffix(TIME_INDEX_SUFFIX)
+        self._log_path = log_path
         self._pinned: tuple[OffsetIndex, TimeIndex] | None = None
         self.clear()
+
+    @property
+    def path(self) -> Path:
+        """Return the path of the offset index.
+
+        It is made when it is asked for, because a start may open thousands of segments.
+        """
+        return self._log_path.with_suffix(INDEX_SUFFIX)
+
+    @property
+    def time_path(self) -> Path:
+        """Return the path of the time index."""
+        return self._log_path.with_suffix(TIME_INDEX_SUFFIX)
 
     def clear(self) -> None:
         """Reset to the indexes of an empty log."""

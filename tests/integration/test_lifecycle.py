@@ -116,6 +116,30 @@ def test_a_port_that_is_taken_during_the_start_is_named(name: str, tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
+_COLLECTIONS = """
+import gc, os, signal, sys
+from app import main
+open_broker = main.open_broker
+async def look_then_open(*arguments):
+    print("opening", gc.isenabled(), flush=True)
+    return await open_broker(*arguments)
+def look_then_end(*_arguments, **_options):
+    sys.stdout.write(f"ready {gc.isenabled()}")
+    os.kill(os.getpid(), signal.SIGTERM)
+main.open_broker, main.print = look_then_open, look_then_end
+sys.exit(main.serve({"data_dir": sys.argv[1], "http_port": 0, "binary_port": 0, "kafka_port": 0}))
+"""
+
+
+def test_garbage_is_collected_from_the_ready_line_on_and_not_before(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COLLECTIONS, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["opening", "False", "ready", "True"]
+
+
 def test_a_setting_that_makes_no_sense_is_named() -> None:
     code, said = serve("--set", "num_partitions=0")
 
