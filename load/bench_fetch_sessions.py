@@ -29,6 +29,8 @@ PARTITIONS = 1000
 ACTIVE = 10
 ROUNDS = 100
 GOAL = 0.2
+# Of 1,000 idle partitions in a session beside one: nothing for each of them.
+IDLE_GOAL = 1.1
 _VERSION = 7
 _BYTES = 1 << 20
 
@@ -84,15 +86,15 @@ def produce_request() -> bytes:
 
 
 class WideConsumer:
-    """Reads all partitions, over one connection, and produces over another."""
+    """Reads the first ``partitions``, over one connection, and produces over another."""
 
-    def __init__(self, host: str, port: int, *, has_session: bool) -> None:
+    def __init__(self, host: str, port: int, *, has_session: bool, partitions: int = PARTITIONS) -> None:
         self._consumer = frames.connect(host, port)
         self._producer = frames.connect(host, port)
         self._has_session = has_session
         self._session = 0
         self._epoch = 0 if has_session else -1
-        self._offsets = dict.fromkeys(range(PARTITIONS), 0)
+        self._offsets = dict.fromkeys(range(partitions), 0)
         self._changed = dict(self._offsets)
         self._produce = produce_request()
 
@@ -159,6 +161,20 @@ def compare(host: str, port: int, pid: int, rounds: int) -> None:
 
         return run
 
+    single = WideConsumer(host, port, has_session=True, partitions=1)
+
+    def idle_single() -> float:
+        single.catch_up()
+        return measured(pid, rounds * 5, single.fetch)
+
+    report(
+        f"CPU for a round of {PARTITIONS:,} partitions, idle, in a fetch session",
+        in_turn(idle(True), idle_single),
+        unit="µs",
+        yardstick="a session of one idle partition",
+        goal=IDLE_GOAL,
+        at_most=True,
+    )
     for what, side in (("idle", idle), (f"{ACTIVE} active", active)):
         report(
             f"CPU for a round of {PARTITIONS:,} partitions, {what}, in a fetch session",
