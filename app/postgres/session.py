@@ -1,7 +1,8 @@
 """One connection to PostgreSQL for callers that block in threads of their own.
 
-A call that fails because the connection broke, or a lock was not free, is repeated for a while: a database
-that restarts is back within seconds. So a call must be one transaction that may be repeated after it had effect.
+A call that fails because the connection broke, a lock was not free, or the transaction was idle for too long, is
+repeated for a while: a database that restarts is back within seconds. So a call must be one transaction that may be
+repeated after it had effect.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _T = TypeVar("_T")
 
 _RETRY_S = 10.0
 _PAUSE_S = 0.1
+# The database is away, a lock is not free, or this process had no CPU for the time that a transaction may be idle.
+_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
 class PostgresSession:
@@ -65,7 +68,7 @@ class PostgresSession:
             while True:
                 try:
                     return self._run(work)
-                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                except _PASSING as error:
                     self.traffic.failed()
                     if self._is_closed or time.monotonic() + _PAUSE_S > until_s:
                         raise PostgresUnavailable(_text(error)) from error

@@ -51,7 +51,7 @@ from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.cluster.transaction_store import DeleteTransaction
 from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
-from app.postgres.pool import connection_string
+from app.postgres.pool import Connection, connection_string
 from app.postgres.session import PostgresSession
 from load.postgres_server import PostgresServer
 from tests.support.waiting import eventually
@@ -604,6 +604,26 @@ def test_a_call_outlives_a_restart_of_the_database(server: PostgresServer, schem
     assert catalog.create_topic(topic("during"))
     started.join()
     assert [record.name for record in catalog.topics()] == ["before", "during"]
+    session.close()
+
+
+def test_a_call_is_repeated_whose_transaction_was_idle_for_too_long(
+    server: PostgresServer, schema: str
+) -> None:
+    """As when the machine is so busy that the broker has no CPU for two seconds."""
+    session = PostgresSession(server.dsn, schema=schema)
+    backends: list[int] = []
+
+    def work(connection: Connection) -> None:
+        backends.append(connection.info.backend_pid)
+        if len(backends) == 1:
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
+            query = f"SELECT 1 FROM pg_stat_activity WHERE pid = {backends[0]}"
+            eventually(lambda: not server.run(query), "the server ends the session")
+        connection.execute("SELECT 1")
+
+    session.run(work)
+    assert len(set(backends)) == 2
     session.close()
 
 
