@@ -213,7 +213,7 @@ class _Limits:
 
 
 def _endpoints(settings: Settings, ports: Mapping[ListenerName, _Port]) -> dict[str, Endpoint]:
-    """Return the addresses that clients are told."""
+    """Return the addresses that clients get."""
     endpoints: dict[str, Endpoint] = {}
     for name, bound in ports.items():
         host, port = bound.address
@@ -392,7 +392,13 @@ async def run(settings: Settings) -> None:
         open_files_max=open_files_for_connections(open_files),
     )
     cdc = CdcSupervisor(settings, _own_url(settings, ports["binary"]), security.cdc_key())
-    listeners = await _start_listeners(parts, ports, limits, cdc, traces)
+    try:
+        listeners = await _start_listeners(parts, ports, limits, cdc, traces)
+    except OSError:
+        # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
+        parts.begin_close()
+        await parts.close()
+        raise
     http = listeners.http
     http_task = asyncio.create_task(http.serve(sockets=[ports["http"].socket]))
     listening = asyncio.create_task(http.listening.wait())
@@ -424,10 +430,14 @@ async def run(settings: Settings) -> None:
     await cdc.close()
     parts.begin_close()
     http.should_exit = True
-    await asyncio.gather(*(server.stop(settings.shutdown_timeout_ms) for server in listeners.tcp), http_task)
-    if listeners.forwarder is not None:
-        await listeners.forwarder.close()
-    await parts.close()
+    try:
+        await asyncio.gather(
+            *(server.stop(settings.shutdown_timeout_ms) for server in listeners.tcp), http_task
+        )
+    finally:
+        if listeners.forwarder is not None:
+            await listeners.forwarder.close()
+        await parts.close()
     if traces is not None:
         await asyncio.to_thread(traces.close)
 

@@ -133,7 +133,7 @@ class Settings(BaseSettings):
     )
     cluster_tls_certificate_file: Path | None = Field(
         default=None,
-        description="Certificate chain that the broker presents to the HTTP listeners of other brokers; that of its own HTTP listener if unset.",
+        description="Certificate chain that the broker presents to the HTTP listeners of other brokers; if unset, that of its own HTTP listener where this requires client certificates.",
     )
     cluster_tls_key_file: Path | None = Field(
         default=None, description="Key of the certificate for other brokers, in PEM, without a password."

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from app.cluster.group_shards import SHARD_LEASES
 from app.cluster.leaders import ranked
 from app.cluster.membership import Member
 
+from . import pausing
 from .apache_kafka import KafkaStartError, KafkaUnavailable
 from .bench_kafka_throughput import await_leaders, cpu_seconds
 from .cluster_subjects import (
@@ -365,9 +365,8 @@ def measure_pause(scale: Scale) -> None:
         # The broker that joins gets its share.
         own = sum(ranked(name.encode(), _members(2))[0].broker_id == 2 for name in SHARD_LEASES)
         wait_for(own, len(SHARD_LEASES) - own)
-        os.kill(paused.pid, signal.SIGSTOP)
-        taken_s = wait_for(0, len(SHARD_LEASES))
-        os.kill(paused.pid, signal.SIGCONT)
+        with pausing.paused(paused.pid):
+            taken_s = wait_for(0, len(SHARD_LEASES))
         back_s = wait_for(own, len(SHARD_LEASES) - own)
         print(
             f"{cluster.name}, one paused\n  the other coordinates its {own} shards of groups"

@@ -195,7 +195,7 @@ def cpu_seconds(pid: int) -> float:
         # The name in parentheses may hold anything; after it, utime is the 12th field, then stime, cutime, cstime.
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             # It has ended in between; its parent has its time.
             continue
         ticks += sum(map(int, fields[11:15]))

@@ -18,8 +18,8 @@ _STANDING_STILL = {"T", "Z", "X"}
 def pause(pid: int) -> None:
     """Stop a process, and return when none of its threads runs.
 
-    That is also so when it has ended. The signal takes effect when one of the threads gets a CPU to receive it. On a busy machine the others run
-    on until then.
+    That is also so when it has ended. The signal takes effect when one of the threads gets a CPU to receive it. On a
+    busy machine the others keep running until then.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -41,8 +41,8 @@ def resume(pid: int) -> None:
 @contextmanager
 def paused(pid: int) -> Generator[None]:
     """Pause a process for the length of a block."""
-    pause(pid)
     try:
+        pause(pid)
         yield
     finally:
         resume(pid)

@@ -125,8 +125,10 @@ class Forwarder:
         endpoint = member.endpoints["http"]
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         scheme = "http" if self._tls is None else "https"
-        connections = await self._use()
+        connections, old = self._use()
         try:
+            if old is not None:
+                await self._close_unused(old)
             sending = connections.client.stream(
                 request.method,
                 f"{scheme}://{host}:{endpoint.port}/",
@@ -154,17 +156,17 @@ class Forwarder:
             reason = str(error) or type(error).__name__
             logger.warning("broker %d at %s does not answer group requests: %s", broker_id, url, reason)
 
-    async def _use(self) -> _Connections:
-        """Return the connections for a request: new ones when the TLS files have changed."""
+    def _use(self) -> tuple[_Connections, _Connections | None]:
+        """Return the connections for a request, and those that they replace.
+
+        They are new when the TLS files have changed. ``requests`` counts the request.
+        """
         tls, old = None if self._tls is None else self._tls(), self._connections
         current = _Connections(tls) if old is None or old.tls is not tls else old
-        # Before anything is awaited: nobody closes connections that a request uses.
         current.requests += 1
         self._connections = current
         self._open.add(current)
-        if old is not None:
-            await self._close_unused(old)
-        return current
+        return current, None if old is current else old
 
     async def _close_unused(self, connections: _Connections) -> None:
         """Close connections with an older certificate once no request uses them."""
@@ -173,7 +175,8 @@ class Forwarder:
             await connections.client.aclose()
 
     async def close(self) -> None:
-        for connections in self._open:
+        # A request that ends meanwhile may close its own.
+        for connections in tuple(self._open):
             await connections.client.aclose()
 
 

@@ -17,9 +17,10 @@ from .tls import InvalidTlsFiles, TlsOptions, no_password, read_file
 class PeerTlsOptions:
     """What the settings say about TLS to other brokers.
 
-    ``listener`` is the TLS of the HTTP listener of this broker; those of the others have the same. ``ca_file`` has the only CAs that are trusted. Without it, those of the system are, those of clients, and the
-    certificate of the listener, which all brokers may share. ``certificate_file`` and ``key_file`` are presented
-    instead of those of the listener.
+    ``listener`` is the TLS of the HTTP listener of this broker; those of the others have the same. ``ca_file`` has
+    the only CAs that are trusted. Without it, those of the system are, those of clients, and the certificates in the
+    file of the listener, which all brokers may share. ``certificate_file`` and ``key_file`` are presented instead of
+    those of the listener.
     """
 
     listener: TlsOptions

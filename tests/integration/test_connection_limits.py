@@ -123,13 +123,15 @@ def put_in_time(broker: BrokerProcess, topic: str, value: bytes) -> int:
 
 
 def test_a_consumer_in_a_long_poll_is_not_idle_and_a_silent_one_is_closed() -> None:
-    with run_broker(environment={"STELE_IDLE_TIMEOUT_MS": "300"}) as broker, KafkaPeer(broker) as peer:
+    # So long that this client itself is not silent for as long between two requests.
+    with run_broker(environment={"STELE_IDLE_TIMEOUT_MS": "1500"}) as broker, ExitStack() as stack:
+        peer = stack.enter_context(KafkaPeer(broker))
         create_topic(peer, "polled")
         peer.post(fetch("polled", 0, max_wait_ms=55_000), 12)
-        # Both have said nothing for longer than they may be silent, when the silent ones have been closed.
-        for url in (broker.binary_url, f"//{broker.kafka_bootstrap}", broker.http_url):
-            with connect(url) as silent:
-                rest(silent)
+        urls = (broker.binary_url, f"//{broker.kafka_bootstrap}", broker.http_url)
+        # The consumer has said nothing for longer than it may be silent, when the silent ones have been closed.
+        for silent in [stack.enter_context(connect(url)) for url in urls]:
+            rest(silent)
         put_in_time(broker, "polled", b"x")
         _, answer = peer.next_answer()
         assert records_in(only_partition(answer).records) == [(0, b"x")]

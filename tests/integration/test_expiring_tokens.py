@@ -142,13 +142,17 @@ def test_a_client_that_does_not_renew_its_token_gets_an_error_of_its_library(
         assert time.monotonic() < end_s, errors
         producer.poll(1)
     # Its session ends with its token, and what it sends then is not stored.
+    produced = 0
     while locked.connections(user):
         assert time.monotonic() < end_s, "the connection stays open"
         producer.produce(topic, b"after", on_delivery=lambda error, _: delivered.append(error))
+        produced += 1
         producer.poll(0.1)
-    sent = len(delivered) - 1
-    assert locked.values(topic) == [b"before"] + [b"after"] * sent
-    assert delivered == [None] * (1 + sent)
+    stored = locked.values(topic)
+    assert stored == [b"before"] + [b"after"] * (len(stored) - 1)
+    # The client need not have heard of all that was stored.
+    assert len(delivered) <= len(stored) <= 1 + produced
+    assert delivered == [None] * len(delivered)
     producer.produce(topic, b"late", on_delivery=lambda error, _: delivered.append(error))
     producer.poll(1)
     producer.purge()

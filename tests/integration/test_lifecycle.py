@@ -114,6 +114,8 @@ def test_a_port_that_is_taken_during_the_start_is_named(name: str, tmp_path: Pat
     assert f"choose another {name}_port" in done.stderr
     assert "stele ready" not in done.stdout
     assert "Traceback" not in done.stderr
+    with run_broker(tmp_path) as broker:
+        assert "did not shut down cleanly" not in broker.stderr
 
 
 _COLLECTIONS = """

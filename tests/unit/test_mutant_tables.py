@@ -1,4 +1,4 @@
-"""Each mutant names a line that the sources have, and tests that exist."""
+"""Each mutant names a line that the sources have, and a file of tests that exists."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ class SharedEngine:
     def _begin_linger(self) -> asyncio.TimerHandle:
         """Wait until ``linger_ms`` after the last object was begun.
 
-        So there are no more objects than one per linger, and an append after a pause waits only for the appends
+        So, apart from full ones, there are no more objects than one per linger, and an append after a pause waits only for the appends
         that come in the same turn of the event loop.
         """
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """A coordinator of groups that was paused, and replaced meanwhile, answers nothing that is out of date.
 
-It gets its groups back as soon as it goes on.
+It joins again when it goes on, and gets its groups back.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ function address(broker) {
 }
 
 const state = (broker) => (isLive(broker)
-  ? [h("span", { class: "chip" }, "live"), broker.started_at && h("div", { class: "soft", title: `since ${time(broker.started_at)}` }, `up ${duration(Math.max(0, Date.now() - broker.started_at))}`)]
+  ? [h("span", { class: "chip" }, "live"), broker.started_at && h("div", { class: "soft", title: `joined at ${time(broker.started_at)}` }, `joined ${duration(Math.max(0, Date.now() - broker.started_at))} ago`)]
   : [h("span", { class: "chip bad" }, "dead"), h("div", { class: "soft" }, `for ${duration(broker.heartbeat_age_ms)}`)]);
 
 // `leases` counts the leases by broker id, or is null where they are not of interest.
