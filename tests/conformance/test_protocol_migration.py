@@ -75,7 +75,13 @@ class Member:
         self._driver.join("me", self._group, [self._topic], **chosen)
         self._joined.set()
         while not self._stopping.is_set():
-            records = self._driver.poll("me", 1000, timeout_ms=POLL_MS)
+            try:
+                records = self._driver.poll("me", 1000, timeout_ms=POLL_MS)
+            except Refused as refused:
+                # librdkafka shows the error of a join that it repeats by itself.
+                if refused.error != "REBALANCE_IN_PROGRESS":
+                    raise
+                continue
             self._ledger.handled.update((record.partition, record.offset) for record in records)
             self._commit(records)
         self._driver.leave("me")
