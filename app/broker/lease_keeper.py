@@ -177,12 +177,10 @@ class LeaseKeeper:
         if preferred is None or preferred.incarnation == member.incarnation:
             return
         if held.given is not None:
-            *joined, given_ms = held.given
+            incarnation, joined_ms, given_ms = held.given
             # One that joined since then has lost the lease because it counted as dead.
-            if (
-                joined == [preferred.incarnation, preferred.started_at_ms]
-                and now_ms - given_ms < _GIVEN_AGAIN_MS
-            ):
+            is_same = (incarnation, joined_ms) == (preferred.incarnation, preferred.started_at_ms)
+            if is_same and now_ms - given_ms < _GIVEN_AGAIN_MS:
                 return
         logger.info("giving the lease %s to broker %d", name, preferred.broker_id)
         held.given = (preferred.incarnation, preferred.started_at_ms, now_ms)

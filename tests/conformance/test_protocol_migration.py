@@ -78,7 +78,8 @@ class Member:
             try:
                 records = self._driver.poll("me", 1000, timeout_ms=POLL_MS)
             except Refused as refused:
-                # librdkafka shows the error of a join that it repeats by itself.
+                # A join that waits while its group becomes a consumer group is answered so (``LiveMigration``).
+                # librdkafka shows the error, and joins again by itself.
                 if refused.error != "REBALANCE_IN_PROGRESS":
                     raise
                 continue
