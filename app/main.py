@@ -125,6 +125,15 @@ def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
         )
 
 
+def _warn_of_plain_forwarding(settings: Settings, tls: Mapping[ListenerName, ListenerTls | None]) -> None:
+    if settings.storage == "shared" and tls["binary"] is not None and tls["http"] is None:
+        logger.warning(
+            "requests of groups that reach the binary listener over TLS travel between brokers unencrypted, because "
+            "they are forwarded to HTTP listeners without TLS: set STELE_HTTP_TLS_CERTIFICATE_FILE and "
+            "STELE_HTTP_TLS_KEY_FILE at all brokers, or keep the network between brokers private"
+        )
+
+
 def _warn_of_few_files(limit: int, connections_max: int) -> None:
     allowed = open_files_for_connections(limit)
     if allowed < connections_max:
@@ -374,6 +383,7 @@ async def run(settings: Settings) -> None:
     broker, security = parts.broker, parts.security
     if not all(security.listener(name).is_required for name in names):
         _warn_if_open(settings.host, is_encrypted=None not in tls.values())
+    _warn_of_plain_forwarding(settings, tls)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)

@@ -233,3 +233,20 @@ def test_a_shared_certificate_is_trusted_where_clients_have_another_authority(tm
         _, other = elsewhere(brokers, "g")
         with brokers.http(other) as http:
             assert http.get("/v1/groups/g").status_code == 404
+
+
+def test_a_broker_warns_that_it_would_forward_encrypted_requests_unencrypted(
+    brokers: TlsBrokers, tmp_path: Path, authority: Authority
+) -> None:
+    pair = authority.server()
+    environment = {
+        "STELE_STORAGE": "shared",
+        "STELE_BROKER_ID": "1",
+        "STELE_BINARY_TLS_CERTIFICATE_FILE": str(pair.certificate_file),
+        "STELE_BINARY_TLS_KEY_FILE": str(pair.key_file),
+    }
+    with PostgresServer(postgres_bin(), fsync="off", wal_level="replica") as database:
+        environment["STELE_POSTGRES_URL"] = database.dsn
+        with run_broker(tmp_path / "data", environment=environment) as broker:
+            assert "travel between brokers unencrypted" in broker.stderr
+    assert "travel between brokers unencrypted" not in brokers[1].stderr, "its HTTP listener has TLS"
