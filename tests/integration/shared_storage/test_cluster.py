@@ -123,8 +123,12 @@ def survey_of(brokers: Brokers, number: int, *, records_bytes: int) -> dict[str,
     """Wait until a broker knows of records and what every live broker reports; it may have an earlier survey."""
     while True:
         survey = brokers.cluster(number)["survey"]
-        if survey["merge_backlog"]["bytes"] >= records_bytes and all(
-            one["rates"] and one["status"] == "live" for one in survey["brokers"]
+        reported = all(one["rates"] and one["status"] == "live" for one in survey["brokers"])
+        if (
+            reported
+            and survey["merge_backlog"]["bytes"] >= records_bytes
+            # A broker reports what it counts once a second, so the backlog may be ahead of it.
+            and sum(one["totals"]["bytes_in"] for one in survey["brokers"]) >= records_bytes
         ):
             return survey
 
