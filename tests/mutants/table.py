@@ -65,6 +65,24 @@ MUTANTS = (
         "tests/integration/shared_storage/test_transactions.py",
         "committed_as_one",
     ),
+    Mutant(
+        "app/storage/shared/reader.py",
+        "if offset < found.log.log_start:",
+        "if offset < log.log_start_offset:",
+        f"{_STORAGE}/shared/test_aborted_reads.py",
+    ),
+    Mutant(
+        "app/storage/shared/reader.py",
+        "if log.config.is_compacted and read_ms > _READ_MS_MAX:",
+        "if log.config.is_compacted and read_ms > 10 * _READ_MS_MAX:",
+        f"{_STORAGE}/shared/test_aborted_reads.py",
+    ),
+    Mutant(
+        "app/storage/cleaning/batch_filter.py",
+        "max(delete_retention_ms, marker_ms_min)",
+        "delete_retention_ms",
+        f"{_STORAGE}/cleaning/test_batch_filter.py",
+    ),
     # ── writes of a broker that was paused and replaced ──
     Mutant(
         "app/cluster/postgres_groups.py",

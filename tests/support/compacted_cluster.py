@@ -8,20 +8,22 @@ and tables are compared with what a reader finds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from stele.wire import record_batch as rb
 
 from app.errors import OffsetOutOfRange, StorageUnavailable
-from app.storage.engine import AppendTicket
+from app.storage.engine import AbortedTransaction, AppendTicket, PartitionRead
 from app.storage.shared.compactor import CompactorOptions
 from app.storage.topic_config import TopicConfig
 
 from .shared_cluster import NAMES, OPTIONS, PARTITIONS, Cluster, Producer, SimulatedBroker, fetch
 
-_KEYS = [b"a", b"b", b"c", b"d", b"e"]
+KEYS = [b"a", b"b", b"c", b"d", b"e"]
+# More than a read may take.
+MARKER_MS_MIN = 100_000
 # Key and value.
 _Record = tuple[bytes | None, bytes | None]
 
@@ -40,14 +42,19 @@ class CompactedCluster(Cluster):
             OPTIONS,
             table_memory_bytes_max=self.random.choice((160, 1 << 16)),
             compaction=CompactorOptions(
-                is_enabled=False, wait_bytes=1, wait_ms=0, claim_ms=1, dedupe_buffer_bytes=memory_bytes
+                is_enabled=False,
+                wait_bytes=1,
+                wait_ms=0,
+                claim_ms=1,
+                dedupe_buffer_bytes=memory_bytes,
+                marker_ms_min=MARKER_MS_MIN,
             ),
         )
         self.config = TopicConfig(
             cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, delete_retention_ms=20_000
         ).enforced()
         # The record at each offset of each partition, seen or acknowledged.
-        self._records: list[dict[int, _Record]] = [{} for _ in range(PARTITIONS)]
+        self.records: list[dict[int, _Record]] = [{} for _ in range(PARTITIONS)]
         self._acked: list[dict[bytes, int]] = [{} for _ in range(PARTITIONS)]
 
     # ── what clients do ──
@@ -56,9 +63,16 @@ class CompactedCluster(Cluster):
         return [Producer(self, number, is_idempotent=number > 0).run(batches) for number in range(3)]
 
     def batch(
-        self, values: list[bytes], *, producer_id: int, base_sequence: int, producer_epoch: int = 0
+        self,
+        values: list[bytes],
+        *,
+        producer_id: int,
+        base_sequence: int,
+        producer_epoch: int = 0,
+        is_transactional: bool = False,
     ) -> bytearray:
         builder = rb.BatchBuilder(
+            is_transactional=is_transactional,
             producer_id=producer_id,
             producer_epoch=producer_epoch if producer_id >= 0 else -1,
             base_sequence=base_sequence if producer_id >= 0 else -1,
@@ -68,7 +82,7 @@ class CompactedCluster(Cluster):
             # A record without a key is refused above the engine; older ones go with the first pass.
             builder.append(
                 timestamp_ms=1_000,
-                key=self.random.choice(_KEYS),
+                key=self.random.choice(KEYS),
                 value=None if is_tombstone else value,
                 headers=[("number", value)] if is_tombstone else [],
             )
@@ -77,26 +91,32 @@ class CompactedCluster(Cluster):
     def acked(self, partition: int, ticket: AppendTicket, batch: bytearray) -> None:
         copy = bytearray(batch)
         rb.assign_offsets(copy, 0, ticket.base_offset, -1)
-        self._see(partition, bytes(copy))
+        self.see(partition, bytes(copy))
         for record in rb.decode_records(bytes(copy)):
             assert record.key is not None
             newest = self._acked[partition].get(record.key, -1)
             self._acked[partition][record.key] = max(newest, record.offset)
 
-    def _see(self, partition: int, raw: bytes) -> list[tuple[int, bytes, bytes | None]]:
+    def see(
+        self, partition: int, raw: bytes, aborted: Sequence[AbortedTransaction] = ()
+    ) -> list[tuple[int, bytes, bytes | None]]:
         """Compare records with those that were at their offsets before. (2, 11)"""
         seen: list[tuple[int, bytes, bytes | None]] = []
-        for header in rb.iter_headers(raw):
-            if not header.record_count:
-                continue
+        for header in self.shown(raw, aborted):
             for record in rb.decode_records(raw, header):
                 assert record.key is not None
-                known = self._records[partition].setdefault(record.offset, (record.key, record.value))
+                known = self.records[partition].setdefault(record.offset, (record.key, record.value))
                 assert known == (record.key, record.value), f"two records at offset {record.offset}"
                 seen.append((record.offset, record.key, record.value))
         return seen
 
-    def check_batches(self, partition: int, offset: int, raw: bytes) -> int:
+    def shown(self, raw: bytes, aborted: Sequence[AbortedTransaction]) -> Iterator[rb.BatchHeader]:
+        """Yield the batches whose records a client gives to its application."""
+        del aborted
+        return (header for header in rb.iter_headers(raw) if header.record_count)
+
+    def check_read(self, partition: int, offset: int, read: PartitionRead) -> int:
+        raw = bytes(read.batches)
         assert raw, f"nothing is returned at offset {offset}"
         next_offset, is_first = offset, True
         for header in rb.iter_headers(raw):
@@ -104,7 +124,7 @@ class CompactedCluster(Cluster):
             assert header.next_offset > offset
             assert is_first or header.base_offset >= next_offset, "offsets do not ascend"
             next_offset, is_first = header.next_offset, False
-        self._see(partition, raw)
+        self.see(partition, raw, read.aborted or ())
         return next_offset
 
     # ── what happens beside them ──
@@ -131,35 +151,44 @@ class CompactedCluster(Cluster):
     async def _look_up(self) -> None:
         """The newest record of a key is at or after the newest that was acknowledged."""
         broker = await self.some_broker()
-        partition, key = self.random.randrange(PARTITIONS), self.random.choice(_KEYS)
-        acked = self._acked[partition].get(key, -1)
+        partition, key = self.random.randrange(PARTITIONS), self.random.choice(KEYS)
+        acked = self.known(partition).get(key, -1)
         try:
             found = await broker.engine.newest_offset(NAMES[partition], key)
         except StorageUnavailable:
             return
+        if found >= 0:
+            self.check_found(partition, found)
         if found < acked and not self._is_deleted(partition, key, acked):
             assert acked < broker.engine.state(NAMES[partition]).log_start_offset, "a look-up missed a record"
 
+    def known(self, partition: int) -> dict[bytes, int]:
+        """Return the newest offsets that readers by key must find now, if their records are not deleted."""
+        return dict(self._acked[partition])
+
+    def check_found(self, partition: int, offset: int) -> None:
+        """Check the answer to a look-up."""
+
     def _is_deleted(self, partition: int, key: bytes, offset: int) -> bool:
         """Return whether a tombstone of the key is at ``offset`` or later, which may be gone."""
-        return any(at >= offset and record == (key, None) for at, record in self._records[partition].items())
+        return any(at >= offset and record == (key, None) for at, record in self.records[partition].items())
 
     async def _read_table(self) -> None:
         """Read a table as ``app/query/table.py`` does, while passes run."""
         broker = await self.some_broker()
         partition = self.random.randrange(PARTITIONS)
         name, engine = NAMES[partition], broker.engine
-        acked = dict(self._acked[partition])
+        acked = self.known(partition)
         table: dict[bytes, int] = {}
         try:
             await engine.refresh([name])
-            end = engine.state(name).high_watermark
+            end = engine.state(name).last_stable_offset
             offsets = await engine.newest_offsets(name, end)
             await asyncio.sleep(self.random.choice((0, 1, 20)))
             for offset in offsets:
                 await self._take(broker, partition, offset, table, only_first=True)
             position = end
-            while position < min(engine.compacted_until(name), engine.state(name).high_watermark):
+            while position < min(engine.compacted_until(name), engine.state(name).last_stable_offset):
                 position = await self._take(broker, partition, position, table)
         except (StorageUnavailable, OffsetOutOfRange):
             return
@@ -182,10 +211,10 @@ class CompactedCluster(Cluster):
             raise read.error
         if not read.batches:
             return offset + 1
-        for at, key, _ in self._see(partition, bytes(read.batches)):
+        for at, key, _ in self.see(partition, bytes(read.batches), read.aborted or ()):
             if at == offset or (at > offset and not only_first):
                 table[key] = max(at, table.get(key, -1))
-        return self.check_batches(partition, offset, bytes(read.batches))
+        return self.check_read(partition, offset, read)
 
     # ── checks ──
 
@@ -204,16 +233,16 @@ class CompactedCluster(Cluster):
         while offset < state.high_watermark:
             (found,) = await broker.engine.read([fetch(name, offset, 2_000)], 2_000)
             assert found.error is None, found.error
-            for at, key, _ in self._see(partition, bytes(found.batches)):
+            for at, key, _ in self.see(partition, bytes(found.batches), found.aborted or ()):
                 if at >= offset:
                     assert at not in read, "a record is returned twice"
                     read[at] = key
-            offset = self.check_batches(partition, offset, bytes(found.batches))
+            offset = self.check_read(partition, offset, found)
         newest = {key: offset for offset, key in sorted(read.items())}
-        for key in _KEYS:
+        for key in KEYS:
             known = [
                 (at, value)
-                for at, (of_key, value) in self._records[partition].items()
+                for at, (of_key, value) in self.records[partition].items()
                 if of_key == key and at >= state.log_start_offset
             ]
             last_offset, last_value = max(known, default=(-1, None), key=lambda record: record[0])
@@ -225,7 +254,7 @@ class CompactedCluster(Cluster):
         offsets = await broker.engine.newest_offsets(name, state.high_watermark)
         # A table that is remembered may have records that were deleted since, and tombstones that are gone.
         differing = {offset for offset in offsets if offset >= state.log_start_offset} ^ set(newest.values())
-        assert all(self._records[partition][offset][1] is None for offset in differing), (
+        assert all(self.records[partition][offset][1] is None for offset in differing), (
             "a table has other records than the log"
         )
         return sorted(read)
@@ -234,11 +263,11 @@ class CompactedCluster(Cluster):
         self, broker: SimulatedBroker, partition: int, key: bytes, expected: int
     ) -> None:
         name = NAMES[partition]
-        records = self._records[partition]
+        records = self.records[partition]
         found = await broker.engine.newest_offset(name, key)
         if found >= 0 and found != expected:
             # It knew of a tombstone that is gone; a reader that does not find it asks again.
-            assert records[found] == (key, None)
+            assert records.get(found) == (key, None), "a look-up finds another record than a reader"
             found = await broker.engine.newest_offset(name, key, is_doubted=True)
         # A reader of runs that were replaced a moment ago may still get a tombstone.
         is_gone = found < 0 <= expected and records[expected] == (key, None)
@@ -252,5 +281,5 @@ class CompactedCluster(Cluster):
             pass
         for partition in range(PARTITIONS):
             offsets = await self._verify_partition(broker, partition)
-            keys = [self._records[partition][offset][0] for offset in offsets]
+            keys = [self.records[partition][offset][0] for offset in offsets]
             assert len(keys) == len(set(keys)), "a superseded record is left after the last pass"

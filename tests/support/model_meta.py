@@ -26,6 +26,7 @@ from app.storage.shared.meta import (
     RUNS_DELETED_MAX,
     RUNS_PLANNED_MAX,
     RUNS_READ_MAX,
+    AbortedFound,
     CleaningPlan,
     CommitAnswer,
     CommittedRun,
@@ -282,12 +283,19 @@ class ModelMeta:
 
     # ── transactions ──
 
-    async def aborted(self, log_id: int, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    async def aborted(self, log_id: int, offset: int, end_offset: int) -> AbortedFound | None:
+        row = self._row(log_id)
+        return None if row is None else AbortedFound(row, self._aborted_of(row, offset, end_offset))
+
+    def _aborted_of(
+        self, row: LogRow, offset: int = 0, end_offset: int | None = None
+    ) -> list[AbortedTransaction]:
+        end_offset = row.last_stable if end_offset is None else min(end_offset, row.last_stable)
         return sorted(
             (
                 aborted
-                for aborted in self._aborted.get(log_id, ())
-                if aborted.last_offset >= offset and aborted.first_offset < end_offset
+                for aborted in self._aborted.get(row.log_id, ())
+                if aborted.last_offset >= max(offset, row.log_start) and aborted.first_offset < end_offset
             ),
             key=lambda aborted: aborted.first_offset,
         )
@@ -416,6 +424,11 @@ class ModelMeta:
             )
         ]
         self._suspects += sorted({run.object.key for run in plan.runs})
+        self._aborted[log_id] = [
+            aborted
+            for aborted in self._aborted.get(log_id, ())
+            if aborted.last_offset not in merged.gone_markers
+        ]
         self._logs[log_id].row = merged_log(row, plan.runs, merged.length)
         self._logs[log_id].unmerged_since_ms = self._now_ms()
         return True
@@ -430,7 +443,7 @@ class ModelMeta:
         runs = self._visible(row.log_id)
         dirty = [run for run in runs if run.last_offset >= first_dirty]
         since_ms = None
-        if dirty:
+        if dirty and dirty[0].last_offset < row.last_stable:
             committed_ms, newest_ms = self._committed_ms(dirty[0]), dirty[0].max_timestamp
             since_ms = min(committed_ms, newest_ms) if newest_ms >= 0 else committed_ms
         return LogDirt(
@@ -460,6 +473,7 @@ class ModelMeta:
             key_salt=await self.key_salt(log_id),
             runs=[CommittedRun(run, self._committed_ms(run)) for run in self._short_runs(log_id, 0)],
             now_ms=now_ms,
+            aborted=self._aborted_of(row),
         )
 
     async def extend_claim(self, log_id: int, *, claim_s: float) -> None:
@@ -478,7 +492,13 @@ class ModelMeta:
         row = self._row(log_id)
         if row is None:
             return None
-        return KeyRuns(log=row, key_salt=await self.key_salt(log_id), runs=self._short_runs(log_id, offset))
+        return KeyRuns(
+            log=row,
+            key_salt=await self.key_salt(log_id),
+            runs=self._short_runs(log_id, offset),
+            stable_offset=row.last_stable,
+            aborted=self._aborted_of(row, offset),
+        )
 
     # ── T3, garbage collection ──
 

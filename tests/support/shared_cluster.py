@@ -23,7 +23,7 @@ from app.errors import (
     ProducerFenced,
     StorageUnavailable,
 )
-from app.storage.engine import AppendTicket, PartitionFetch
+from app.storage.engine import AppendTicket, PartitionFetch, PartitionRead
 from app.storage.shared.commit_rules import Decision
 from app.storage.shared.committer import CommitOptions
 from app.storage.shared.compactor import CompactorOptions
@@ -470,7 +470,7 @@ class Cluster:
             while offset < state.high_watermark:
                 (read,) = await broker.engine.read([fetch(name, offset, 8_000)], 8_000)
                 assert read.error is None, read.error
-                offset = self.check_batches(partition, offset, bytes(read.batches))
+                offset = self.check_read(partition, offset, read)
                 for header in rb.iter_headers(read.batches):
                     if header.is_control:
                         # The same in each partition of a transaction.
@@ -486,8 +486,9 @@ class Cluster:
                 if at == partition and base_offset >= state.log_start_offset:
                     assert shown.get(crc) == (at, base_offset), f"acknowledged offset {base_offset} is lost"
 
-    def check_batches(self, partition: int, offset: int, raw: bytes) -> int:
+    def check_read(self, partition: int, offset: int, read: PartitionRead) -> int:
         """Check the batches of one read and return the next offset."""
+        raw = bytes(read.batches)
         assert raw, f"nothing is returned at offset {offset}"
         expected = -1
         for header in rb.iter_headers(raw):
@@ -549,7 +550,7 @@ class Cluster:
                     else:
                         assert read.error is None, read.error
                         if read.batches:
-                            offset = self.check_batches(partition, offset, bytes(read.batches))
+                            offset = self.check_read(partition, offset, read)
                         else:
                             await broker.engine.wait({name: offset}, 1, 5_000)
             except TimeoutError:

@@ -436,6 +436,12 @@ class RandomCalls:
                 sparse_index=b"",
                 cleaned_until=runs[-1].last_offset + 1,
                 keys=self.random.choice([None, ByteSpan(8 + length, 56)]),
+                gone_markers=[
+                    aborted.last_offset
+                    for aborted in plan.aborted
+                    if some[0].base_offset <= aborted.last_offset <= some[-1].last_offset
+                    and self.random.random() < 0.5
+                ],
             )
             plan_of_some = MergePlan(log=plan.log, runs=some)
             if start == 0 or some[0].is_merged or runs[start - 1].is_merged:

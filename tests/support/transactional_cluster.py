@@ -71,6 +71,15 @@ class TransactionalCluster(Cluster):
     def producers(self, batches: int) -> list[Coroutine[Any, Any, None]]:
         return [self._run_all(batches)]
 
+    def transactional_batch(self, value: bytes, producer: ProducerIdentity, base_sequence: int) -> bytearray:
+        return batch_of(
+            [value],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=base_sequence,
+            is_transactional=True,
+        )
+
     async def _run_all(self, transactions: int) -> None:
         running = [self.spawn(TransactionalProducer(self, name).run(transactions)) for name in _IDS]
         await asyncio.wait(running)
@@ -116,7 +125,8 @@ class TransactionalCluster(Cluster):
         for written, places_of in zip(objects, decision.answer, strict=True):
             for run, run_places in zip(written.runs, places_of, strict=True):
                 for header, place in zip(run.headers, run_places.places, strict=False):
-                    if place.error is not None or place.is_duplicate or header.is_control:
+                    is_claim = header.is_transactional and not header.is_control
+                    if place.error is not None or place.is_duplicate or not is_claim:
                         continue
                     producer = ProducerIdentity(header.producer_id, header.producer_epoch)
                     if not self.transactions.is_open(producer):
@@ -256,13 +266,8 @@ class TransactionalProducer:
                 self._id, lambda transaction, _, now: transaction.add(producer, partitions=[name], now=now)
             )
         sequence = self._sequences.get(partition, 0)
-        batch = batch_of(
-            [b"%s %d" % (self._id.encode(), next(cluster.numbers))],
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
+        value = b"%s %d" % (self._id.encode(), next(cluster.numbers))
+        batch = cluster.transactional_batch(value, producer, sequence)
         attempt.batches.add(rb.check_batch(batch).crc)
         self._sequences[partition] = sequence + 1
         produce = TransactionalProduce(transactional_id=self._id, adds_partitions=self._bumps_epoch)

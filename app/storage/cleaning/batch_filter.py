@@ -82,7 +82,8 @@ class BatchFilter:
     """The rules of one pass.
 
     ``mapped_end`` is the offset up to which ``keys`` knows all keys. ``now_ms`` and
-    ``delete_retention_ms`` date the horizons. ``dirty`` saves looking keys up that were mapped.
+    ``delete_retention_ms`` date the horizons; those of markers are ``marker_ms_min`` from now at least. ``dirty``
+    saves looking keys up that were mapped.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class BatchFilter:
         mapped_end: int,
         now_ms: int,
         delete_retention_ms: int,
+        marker_ms_min: int = 0,
         dirty: DirtyRecords | None = None,
         pause: Callable[[], object] = lambda: None,
     ) -> None:
@@ -101,6 +103,7 @@ class BatchFilter:
         self._mapped_end = mapped_end
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
+        self._marker_horizon_ms = now_ms + max(delete_retention_ms, marker_ms_min)
         self._pause = pause
 
     def remains(self, batch: bytes, header: rb.BatchHeader, treatment: Treatment = PLAIN) -> Remains:
@@ -141,7 +144,7 @@ class BatchFilter:
         if not treatment.start_horizon or header.attributes & DELETE_HORIZON or not count:
             return Remains(data=batch, record_count=count, is_same=True)
         choice = _Choice(flags=b"\1" * count, count=count, has_tombstone=False)
-        data = _rebuilt(rb.plain_batch(batch, header), header, choice, self._new_horizon_ms, self._pause)
+        data = _rebuilt(rb.plain_batch(batch, header), header, choice, self._marker_horizon_ms, self._pause)
         return Remains(data=data, record_count=count, is_same=False)
 
     def _choose(self, plain: bytes, header: rb.BatchHeader) -> _Choice:

@@ -21,7 +21,7 @@
 - ``log_ends``         what other brokers appended
 - ``run_builder``, ``merged_objects``   objects that replace runs
 - ``cleaning_work``, ``compactor``   passes of compaction
-- ``shared_keys``      the newest record of a key, and those of all keys
+- ``table_offsets``, ``shared_keys``   the newest record of a key, and those of all keys
 - ``upkeep``           retention, merging, garbage collection
 - ``options``          sizes and times
 - ``engine``           the engine, above all of it

@@ -67,11 +67,11 @@ def is_due(dirt: LogDirt, rules: CleaningRules) -> bool:
 
 
 def first_uncleanable(
-    runs: Sequence[CommittedRun], rules: CleaningRules, *, first_dirty: int, now_ms: int
+    runs: Sequence[CommittedRun], rules: CleaningRules, *, first_dirty: int, last_stable: int, now_ms: int
 ) -> int:
     """Return the offset up to which a pass may clean.
 
-    That of the first run with a record that is too young.
+    That of the first run with a record that is too young, or at or after the last stable offset.
     """
     end = first_dirty
     for committed in runs:
@@ -79,7 +79,7 @@ def first_uncleanable(
         is_too_new = (
             rules.min_compaction_lag_ms > 0 and committed.newest_ms > now_ms - rules.min_compaction_lag_ms
         )
-        if is_too_new and run.last_offset >= first_dirty:
+        if run.last_offset >= first_dirty and (is_too_new or run.last_offset >= last_stable):
             break
         end = max(end, run.last_offset + 1)
     return end

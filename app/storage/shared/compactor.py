@@ -13,8 +13,9 @@
 
 Each group is replaced by a transaction of its own, which is refused if its runs no longer exist. A
 record goes because of a later one that is committed, so a pass may end at any point. Groups are replaced
-from the log start on: a tombstone gets its time to go only after all older records of its key went. The
-claim only saves work; two passes over one log refuse each other's groups.
+from the log start on: a tombstone gets its time to go only after all older records of its key went, a marker
+only after all batches of its transaction. No run is cleaned in which a transaction is open. The claim only saves
+work; two passes over one log refuse each other's groups.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ..pace import Pace, WorkAborted, in_paced_thread
 from ..pass_tally import PassTally
 from ..topic_partition import TopicPartition
 from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of
-from .cleaning_work import CleaningWork, TransactionsNotCleanedError
+from .cleaning_work import CleaningWork
 from .merged_objects import MergedObjects
 from .meta import CleaningPlan, LogDirt, MergePlan, Meta, MetaUnavailable, RunRead
 from .objects import ObjectNotFound, ObjectStoreError
@@ -60,7 +61,8 @@ _MAPPED_BYTES = 8 << 20
 class CompactorOptions:
     """``wait_bytes`` and ``wait_ms``: see ``CleaningRules``.
 
-    ``bytes_per_s`` None: unlimited.
+    ``bytes_per_s`` None: unlimited. A marker stays for ``marker_ms_min`` after the batches of its transaction, longer
+    than any read that may have begun before they went (``reader``).
     """
 
     is_enabled: bool = True
@@ -70,6 +72,7 @@ class CompactorOptions:
     wait_bytes: int = 32 << 20
     wait_ms: int = 600_000
     claim_ms: int = 10_000
+    marker_ms_min: int = 900_000
 
 
 class _PlanOutdatedError(Exception):
@@ -221,7 +224,7 @@ class Compactor:
         except (ObjectStoreError, MetaUnavailable) as error:
             self._tally.note_failure()
             logger.warning("%s: the compaction failed: %s", log.topic_partition, error)
-        except (CorruptRunError, TransactionsNotCleanedError) as error:
+        except CorruptRunError as error:
             self._failed(log)
             logger.error("%s: the compaction failed: %s", log.topic_partition, error)
         except Exception:
@@ -262,20 +265,32 @@ class Compactor:
         self._tally.note_failure()
         self._retry_ms[log] = self._clock.monotonic_ms() + _RETRY_MS
 
-    async def _run(self, log: SharedLog, plan: CleaningPlan, counts: PassCounts) -> int:
+    async def _run(self, log: SharedLog, plan: CleaningPlan, counts: PassCounts) -> int | None:
         """Map and rewrite; return the offset up to which the log is clean.
+
+        None if nothing new may be cleaned, so nothing was done.
 
         Raises:
             WorkAborted: see ``abort`` and ``close``.
             CorruptRunError: a run is damaged, so nothing of it may be deleted.
             _PlanOutdatedError, ObjectStoreError, MetaUnavailable: a later pass tries again.
         """
-        end = first_uncleanable(plan.runs, self._rules(log), first_dirty=plan.first_dirty, now_ms=plan.now_ms)
+        end = first_uncleanable(
+            plan.runs,
+            self._rules(log),
+            first_dirty=plan.first_dirty,
+            last_stable=plan.log.last_stable,
+            now_ms=plan.now_ms,
+        )
+        if end <= plan.first_dirty:
+            return None
         work = CleaningWork(
             first_dirty=plan.first_dirty,
             first_uncleanable=end,
             now_ms=plan.now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
+            marker_ms_min=self._options.marker_ms_min,
+            aborted=plan.aborted,
             key_salt=plan.key_salt,
             memory_bytes=self._options.dedupe_buffer_bytes,
             pace=Pace(self._aborted, clock=self._clock, bytes_per_s=self._options.bytes_per_s),
@@ -321,13 +336,19 @@ class Compactor:
         counts: PassCounts,
     ) -> None:
         data = await self._load(group)
-        built = await self._in_thread(lambda: work.rewrite(group, data, counts))
+        cleaned = await self._in_thread(lambda: work.rewrite(group, data, counts))
         if self._aborted.is_set() or self._is_gone(log):
             raise WorkAborted
-        if built is not None:
-            merge = MergePlan(log=plan.log, runs=group)
-            if await self._merged.replace(merge, built, cleaned_until=mapped_end) is None:
-                raise _PlanOutdatedError
+        if cleaned is None:
+            return
+        replaced = await self._merged.replace(
+            MergePlan(log=plan.log, runs=group),
+            cleaned.built,
+            cleaned_until=mapped_end,
+            gone_markers=cleaned.gone_markers,
+        )
+        if replaced is None:
+            raise _PlanOutdatedError
 
     async def _load(self, runs: Sequence[RunRead]) -> list[bytearray]:
         if self._aborted.is_set():

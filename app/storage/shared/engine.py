@@ -30,7 +30,7 @@ from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, set_log_append_time, settle_create_time
 
 from ...clock import Clock
-from ...errors import InvalidConfig, InvalidRequest, StorageError, StorageUnavailable, UnknownTopic
+from ...errors import InvalidConfig, StorageError, StorageUnavailable, UnknownTopic
 from ..disk_views import DiskViews
 from ..engine import (
     AppendTicket,
@@ -50,7 +50,6 @@ from ..topic_partition import TopicPartition
 from ..transactional_produce import TransactionalProduce
 from ..waiters import Waiters
 from .block_cache import BlockCache
-from .cleaning_work import NO_TRANSACTIONS
 from .commit_rules import view_of
 from .committer import Committer
 from .compactor import Compactor
@@ -79,6 +78,7 @@ class SharedEngine:
     committer_class = Committer
     log_ends_class = LogEnds
     compactor_class = Compactor
+    upkeep_class = Upkeep
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class SharedEngine:
         self._compactor = self.compactor_class(
             meta=meta, logs=self._logs, merged=merged, clock=clock, options=options.compaction
         )
-        self._upkeep = Upkeep(
+        self._upkeep = self.upkeep_class(
             meta=meta,
             stores=stores,
             logs=self._logs,
@@ -270,8 +270,6 @@ class SharedEngine:
         log = self._logs.get(topic_partition)
         if log is None:
             raise UnknownTopic(topic_partition.topic)
-        if log.config.is_compacted and any(header.is_transactional for header in headers):
-            raise InvalidRequest(f"{topic_partition}: {NO_TRANSACTIONS}")
         header = headers[0]
         marker = read_marker(batches, header) if header.is_control else None
         if admit is not None:

@@ -63,9 +63,12 @@ class MergedObjects:
 
         return await asyncio.gather(*map(load, runs))
 
-    async def replace(self, plan: MergePlan, built: BuiltRun, *, cleaned_until: int = 0) -> int | None:
+    async def replace(
+        self, plan: MergePlan, built: BuiltRun, *, cleaned_until: int = 0, gone_markers: Sequence[int] = ()
+    ) -> int | None:
         """Store a run and put it in the place of those of the plan.
 
+        ``cleaned_until`` and ``gone_markers``: see ``MergedObject``.
         Returns the size of the object; None if the runs of the plan no longer exist.
 
         Raises:
@@ -85,6 +88,7 @@ class MergedObjects:
             inline=data if self._store is None else None,
             cleaned_until=cleaned_until,
             keys=keys_span(built),
+            gone_markers=gone_markers,
         )
         try:
             if self._store is not None:

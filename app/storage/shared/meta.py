@@ -289,6 +289,16 @@ class ProducerRow(NamedTuple):
     first_open: int = -1
 
 
+class AbortedFound(NamedTuple):
+    """Aborted transactions, sorted by first offset, and the log at that moment.
+
+    Those before ``log.log_start`` are missing.
+    """
+
+    log: LogRow
+    transactions: Sequence[AbortedTransaction]
+
+
 # ── upkeep (T3–T5) ──
 
 
@@ -316,7 +326,8 @@ class MergedObject:
     """The object of a merge; ``sparse_index`` is kept in its row and given to readers.
 
     With ``inline`` its bytes are stored by the commit of the merge, otherwise they are uploaded. ``cleaned_until``
-    and ``keys`` are those of ``RunRead``.
+    and ``keys`` are those of ``RunRead``. ``gone_markers`` are the offsets of markers of aborts that a pass of
+    compaction has removed; the log forgets these transactions.
     """
 
     key: str
@@ -329,6 +340,7 @@ class MergedObject:
     inline: Buffer | None = None
     cleaned_until: int = 0
     keys: ByteSpan | None = None
+    gone_markers: Sequence[int] = ()
 
     @property
     def store(self) -> StoreKind:
@@ -346,7 +358,8 @@ class LogDirt:
     """How much of a log no pass of compaction has looked at.
 
     ``first_dirty`` is where the next pass begins to map keys; ``clean_bytes`` are those before it.
-    ``dirty_since_ms`` is the time of the oldest dirty run, None if there is none; it is compared with ``now_ms``.
+    ``dirty_since_ms`` is the time of the oldest dirty run, None if there is none or a transaction is open in it; it
+    is compared with ``now_ms``.
     """
 
     log: LogRow
@@ -360,7 +373,8 @@ class LogDirt:
 class CleaningPlan:
     """A log claimed for a pass of compaction, with its runs from the log start on.
 
-    They have no sparse indexes. ``now_ms`` is the time of the metadata.
+    They have no sparse indexes. ``now_ms`` is the time of the metadata. ``aborted`` has every aborted
+    transaction with batches in the runs before ``log.last_stable``.
     """
 
     log: LogRow
@@ -368,18 +382,23 @@ class CleaningPlan:
     key_salt: bytes
     runs: Sequence[CommittedRun]
     now_ms: int
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRuns:
     """Runs of a log without their sparse indexes, for reads by key.
 
-    All key indexes use ``key_salt``.
+    All key indexes use ``key_salt``. What is at or after ``stable_offset`` does not count: transactions were
+    open there. ``aborted`` has every aborted transaction with batches in the runs before it. ``log`` is as new as
+    what the runs say of compaction.
     """
 
     log: LogRow
     key_salt: bytes
     runs: Sequence[RunRead]
+    stable_offset: int
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class Meta(Protocol):
@@ -466,10 +485,10 @@ class Meta(Protocol):
 
     # ── transactions ──
 
-    async def aborted(self, log_id: int, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    async def aborted(self, log_id: int, offset: int, end_offset: int) -> AbortedFound | None:
         """Return the aborted transactions that overlap these offsets.
 
-        They are sorted by first offset.
+        None at or after the last stable offset. Return None if the log was deleted.
         """
         ...
 

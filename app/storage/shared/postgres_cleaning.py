@@ -9,14 +9,16 @@ import os
 from collections.abc import Sequence
 
 from ...postgres.pool import Connection
+from ..config_types import INT64_MAX
+from ..engine import AbortedTransaction
 from ..keys.key_index import SALT_BYTES
-from .meta import RUNS_PLANNED_MAX, CleaningPlan, CommittedRun, KeyRuns, LogDirt, LogRow
+from .meta import RUNS_PLANNED_MAX, AbortedFound, CleaningPlan, CommittedRun, KeyRuns, LogDirt
 from .postgres_commit import LOG_COLUMNS, log_row
 from .postgres_runs import NOW_MS, SHORT_RUN_COLUMNS, PostgresCalls, fetch, run_read
 
 _LOG_WIDTH = LOG_COLUMNS.count(",") + 1
 
-# A run with timestamps of the future is as old as its object.
+# A run with timestamps of the future is as old as its object. Where a transaction is open, no run may be cleaned.
 _DIRT = f"""
     SELECT {LOG_COLUMNS}, d.first_dirty, clean.bytes, oldest.since_ms, {NOW_MS}
     FROM logs l
@@ -32,7 +34,9 @@ _DIRT = f"""
             CASE WHEN b.max_ts >= 0 THEN b.max_ts END
         ) AS since_ms
         FROM batches b JOIN objects o USING (object_id)
-        WHERE b.log_id = l.log_id AND b.last_offset >= d.first_dirty ORDER BY b.last_offset LIMIT 1
+        WHERE b.log_id = l.log_id AND b.last_offset >= d.first_dirty
+            AND b.last_offset < coalesce(l.first_open, l.next_offset)
+        ORDER BY b.last_offset LIMIT 1
     ) AS oldest ON true
     WHERE l.log_id = ANY (%s::bigint[]) AND l.deleted_at IS NULL
 """
@@ -41,7 +45,15 @@ _SHORT_RUNS = f"""
     FROM batches b JOIN objects o USING (object_id)
     WHERE b.log_id = %s AND b.last_offset >= %s ORDER BY b.last_offset LIMIT %s
 """
-_LOG = f"SELECT {LOG_COLUMNS}, {NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL"
+# One statement, so that the log is as of the same moment: rows go when the log start rises.
+_ABORTED = f"""
+    SELECT {LOG_COLUMNS}, {NOW_MS}, a.producer_id, a.first_offset, a.last_offset
+    FROM logs l LEFT JOIN aborted_transactions a
+        ON a.log_id = l.log_id AND a.last_offset >= greatest(%s, l.log_start)
+        AND a.first_offset < least(%s, coalesce(l.first_open, l.next_offset))
+    WHERE l.log_id = %s AND l.deleted_at IS NULL
+    ORDER BY a.first_offset
+"""
 CLAIM = """
     INSERT INTO upkeep (log_id, claimed_until) VALUES (%s, now() + make_interval(secs => %s))
     ON CONFLICT (log_id) DO UPDATE SET claimed_until = EXCLUDED.claimed_until WHERE upkeep.claimed_until <= now()
@@ -51,6 +63,13 @@ CLAIM = """
 
 class PostgresCleaning(PostgresCalls):
     """The part of ``Meta`` that compaction and reads by key need."""
+
+    async def aborted(self, log_id: int, offset: int, end_offset: int) -> AbortedFound | None:
+        def work(connection: Connection) -> AbortedFound | None:
+            found = _aborted(connection, log_id, offset, end_offset)
+            return None if found is None else found[0]
+
+        return await self._run(work)
 
     async def dirt(self, log_ids: Sequence[int]) -> dict[int, LogDirt]:
         rows = await self._rows(_DIRT, list(log_ids))
@@ -69,10 +88,10 @@ class PostgresCleaning(PostgresCalls):
     async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
         def work(connection: Connection) -> CleaningPlan | None:
             with connection.transaction():
-                found = _log(connection, log_id)
+                found = _aborted(connection, log_id)
                 if found is None or not fetch(connection, CLAIM, log_id, claim_s):
                     return None
-                log, now_ms = found
+                (log, aborted), now_ms = found
                 first_dirty, key_salt = _cleaned_log(connection, log_id)
                 rows = fetch(connection, _SHORT_RUNS, log_id, log.log_start, RUNS_PLANNED_MAX)
                 return CleaningPlan(
@@ -81,6 +100,7 @@ class PostgresCleaning(PostgresCalls):
                     key_salt=key_salt,
                     runs=[CommittedRun(run_read(row[:-1]), row[-1]) for row in rows],
                     now_ms=now_ms,
+                    aborted=aborted,
                 )
 
         return await self._run(work)
@@ -114,21 +134,44 @@ class PostgresCleaning(PostgresCalls):
     async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
         def work(connection: Connection) -> KeyRuns | None:
             with connection.transaction():
-                # The log comes last: its end then covers what the runs say.
-                rows = fetch(connection, _SHORT_RUNS, log_id, offset, RUNS_PLANNED_MAX)
-                found = _log(connection, log_id)
+                found = _aborted(connection, log_id, offset)
                 if found is None:
                     return None
-                log, _ = found
+                (log, aborted), _ = found
+                stable_offset = log.last_stable
+                rows = fetch(connection, _SHORT_RUNS, log_id, offset, RUNS_PLANNED_MAX)
                 runs = [run for row in rows if (run := run_read(row[:-1])).last_offset >= log.log_start]
-                return KeyRuns(log=log, key_salt=_cleaned_log(connection, log_id)[1], runs=runs)
+                if any(run.cleaned_until > stable_offset for run in runs):
+                    # By a pass that began since: the records that replaced others are after the end known so far.
+                    found = _aborted(connection, log_id, log.next_offset)
+                    if found is None:
+                        return None
+                    log = found[0].log
+                return KeyRuns(
+                    log=log,
+                    key_salt=_cleaned_log(connection, log_id)[1],
+                    runs=runs,
+                    stable_offset=stable_offset,
+                    aborted=aborted,
+                )
 
         return await self._run(work)
 
 
-def _log(connection: Connection, log_id: int) -> tuple[LogRow, int] | None:
-    rows = fetch(connection, _LOG, log_id)
-    return (log_row(rows[0][:_LOG_WIDTH]), rows[0][_LOG_WIDTH]) if rows else None
+def _aborted(
+    connection: Connection, log_id: int, offset: int = 0, end_offset: int = INT64_MAX
+) -> tuple[AbortedFound, int] | None:
+    """Return a log with its aborted transactions, and the time in ms.
+
+    None if it was deleted.
+
+    A plan asks for runs only after this: a pass forgets a transaction when it has no batches any more.
+    """
+    rows = fetch(connection, _ABORTED, offset, end_offset, log_id)
+    if not rows:
+        return None
+    transactions = [AbortedTransaction(*row[-3:]) for row in rows if row[-1] is not None]
+    return AbortedFound(log_row(rows[0][:_LOG_WIDTH]), transactions), rows[0][_LOG_WIDTH]
 
 
 def _cleaned_log(connection: Connection, log_id: int) -> tuple[int, bytes]:

@@ -122,10 +122,6 @@ LIST_PRODUCERS = """
     FROM producer_state LEFT JOIN open_transactions USING (log_id, producer_id)
     WHERE log_id = %s ORDER BY producer_id
 """
-LIST_ABORTED = """
-    SELECT producer_id, first_offset, last_offset FROM aborted_transactions
-    WHERE log_id = %s AND last_offset >= %s AND first_offset < %s ORDER BY first_offset
-"""
 _SUSPECT = "INSERT INTO suspects (object_id) SELECT * FROM unnest(%s::bigint[])"
 STORE_INLINE: LiteralString = "INSERT INTO inline_objects (key, data) VALUES (%s, %b)"
 _STATES = "SELECT key, state::text FROM objects WHERE key = ANY (%s::text[])"

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ...postgres.pool import Connection
-from ..engine import AbortedTransaction
 from .meta import (
     ROWS_MAX,
     RUNS_DELETED_MAX,
@@ -34,7 +33,6 @@ from .meta import (
 )
 from .postgres_cleaning import CLAIM, PostgresCleaning
 from .postgres_commit import (
-    LIST_ABORTED,
     LIST_PRODUCERS,
     LOG_COLUMNS,
     STORE_INLINE,
@@ -233,12 +231,6 @@ class PostgresMeta(PostgresCleaning):
             idle_s,
         )
         return rows[0][0]
-
-    # ── transactions ──
-
-    async def aborted(self, log_id: int, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        rows = await self._rows(LIST_ABORTED, log_id, offset, end_offset)
-        return [AbortedTransaction(*row) for row in rows]
 
     # ── T4 ──
 
@@ -475,4 +467,9 @@ def _replace_runs(connection: Connection, plan: MergePlan, merged: MergedObject,
     )
     if merged.inline is not None:
         connection.execute(STORE_INLINE, (merged.key, merged.inline))
+    if merged.gone_markers:
+        connection.execute(
+            "DELETE FROM aborted_transactions WHERE log_id = %s AND last_offset = ANY (%s::bigint[])",
+            (log.log_id, list(merged.gone_markers)),
+        )
     _update_log(connection, merged_log(log, plan.runs, merged.length), restarts_age=True)

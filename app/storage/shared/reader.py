@@ -6,6 +6,10 @@ A consumer that follows the end of a log reads runs that this broker knows, from
 reads ask the metadata for a plan first, with one query for all partitions of a request. A run may be
 merged or deleted between plan and load; its bytes stay for minutes, and if they are gone all the same,
 the reader plans once more.
+
+Which transactions were aborted is asked after the load, so that the answer has none that is not in the
+batches. A pass of compaction forgets a transaction with its marker, which it keeps for minutes after the
+batches. So a read that takes longer, because the broker was paused, fails and is repeated.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from .sparse_index import INTERVAL_BYTES, find
 _PLAN_BYTES_MIN = 256 << 10
 # What one step of a search by time loads.
 _SEARCH_BYTES = 1 << 20
+# Of a compacted log, far less than the time for which a marker stays (``CompactorOptions.marker_ms_min``).
+_READ_MS_MAX = 60_000
 
 
 class _Batches(NamedTuple):
@@ -89,6 +95,7 @@ class SharedReader:
             and request.offset > log.next_offset
         }
         failure: SteleError | None = None
+        begun_ms = self._clock.monotonic_ms()
         try:
             if past_end:
                 # Another broker may have appended: only the metadata knows that an offset is out of range.
@@ -117,7 +124,7 @@ class SharedReader:
                         log, request.offset, plans.get(index, ()), limit, end=end, at_least_one=is_empty
                     )
                     if request.isolation is IsolationLevel.READ_COMMITTED:
-                        aborted = await self._aborted(log, request.offset, found.batches)
+                        aborted = await self._aborted(log, request.offset, found.batches, begun_ms)
                 except SteleError as refused:
                     found, error = _Batches(), refused
             if found.batches:
@@ -127,21 +134,32 @@ class SharedReader:
         return reads
 
     async def _aborted(
-        self, log: SharedLog, offset: int, batches: bytes | bytearray
+        self, log: SharedLog, offset: int, batches: bytes | bytearray, begun_ms: int
     ) -> Sequence[AbortedTransaction]:
         """Return the aborted transactions of what was read from ``offset`` on.
 
-        There must be none too many.
+        There must be none too many. The read was planned at ``begun_ms`` or later.
 
-        Raises ``StorageUnavailable``.
+        Raises:
+            OffsetOutOfRange, UnknownTopic: the records were deleted meanwhile, and what is known of them.
+            StorageUnavailable: see there.
         """
         if offset > log.last_aborted or not batches:
             return ()
         end_offset = max(header.next_offset for header in rb.iter_headers(batches))
         try:
-            return await self._meta.aborted(log.log_id, offset, end_offset)
+            found = await self._meta.aborted(log.log_id, offset, end_offset)
         except MetaUnavailable as error:
             raise _unavailable(error) from error
+        read_ms = self._clock.monotonic_ms() - begun_ms
+        if log.config.is_compacted and read_ms > _READ_MS_MAX:
+            raise StorageUnavailable("the read", f"it took {read_ms} ms, and compaction goes on meanwhile")
+        if found is None:
+            raise UnknownTopic(log.topic_partition.topic)
+        if offset < found.log.log_start:
+            log.update(found.log)
+            raise _out_of_range(log, offset)
+        return found.transactions
 
     async def _plan(self, requests: Sequence[PartitionFetch], max_bytes: int) -> dict[int, Sequence[RunRead]]:
         """Return the runs for each request, by its index, that has records to read."""

@@ -13,6 +13,8 @@ from stele.wire import record_batch as rb
 
 from ..cleaning.cleaning_pass import Pacing
 from ..cleaning.record_keys import read_keys
+from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
+from ..config_types import INT64_MAX
 from ..keys.growing_keys import GrowingKeys
 from ..keys.key_index import KeyHasher, key_index_bytes
 from .meta import ByteSpan, PartitionId, RunRead
@@ -89,13 +91,15 @@ def put_keys(
     pace: Pacing,
     *,
     start: int = 0,
+    end: int = INT64_MAX,
+    aborted: AbortedBatches = NOTHING_ABORTED,
 ) -> bool:
-    """Put the keys of the records of a batch from offset ``start`` on.
+    """Put the keys of the records of a batch from ``start`` to before ``end``.
 
     False if they do not fit.
     """
-    for offset, key in keyed_offsets(batch, header, pace):
-        if offset >= start and not keys.put(hasher.hash_of(key), offset, pace):
+    for offset, key in keyed_offsets(batch, header, pace, aborted):
+        if start <= offset < end and not keys.put(hasher.hash_of(key), offset, pace):
             return False
     return True
 
@@ -108,15 +112,16 @@ def key_index_of(
     next_offset: int,
     memory_bytes: int,
     pace: Pacing,
+    aborted: AbortedBatches,
 ) -> bytes:
-    """Return the key index of batches.
+    """Return the key index of batches, without those of aborted transactions.
 
     Nothing if their keys do not fit into the memory.
     """
     keys = GrowingKeys(memory_bytes)
     try:
         for batch, header in batches:
-            if not put_keys(keys, hasher, batch, header, pace):
+            if not put_keys(keys, hasher, batch, header, pace, aborted=aborted):
                 return b""
         entries = b"".join(keys.sorted_entries(pace))
         return key_index_bytes(entries, salt=hasher.salt, log_bytes=log_bytes, next_offset=next_offset)
@@ -124,9 +129,14 @@ def key_index_of(
         keys.close()
 
 
-def keyed_offsets(batch: bytes, header: rb.BatchHeader, pace: Pacing) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and key of the records of a batch; none if no reader can decode it."""
-    if header.is_control or not header.record_count:
+def keyed_offsets(
+    batch: bytes, header: rb.BatchHeader, pace: Pacing, aborted: AbortedBatches = NOTHING_ABORTED
+) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and key of the records of a batch.
+
+    None if no reader can decode it, or its transaction was aborted.
+    """
+    if header.is_control or not header.record_count or header in aborted:
         return
     try:
         slices = read_keys(rb.plain_batch(batch, header), lambda: pace(0))

@@ -6,6 +6,9 @@ Merged objects of a compacted log have a key index each, all with one salt, of w
 kilobytes. The keys of all other runs are held in memory, up to a bound; what does not fit is read again by
 each look-up. What is known of a log stays right when its runs are merged, cleaned or deleted:
 a later look-up only adds what was appended since, and the greatest offset counts.
+
+Records of open and aborted transactions do not count: what is known ends at the last stable offset, no key
+index has them, and a run without one is read with the list of aborted transactions beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import logging
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,8 +26,9 @@ from typing import TypeVar
 import crc32c
 
 from ...errors import BrokerClosing, CorruptLog, OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from ..cleaning.transactions import AbortedBatches
 from ..keys.growing_keys import GrowingKeys
-from ..keys.key_index import ENTRY_BYTES, HASH_BYTES, HEADER_BYTES, KeyHasher, header_of, search
+from ..keys.key_index import ENTRY_BYTES, HEADER_BYTES, KeyHasher, header_of, search
 from ..keys.newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
 from ..keys.newest_scan import too_many_keys
 from ..keys.remembered_offsets import RememberedOffsets
@@ -38,6 +42,7 @@ from .reader import corrupt_run
 from .run_batches import CorruptRunError
 from .run_builder import keyed_offsets, put_keys, whole_run
 from .shared_log import SharedLog
+from .table_offsets import TableOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -61,20 +66,33 @@ class _Layer:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class _RunPart:
+    """The records of a run from ``start`` to before ``end``.
+
+    Those of aborted transactions do not count.
+    """
+
+    run: RunRead
+    start: int
+    end: int
+    aborted: AbortedBatches
+
+
 @dataclass(slots=True)
 class _LogKeys:
     """What look-ups know of one log.
 
     The keys before ``until``, of which ``held`` has some in memory.
 
-    ``unheld`` are runs whose keys are neither there nor in an index.
+    ``unheld`` are parts of runs whose keys are neither there nor in an index.
     """
 
     hasher: KeyHasher
     held: GrowingKeys
     until: int = 0
     layers: list[_Layer] = field(default_factory=list[_Layer])
-    unheld: list[RunRead] = field(default_factory=list[RunRead])
+    unheld: list[_RunPart] = field(default_factory=list[_RunPart])
     layers_max: int = 0
 
 
@@ -168,9 +186,9 @@ class SharedKeyReader:
         known = await self._caught_up(log)
         wanted = known.hasher.hash_of(key)
         found = known.held.find(wanted)
-        for run in reversed(known.unheld):
-            if run.last_offset > found:
-                found = max(found, await self._last_in(run, key))
+        for part in reversed(known.unheld):
+            if part.end - 1 > found:
+                found = max(found, await self._last_in(part, key))
         for layer in reversed(known.layers):
             if layer.run.last_offset > found:
                 found = max(found, await self._find_in(layer, wanted))
@@ -180,16 +198,14 @@ class SharedKeyReader:
         """Return what is known of a log, up to its end now."""
         known = self._known.get(log)
         rows = await self._rows(log, 0 if known is None else known.until)
-        if known is not None and not (
-            len(known.layers) <= known.layers_max and await self._add(log, known, rows.runs)
-        ):
+        if known is not None and not (len(known.layers) <= known.layers_max and await self._add(known, rows)):
             # Merging and compaction have made key indexes of it meanwhile, so starting afresh takes less memory.
             self._drop(log)
             known = None
             rows = await self._rows(log, 0)
         if known is None:
             known = self._known[log] = _LogKeys(KeyHasher(rows.key_salt), GrowingKeys(self._memory_bytes))
-            await self._add(log, known, rows.runs, keeps_unheld=True)
+            await self._add(known, rows, keeps_unheld=True)
             known.layers_max = 2 * len(known.layers) + _LAYERS_MORE
         return known
 
@@ -201,47 +217,68 @@ class SharedKeyReader:
         log.note_cleaned(rows.runs)
         return rows
 
-    async def _add(
-        self, log: SharedLog, known: _LogKeys, runs: Sequence[RunRead], *, keeps_unheld: bool = False
-    ) -> bool:
+    async def _add(self, known: _LogKeys, rows: KeyRuns, *, keeps_unheld: bool = False) -> bool:
         """Take in runs.
 
         Return False if the keys of one are too many, unless they may stay unheld.
         """
-        for run in runs:
+        stable = rows.stable_offset
+        aborted = AbortedBatches(rows.aborted)
+        for run in rows.runs:
             if run.last_offset < known.until:
                 continue
-            count = await self._index_of(run, known.hasher)
+            if max(run.base_offset, known.until) >= stable:
+                break
+            # An index may have more: what was committed since the last stable offset was read.
+            count = await self._index_of(run, known.hasher) if run.last_offset < stable else None
+            part = _RunPart(run, known.until, min(run.last_offset + 1, stable), aborted)
             if count is not None:
                 known.layers.append(_Layer(run, count))
-            elif known.unheld or not await self._hold(known, run):
+            elif known.unheld or not await self._hold(known, part):
                 if not keeps_unheld:
                     return False
-                known.unheld.append(run)
-            known.until = run.last_offset + 1
+                known.unheld.append(part)
+            known.until = part.end
         return True
 
-    async def _hold(self, known: _LogKeys, run: RunRead) -> bool:
-        """Put the keys of a run into memory; False if there are too many."""
+    async def _hold(self, known: _LogKeys, part: _RunPart) -> bool:
+        """Put the keys of a part of a run into memory; False if there are too many."""
+        run = part.run
         data = await self._load(run, 0, run.length)
 
         def hold(pace: Pace) -> bool:
             return all(
-                put_keys(known.held, known.hasher, batch, header, pace, start=known.until)
+                put_keys(
+                    known.held,
+                    known.hasher,
+                    batch,
+                    header,
+                    pace,
+                    start=part.start,
+                    end=part.end,
+                    aborted=part.aborted,
+                )
                 for batch, header in whole_run(run, bytearray(data))
+                if header.base_offset < part.end
             )
 
         return await self._in_thread(run, hold)
 
-    async def _last_in(self, run: RunRead, key: bytes) -> int:
-        """Return the last offset of a key in a run, which is read; -1 if it has none."""
+    async def _last_in(self, part: _RunPart, key: bytes) -> int:
+        """Return the last offset of a key in a part of a run.
+
+        The run is read. -1 if it has none.
+        """
+        run = part.run
         data = await self._load(run, 0, run.length)
 
         def last(pace: Pace) -> int:
             found = -1
             for batch, header in whole_run(run, bytearray(data)):
-                for offset, other in keyed_offsets(batch, header, pace):
-                    if other == key:
+                if header.base_offset >= part.end:
+                    break
+                for offset, other in keyed_offsets(batch, header, pace, part.aborted):
+                    if other == key and offset < part.end:
                         found = offset
             return found
 
@@ -317,8 +354,9 @@ class SharedKeyReader:
             # Another reader may have asked for the same.
             remembered = self._remembered.recall(log, end_offset)
             if remembered is None:
+                is_stable = end_offset <= log.last_stable_offset
                 remembered = await self._compute_again(log, end_offset)
-                if self._logs.get(name) is log:
+                if is_stable and self._logs.get(name) is log:
                     self._remembered.remember(log, remembered)
         return remembered
 
@@ -334,11 +372,13 @@ class SharedKeyReader:
 
     async def _compute(self, log: SharedLog, end: int) -> NewestOffsets:
         rows = await self._rows(log, 0)
-        table = _Table(
+        stable_end = min(end, rows.stable_offset)
+        table = TableOffsets(
             hasher=KeyHasher(rows.key_salt),
-            runs=[run for run in rows.runs if run.base_offset < end],
+            runs=[run for run in rows.runs if run.base_offset < stable_end],
             start=rows.log.log_start,
-            end=end,
+            end=stable_end,
+            aborted=AbortedBatches(rows.aborted),
         )
         shares = 1
         while not await self._fits(table, shares):
@@ -353,7 +393,7 @@ class SharedKeyReader:
         ordered = await self._in_thread(None, sort) if offsets else offsets
         return NewestOffsets(ordered, end_offset=end, corrupt_ranges=table.corrupt_ranges)
 
-    async def _fits(self, table: _Table, shares: int) -> bool:
+    async def _fits(self, table: TableOffsets, shares: int) -> bool:
         """Collect the offsets of a table.
 
         False if the keys of one of ``shares`` do not fit into the memory.
@@ -376,7 +416,9 @@ class SharedKeyReader:
                 keys.close()
         return True
 
-    async def _fill(self, table: _Table, keys: GrowingKeys, run: RunRead, share: tuple[int, int]) -> bool:
+    async def _fill(
+        self, table: TableOffsets, keys: GrowingKeys, run: RunRead, share: tuple[int, int]
+    ) -> bool:
         """Put the keys of a run that belong to a share; False if they do not fit."""
         # The index has the last offset in the run, which may be past the end.
         if run.last_offset < table.end and await self._index_of(run, table.hasher) is not None:
@@ -427,56 +469,3 @@ class SharedKeyReader:
             raise corrupt_run(run, error.position, error.reason, run.base_offset) from error
         finally:
             self._working.discard(aborted)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Table:
-    """The offsets of a table while they are collected.
-
-    ``put_…`` and ``take`` are for threads.
-    """
-
-    hasher: KeyHasher
-    runs: list[RunRead]
-    start: int
-    end: int
-    offsets: array[int] = field(default_factory=lambda: array("Q"))
-    corrupt_ranges: list[CorruptLog] = field(default_factory=list[CorruptLog])
-
-    def clear(self) -> None:
-        self.offsets = array("Q")
-        self.corrupt_ranges.clear()
-
-    def put_entries(self, keys: GrowingKeys, block: bytes, share: tuple[int, int], pace: Pace) -> bool:
-        for at in range(0, len(block), ENTRY_BYTES):
-            if not at % (256 * ENTRY_BYTES):
-                pace(0)
-            hashed = block[at : at + HASH_BYTES]
-            offset = int.from_bytes(block[at + HASH_BYTES : at + ENTRY_BYTES])
-            if _is_in(hashed, share) and not keys.put(hashed, offset, pace):
-                return False
-        return True
-
-    def put_records(
-        self, keys: GrowingKeys, run: RunRead, data: bytearray, share: tuple[int, int], pace: Pace
-    ) -> bool:
-        for batch, header in whole_run(run, data):
-            if header.base_offset >= self.end:
-                break
-            for offset, key in keyed_offsets(batch, header, pace):
-                hashed = self.hasher.hash_of(key)
-                if offset < self.end and _is_in(hashed, share) and not keys.put(hashed, offset, pace):
-                    return False
-        return True
-
-    def take(self, keys: GrowingKeys, pace: Pace) -> None:
-        for number, offset in enumerate(keys.offsets()):
-            if number % 256 == 0:
-                pace(0)
-            if offset >= self.start:
-                self.offsets.append(offset)
-
-
-def _is_in(hashed: bytes, share: tuple[int, int]) -> bool:
-    number, shares = share
-    return shares == 1 or int.from_bytes(hashed[:2]) * shares >> 16 == number

@@ -19,10 +19,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from ...errors import StorageError
+from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
 from ..engine import SharedStorageCounts
 from ..keys.key_index import KeyHasher
 from ..pace import Pace
@@ -65,6 +67,16 @@ class UpkeepOptions:
     forget_ms: int = 7 * 24 * 3_600_000
     silent_ms: int = 3_600_000
     producer_expiration_ms: int = 24 * 3_600_000
+
+
+class KeyIndexing(NamedTuple):
+    """What makes the key index of a merged object.
+
+    ``aborted`` tells whose keys are left out.
+    """
+
+    hasher: KeyHasher
+    aborted: AbortedBatches = NOTHING_ABORTED
 
 
 class Upkeep:
@@ -187,9 +199,9 @@ class Upkeep:
         if plan is None:
             return None
         try:
-            hasher = await self._hasher_for(plan)
+            plan, indexing = await self.indexing_of(plan)
             run = bytearray().join(await self._merged.load(plan.runs))
-            built = await asyncio.get_running_loop().run_in_executor(None, merged_run, plan, run, hasher)
+            built = await asyncio.get_running_loop().run_in_executor(None, merged_run, plan, run, indexing)
         except CorruptRunError as error:
             logger.error("the runs of log %d are not merged: %s", plan.log.log_id, error)
             return False
@@ -203,15 +215,28 @@ class Upkeep:
         self._counts.merged_bytes += size
         return True
 
-    async def _hasher_for(self, plan: MergePlan) -> KeyHasher | None:
-        """Return what hashes the keys of a compacted log, which get a key index.
+    async def indexing_of(self, plan: MergePlan) -> tuple[MergePlan, KeyIndexing | None]:
+        """Return what is merged now, and how it gets a key index.
 
-        None for other logs.
+        Only objects of compacted logs do.
+
+        A key index has no keys of open or aborted transactions. So what is after the last stable offset is merged
+        later; if there is nothing else, it is merged without a key index.
         """
-        log_id = plan.log.log_id
-        if not any(log.log_id == log_id and log.config.is_compacted for log in self._logs.values()):
-            return None
-        return KeyHasher(await self._meta.key_salt(log_id))
+        row = plan.log
+        if not any(log.log_id == row.log_id and log.config.is_compacted for log in self._logs.values()):
+            return plan, None
+        stable = [run for run in plan.runs if run.last_offset < row.last_stable]
+        if not stable:
+            return plan, None
+        first_offset = stable[0].base_offset
+        # Rows that are missing because a pass has removed all of their transactions: it has replaced runs of this plan.
+        aborted = NOTHING_ABORTED
+        if first_offset <= row.last_aborted:
+            found = await self._meta.aborted(row.log_id, first_offset, stable[-1].last_offset + 1)
+            aborted = AbortedBatches(() if found is None else found.transactions)
+        hasher = KeyHasher(await self._meta.key_salt(row.log_id))
+        return replace(plan, runs=stable), KeyIndexing(hasher, aborted)
 
     # ── garbage collection and orphans ──
 
@@ -269,8 +294,10 @@ class Upkeep:
                 self._counts.deleted_objects += len(part)
 
 
-def merged_run(plan: MergePlan, run: bytearray, hasher: KeyHasher | None) -> BuiltRun:
-    """Return merged runs as one, with a key index if ``hasher`` is given; for threads.
+def merged_run(plan: MergePlan, run: bytearray, indexing: KeyIndexing | None) -> BuiltRun:
+    """Return merged runs as one, with a key index if ``indexing`` is given.
+
+    For threads.
 
     Offsets are written into ``run``.
 
@@ -282,14 +309,15 @@ def merged_run(plan: MergePlan, run: bytearray, hasher: KeyHasher | None) -> Bui
     if next_offset != end_offset:
         raise CorruptRunError(f"the batches end at offset {next_offset}, not {end_offset}", position=len(run))
     keys = b""
-    if hasher is not None:
+    if indexing is not None:
         keys = key_index_of(
             batches_of(run, base_offset, is_cleaned=False),
-            hasher,
+            indexing.hasher,
             log_bytes=len(run),
             next_offset=end_offset,
             memory_bytes=_KEY_BYTES_MAX,
             pace=Pace(threading.Event()),
+            aborted=indexing.aborted,
         )
     return BuiltRun(
         batches=run,

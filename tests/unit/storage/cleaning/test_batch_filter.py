@@ -200,6 +200,15 @@ class TestMarkers:
         assert rb.decode_records(found.data)[0].timestamp == NOW_MS
         assert remains(keys, found.data, start_horizon=True).is_same
 
+    @pytest.mark.parametrize(("marker_ms_min", "stays_ms"), [(2 * DAY_MS, 2 * DAY_MS), (5, DAY_MS)])
+    def test_it_stays_for_a_minimum(self, keys: KeyMap, marker_ms_min: int, stays_ms: int) -> None:
+        rules = BatchFilter(
+            keys, mapped_end=END, now_ms=NOW_MS, delete_retention_ms=DAY_MS, marker_ms_min=marker_ms_min
+        )
+        raw = marker()
+        found = rules.remains(raw, rb.check_batch(raw), Treatment(start_horizon=True))
+        assert rb.read_header(found.data).base_timestamp == NOW_MS + stays_ms
+
     def test_it_goes_when_the_pass_says_so(self, keys: KeyMap) -> None:
         assert remains(keys, marker(), discard=True).data == b""
 

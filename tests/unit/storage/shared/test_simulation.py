@@ -25,6 +25,7 @@ from app.storage.shared.meta import (
     CleaningPlan,
     CommitAnswer,
     CommitUnknown,
+    KeyRuns,
     MergedObject,
     MergePlan,
     ObjectRef,
@@ -32,8 +33,10 @@ from app.storage.shared.meta import (
     RunRead,
     StoreKind,
 )
+from app.storage.shared.upkeep import KeyIndexing, Upkeep
 from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
+from tests.support.compacted_transactions import CompactedTransactionsCluster
 from tests.support.model_meta import ModelMeta, ModelObject
 from tests.support.model_transactions import ModelTransactions
 from tests.support.shared_cluster import Cluster, simulate
@@ -49,6 +52,9 @@ _COMPACTED_SHORT_PARTS = 1
 TRANSACTIONAL_SEEDS = 1_000
 TRANSACTIONAL_PARTS = 10
 _TRANSACTIONAL_SHORT_PARTS = 1
+COMPACTED_TRANSACTIONS_SEEDS = 2_000
+COMPACTED_TRANSACTIONS_PARTS = 20
+_COMPACTED_TRANSACTIONS_SHORT_PARTS = 1
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
@@ -105,12 +111,28 @@ def test_no_promise_is_broken_in_transactions(part: int) -> None:
         run(seed, TransactionalCluster)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        *range(_COMPACTED_TRANSACTIONS_SHORT_PARTS),
+        *(
+            pytest.param(part, marks=pytest.mark.long)
+            for part in range(_COMPACTED_TRANSACTIONS_SHORT_PARTS, COMPACTED_TRANSACTIONS_PARTS)
+        ),
+    ],
+)
+def test_no_promise_is_broken_in_transactions_on_compacted_topics(part: int) -> None:
+    for seed in range(part, COMPACTED_TRANSACTIONS_SEEDS, COMPACTED_TRANSACTIONS_PARTS):
+        run(seed, CompactedTransactionsCluster)
+
+
 @pytest.mark.torture
 def test_no_promise_is_broken_in_very_many_runs() -> None:
     for seed in range(SEEDS, TORTURE_SEEDS):
         run(seed)
         run(seed, CompactedCluster)
         run(seed, TransactionalCluster)
+        run(seed, CompactedTransactionsCluster)
 
 
 def run(seed: int, cluster_class: type[Cluster] = Cluster) -> None:
@@ -258,6 +280,62 @@ class EngineThatHidesCompaction(SharedEngine):
         return 0
 
 
+class CleaningWithAborted(ModelMeta):
+    """Lets a pass take aborted records for committed ones, which replace others."""
+
+    async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
+        plan = await super().plan_cleaning(log_id, claim_s=claim_s)
+        return None if plan is None else replace(plan, aborted=())
+
+
+class CleaningOfOpenTransactions(ModelMeta):
+    """Does not tell a pass what is open."""
+
+    async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
+        plan = await super().plan_cleaning(log_id, claim_s=claim_s)
+        return None if plan is None else replace(plan, log=replace(plan.log, first_open=None))
+
+
+class CleaningThatForgets(ModelMeta):
+    """Forgets an aborted transaction when a pass has cleaned its marker, which is still there."""
+
+    async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
+        if merged.cleaned_until:
+            first_offset, last_offset = plan.runs[0].base_offset, plan.runs[-1].last_offset
+            found = await self.aborted(plan.log.log_id, first_offset, last_offset + 1)
+            forgotten = () if found is None else found.transactions
+            merged = replace(merged, gone_markers=[transaction.last_offset for transaction in forgotten])
+        return await super().commit_merge(plan, merged)
+
+
+class LookUpsOfAborted(ModelMeta):
+    """Lets look-ups and tables take aborted records for committed ones."""
+
+    async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
+        runs = await super().key_runs(log_id, offset)
+        return None if runs is None else replace(runs, aborted=())
+
+
+class LookUpsOfOpenTransactions(ModelMeta):
+    """Lets look-ups go past the last stable offset."""
+
+    async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
+        runs = await super().key_runs(log_id, offset)
+        return None if runs is None else replace(runs, stable_offset=runs.log.next_offset)
+
+
+class UpkeepThatIndexesAll(Upkeep):
+    """Puts the keys of aborted records into the key index of a merge."""
+
+    async def indexing_of(self, plan: MergePlan) -> tuple[MergePlan, KeyIndexing | None]:
+        plan, indexing = await super().indexing_of(plan)
+        return plan, None if indexing is None else KeyIndexing(indexing.hasher)
+
+
+class EngineThatIndexesAll(SharedEngine):
+    upkeep_class = UpkeepThatIndexesAll
+
+
 class EngineWithAckBeforeCommit(SharedEngine):
     committer_class = AckBeforeCommit
 
@@ -294,6 +372,33 @@ TRANSACTION_MUTANTS: dict[str, tuple[type[ModelMeta], type[Cluster]]] = {
     "an end without all markers": (ModelMeta, ClusterWithMarkersOfOneLog),
     "the offsets of an abort": (ModelMeta, ClusterWithOffsetsOfAborts),
 }
+
+
+# For transactions on compacted topics.
+COMPACTED_TRANSACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
+    "a pass over aborted records": (SharedEngine, CleaningWithAborted),
+    "a pass over open transactions": (SharedEngine, CleaningOfOpenTransactions),
+    "a marker without its transaction": (SharedEngine, CleaningThatForgets),
+    "a look-up of aborted records": (SharedEngine, LookUpsOfAborted),
+    "a look-up past the last stable offset": (SharedEngine, LookUpsOfOpenTransactions),
+    "a key index with aborted records": (EngineThatIndexesAll, ModelMeta),
+}
+
+
+@pytest.mark.parametrize("mutant", COMPACTED_TRANSACTION_MUTANTS)
+def test_each_mutant_of_transactions_on_compacted_topics_is_noticed(mutant: str) -> None:
+    engine_class, meta_class = COMPACTED_TRANSACTION_MUTANTS[mutant]
+    for seed in count():
+        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
+        try:
+            simulate(
+                seed,
+                engine_class=engine_class,
+                meta_class=meta_class,
+                cluster_class=CompactedTransactionsCluster,
+            )
+        except AssertionError:
+            return
 
 
 @pytest.mark.parametrize("mutant", TRANSACTION_MUTANTS)
