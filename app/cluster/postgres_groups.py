@@ -14,6 +14,7 @@ import base64
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -47,7 +48,7 @@ from .postgres_pending_offsets import (
     drop_pending_offsets,
     end_pending_offsets,
     ended_producers,
-    insert_pending_offset,
+    insert_pending_offsets,
     lock_ongoing,
     pending_offsets,
 )
@@ -154,25 +155,29 @@ class PostgresGroupStore:
     def write(self, changes: Sequence[StoreChange]) -> None:
         def work(connection: Connection) -> None:
             ongoing = lock_ongoing(connection, changes)
-            offsets: list[OffsetRecord] = []
-            for change in changes:
-                if isinstance(change, OffsetRecord):
-                    # Most changes are commits; those between others travel together.
-                    offsets.append(change)
-                    continue
-                _insert_offsets(connection, offsets)
-                if isinstance(change, DeleteTopicOffsets):
-                    self._delete_topic_offsets(connection, change)
-                elif isinstance(change, PendingOffset):
-                    if (change.producer_id, change.producer_epoch) in ongoing:
-                        insert_pending_offset(connection, change)
-                elif isinstance(change, EndPendingOffsets):
-                    end_pending_offsets(connection, change, self._shard)
+            # Most changes are commits; those of one kind between others travel together.
+            for kind, group in groupby(changes, type):
+                if kind is OffsetRecord:
+                    _insert_offsets(connection, [one for one in group if isinstance(one, OffsetRecord)])
+                elif kind is PendingOffset:
+                    pending = [one for one in group if isinstance(one, PendingOffset)]
+                    insert_pending_offsets(
+                        connection,
+                        [one for one in pending if (one.producer_id, one.producer_epoch) in ongoing],
+                    )
                 else:
-                    _apply(connection, change)
-            _insert_offsets(connection, offsets)
+                    for change in group:
+                        self._apply(connection, change)
 
         self._run(work)
+
+    def _apply(self, connection: Connection, change: StoreChange) -> None:
+        if isinstance(change, DeleteTopicOffsets):
+            self._delete_topic_offsets(connection, change)
+        elif isinstance(change, EndPendingOffsets):
+            end_pending_offsets(connection, change, self._shard)
+        else:
+            _apply(connection, change)
 
     def _delete_topic_offsets(self, connection: Connection, change: DeleteTopicOffsets) -> None:
         """Delete them in this shard; the coordinators of the others do so in theirs."""
@@ -199,9 +204,7 @@ def write_groups(connection: Connection, changes: Sequence[StoreChange]) -> None
             _apply(connection, change)
 
 
-def _insert_offsets(connection: Connection, offsets: list[OffsetRecord]) -> None:
-    if not offsets:
-        return
+def _insert_offsets(connection: Connection, offsets: Sequence[OffsetRecord]) -> None:
     with connection.cursor() as cursor:
         cursor.executemany(
             _INSERT_OFFSET,
@@ -221,7 +224,6 @@ def _insert_offsets(connection: Connection, offsets: list[OffsetRecord]) -> None
             ],
         )
     drop_pending_offsets(connection, [(one.group, one.topic, one.partition) for one in offsets])
-    offsets.clear()
 
 
 def _apply(connection: Connection, change: StoreChange) -> None:

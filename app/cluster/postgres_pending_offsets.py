@@ -2,7 +2,7 @@
 
 The rules are those of ``sqlite_pending_offsets``; ``number`` orders the rows of a partition. The end of a transaction
 may come from any broker, and sets the outcome of its rows; the coordinator of the group then ends them. A row is only
-written while its transaction is open, under a lock of its transactional id.
+written while its transaction is open, under a lock of its transactional id. All rows of a write are one statement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _LOCK_ONGOING = """
 """
 _INSERT = f"""
     INSERT INTO group_pending_offsets (producer_id, producer_epoch, {_OFFSET_COLUMNS})
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    SELECT producer_id, producer_epoch, {_OFFSET_COLUMNS}
+    FROM unnest(%s::bigint[], %s::int[], %s::bytea[], %s::text[], %s::int[], %s::uuid[], %s::bigint[], %s::int[],
+        %s::bytea[], %s::bigint[], %s::bigint[]) WITH ORDINALITY AS p (producer_id, producer_epoch, {_OFFSET_COLUMNS}, at)
+    ORDER BY at
     ON CONFLICT (group_id, topic, part, producer_id) DO UPDATE SET number = DEFAULT,
         producer_epoch = EXCLUDED.producer_epoch, topic_id = EXCLUDED.topic_id,
         committed_offset = EXCLUDED.committed_offset, leader_epoch = EXCLUDED.leader_epoch,
@@ -70,13 +73,20 @@ def lock_ongoing(connection: Connection, changes: Sequence[StoreChange]) -> set[
     return {(producer_id, epoch) for producer_id, epoch in rows}
 
 
-def insert_pending_offset(connection: Connection, pending: PendingOffset) -> None:
-    record = pending.record
-    connection.execute(
-        _INSERT,
+def insert_pending_offsets(connection: Connection, pending: Sequence[PendingOffset]) -> None:
+    """Store pending offsets in order, with one statement."""
+    # A statement cannot write a row twice: of a producer, the last offset of a partition counts.
+    last: dict[tuple[str, str, int, int], PendingOffset] = {}
+    for one in pending:
+        key = (one.record.group, one.record.topic, one.record.partition, one.producer_id)
+        last.pop(key, None)
+        last[key] = one
+    if not last:
+        return
+    rows = [
         (
-            pending.producer_id,
-            pending.producer_epoch,
+            one.producer_id,
+            one.producer_epoch,
             record.group.encode(),
             record.topic,
             record.partition,
@@ -86,8 +96,11 @@ def insert_pending_offset(connection: Connection, pending: PendingOffset) -> Non
             record.metadata.encode(),
             record.committed_at_ms,
             record.expires_at_ms,
-        ),
-    )
+        )
+        for one in last.values()
+        for record in (one.record,)
+    ]
+    connection.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
 
 
 def drop_pending_offsets(connection: Connection, keys: Sequence[tuple[str, str, int]]) -> None:

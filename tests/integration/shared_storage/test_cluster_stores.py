@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -467,6 +468,53 @@ def test_pending_offsets_are_stored_while_their_transaction_is_open_and_settled_
     assert [pending.record.partition for pending in store.open().pending] == [2]
     store.write([DeleteGroup(group="g")])
     assert (store.open().offsets, store.open().pending) == ([], [])
+
+
+@pytest.mark.parametrize("partitions", [1, 40])
+def test_all_pending_offsets_of_a_write_are_one_statement_in_their_order(
+    server: PostgresServer, session: PostgresSession, schema: str, tmp_path: Path, partitions: int
+) -> None:
+    member, membership = member_of(1), PostgresMembership(session)
+    assert membership.register(member)
+    assert membership.acquire(lease_of_group("g"), member) == 1
+    store = PostgresGroupStore(session, shard=shard_of("g"), incarnation=member.incarnation)
+    store.take(1)
+    for producer_id in (1, 2):
+        server.run(
+            f"INSERT INTO {schema}.transactional_ids VALUES ('t{producer_id}', {producer_id}, 0, -1, -1, 1000, 'Ongoing',"
+            " 0, 0, '[]', '[]')"
+        )
+
+    def staged(producer_id: int, partition: int, position: int, *, epoch: int = 0) -> PendingOffset:
+        record = offset("g", partition, position, UUID(int=7 + partition))
+        expires_at_ms = None if partition % 2 else 10 + partition
+        return PendingOffset(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            record=replace(record, metadata=f"Ω {partition}\0", expires_at_ms=expires_at_ms),
+        )
+
+    first = [staged(1, partition, 100 + partition) for partition in range(partitions)]
+    # One reads the lease, one locks the transactional ids.
+    assert statements_of(session, lambda: store.write(first), tmp_path / "trace") == 3
+    assert list(store.open().pending) == first
+    # Of one producer the last counts; another one comes after it; an epoch that is over stores nothing.
+    again = [staged(2, 0, 5), staged(1, 0, 6), staged(1, 0, 7), staged(2, 0, 8), staged(1, 0, 9, epoch=1)]
+    assert statements_of(session, lambda: store.write(again), tmp_path / "trace") == 3
+    assert list(store.open().pending) == [*first[1:], staged(1, 0, 7), staged(2, 0, 8)]
+    # What comes between others keeps its place among them.
+    store.write([staged(1, 0, 20), offset("g", 0, 21, UUID(int=7)), staged(2, 0, 22)])
+    assert list(store.open().pending) == [*first[1:], staged(2, 0, 22)]
+    assert [record.offset for record in store.open().offsets] == [21]
+
+
+def statements_of(session: PostgresSession, work: Callable[[], None], path: Path) -> int:
+    """Return how many statements the session executes for ``work``, without BEGIN and COMMIT."""
+    with path.open("wb") as file:
+        session.run(lambda connection: connection.pgconn.trace(file.fileno()))
+        work()
+        session.run(lambda connection: connection.pgconn.untrace())
+    return path.read_text(errors="replace").count("\tExecute\t")
 
 
 # ── membership ──

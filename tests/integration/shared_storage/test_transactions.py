@@ -289,16 +289,18 @@ def retried(step: Any, *arguments: Any) -> None:
             return
 
 
-def committed_offset(consumer: Consumer, topic: str) -> int:
+def committed_offsets(consumer: Consumer, topic: str, partitions: int) -> list[int]:
     """Ask again while the consumer knows the coordinator before the last one: the client leaves that to its user."""
     while True:
         try:
-            (stored,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
+            stored = consumer.committed(
+                [TopicPartition(topic, partition) for partition in range(partitions)], timeout=60
+            )
         except KafkaException as error:
             if error.args[0].code() != KafkaError.NOT_COORDINATOR:
                 raise
         else:
-            return stored.offset
+            return [partition.offset for partition in stored]
 
 
 def test_a_kafka_producer_commits_although_its_broker_is_killed(
@@ -319,7 +321,7 @@ def test_a_kafka_producer_commits_although_its_broker_is_killed(
             kill_until_the_test_ends(2)
         retried(
             producer.send_offsets_to_transaction,
-            [TopicPartition(topic, 0, number)],
+            [TopicPartition(topic, partition, 10 * number + partition) for partition in range(6)],
             consumer.consumer_group_metadata(),
             60,
         )
@@ -327,7 +329,7 @@ def test_a_kafka_producer_commits_although_its_broker_is_killed(
             retried(producer.commit_transaction, 60)
         else:
             retried(producer.abort_transaction, 60)
-    assert committed_offset(consumer, topic) == 3
+    assert committed_offsets(consumer, topic, 6) == [30, 31, 32, 33, 34, 35]
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(6)])
     read: list[bytes | None] = []
     while len(read) < 24:
