@@ -45,14 +45,15 @@ _SHORT_RUNS = f"""
     FROM batches b JOIN objects o USING (object_id)
     WHERE b.log_id = %s AND b.last_offset >= %s ORDER BY b.last_offset LIMIT %s
 """
-# One statement, so that the log is as of the same moment: rows go when the log start rises.
+# One statement, so that the log is as of the same moment: rows go when the log start rises. Conditions that compare
+# columns of both tables are left to the caller, or PostgreSQL would read all rows of the log.
 _ABORTED = f"""
-    SELECT {LOG_COLUMNS}, {NOW_MS}, a.producer_id, a.first_offset, a.last_offset
-    FROM logs l LEFT JOIN aborted_transactions a
-        ON a.log_id = l.log_id AND a.last_offset >= greatest(%s, l.log_start)
-        AND a.first_offset < least(%s, coalesce(l.first_open, l.next_offset))
+    SELECT {LOG_COLUMNS}, {NOW_MS}, a.producers, a.firsts, a.lasts
+    FROM logs l, LATERAL (
+        SELECT array_agg(producer_id) AS producers, array_agg(first_offset) AS firsts, array_agg(last_offset) AS lasts
+        FROM aborted_transactions WHERE log_id = %s AND last_offset >= %s AND first_offset < %s
+    ) AS a
     WHERE l.log_id = %s AND l.deleted_at IS NULL
-    ORDER BY a.first_offset
 """
 CLAIM = """
     INSERT INTO upkeep (log_id, claimed_until) VALUES (%s, now() + make_interval(secs => %s))
@@ -167,11 +168,14 @@ def _aborted(
 
     A plan asks for runs only after this: a pass forgets a transaction when it has no batches any more.
     """
-    rows = fetch(connection, _ABORTED, offset, end_offset, log_id)
+    rows = fetch(connection, _ABORTED, log_id, offset, end_offset, log_id)
     if not rows:
         return None
-    transactions = [AbortedTransaction(*row[-3:]) for row in rows if row[-1] is not None]
-    return AbortedFound(log_row(rows[0][:_LOG_WIDTH]), transactions), rows[0][_LOG_WIDTH]
+    (row,) = rows
+    log, now_ms, columns = log_row(row[:_LOG_WIDTH]), row[_LOG_WIDTH], row[_LOG_WIDTH + 1 :]
+    found = () if columns[0] is None else map(AbortedTransaction, *columns)
+    stable = [transaction for transaction in found if transaction.first_offset < log.last_stable]
+    return AbortedFound(log, sorted(stable, key=lambda transaction: transaction.first_offset)), now_ms
 
 
 def _cleaned_log(connection: Connection, log_id: int) -> tuple[int, bytes]:
