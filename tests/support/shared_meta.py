@@ -424,6 +424,10 @@ class RandomCalls:
         # A part of them, now or later.
         start = self.random.randrange(len(runs) + 1)
         some = runs[start : start + self.random.randint(1, 4)]
+        if plan.aborted and self.random.random() < 0.7:
+            # All up to a marker that may go.
+            start, marked = 0, self.random.choice(plan.aborted).last_offset
+            some = [run for run in runs if run.base_offset <= marked]
         if some:
             length = self.random.randint(61, 300)
             merged = MergedObject(
@@ -447,6 +451,7 @@ class RandomCalls:
             if start == 0 or some[0].is_merged or runs[start - 1].is_merged:
                 await self.both(lambda meta: meta.commit_merge(plan_of_some, merged))
                 self.merged.append((plan_of_some, merged))
+                await self.both(lambda meta: meta.aborted(log_id, 0, runs[-1].last_offset + 1))
         await self.both(lambda meta: meta.extend_claim(log_id, claim_s=claim_s))
         first_dirty = self.random.choice([None, plan.first_dirty, runs[-1].last_offset + 1 if runs else 0])
         await self.both(lambda meta: meta.end_cleaning(log_id, first_dirty))
