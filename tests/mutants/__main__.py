@@ -1,6 +1,7 @@
 """Apply each mutant to a copy of the sources and run its tests, which must fail: ``python -m tests.mutants``.
 
-Before that the same tests must pass on the copy as it is. Exits with 1 if a mutant survives or cannot be tried.
+Before that the same tests must pass on the copy as it is; what pytest says of one that does not is printed. Exits
+with 1 if a mutant survives or cannot be tried. ``python -m tests.mutants app/storage`` tries those of some sources only.
 """
 
 from __future__ import annotations
@@ -28,41 +29,54 @@ PASSED = 0
 
 
 def main() -> int:
+    mutants = [mutant for mutant in MUTANTS if mutant.path.startswith(tuple(sys.argv[1:] or ("",)))]
+    if not mutants:
+        print(f"no mutant is in {' or '.join(sys.argv[1:])}")
+        return 1
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        runs = sorted({(mutant.tests, mutant.only) for mutant in MUTANTS})
-        broken = [run for run, problem in zip(runs, pool.map(_try_unchanged, runs), strict=True) if problem]
-        for tests, only in broken:
-            print(f"FAILS WITHOUT A MUTANT  {tests} {only}")
+        runs = sorted({(mutant.tests, mutant.only) for mutant in mutants})
+        print(
+            f"{len(mutants)} mutants and {len(runs)} sets of tests, which are run without a mutant first",
+            flush=True,
+        )
+        broken = [problem for problem in pool.map(_problem_of_unchanged, runs) if problem]
+        for problem in broken:
+            print(problem)
         if broken:
             return 1
         survivors = 0
-        for mutant, outcome in zip(MUTANTS, pool.map(_try, MUTANTS), strict=True):
+        for mutant, outcome in zip(mutants, pool.map(_try, mutants), strict=True):
             survivors += outcome != "killed"
             print(f"{outcome:9} {mutant.path}: {mutant.before.strip()}", flush=True)
-    print(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} mutants were killed")
+    print(f"{len(mutants) - survivors} of {len(mutants)} mutants were killed")
     return 1 if survivors else 0
 
 
-def _try_unchanged(run: tuple[str, str]) -> bool:
+def _problem_of_unchanged(run: tuple[str, str]) -> str:
     tests, only = run
-    return _run(None, tests, only) != PASSED
+    code, said = _run(None, tests, only)
+    return "" if code == PASSED else f"FAILS WITHOUT A MUTANT  {tests} {only}\n{said}"
 
 
 def _try(mutant: Mutant) -> str:
     if (ROOT / mutant.path).read_text().count(mutant.before) != 1:
         return "NOT FOUND"
     match _run(mutant, mutant.tests, mutant.only):
-        case 1:
+        case 1, _:
             return "killed"
-        case 0:
+        case 0, _:
             return "SURVIVED"
-        case code:
+        case code, _:
             return f"BROKEN({code})"
 
 
-def _run(mutant: Mutant | None, tests: str, only: str) -> int:
-    """The exit code of pytest on a copy of the sources, with ``mutant`` in it."""
-    with tempfile.TemporaryDirectory(prefix="stele-mutant-") as directory:
+def _run(mutant: Mutant | None, tests: str, only: str) -> tuple[int, str]:
+    """Run pytest on a copy of the sources, with ``mutant`` in it. Returns its exit code and what it said."""
+    # A file and not a pipe, which a broker that outlives its test would hold open.
+    with (
+        tempfile.TemporaryDirectory(prefix="stele-mutant-") as directory,
+        tempfile.TemporaryFile("w+") as output,
+    ):
         copy = Path(directory)
         _copy(COPIED, copy)
         if mutant is not None:
@@ -73,10 +87,9 @@ def _run(mutant: Mutant | None, tests: str, only: str) -> int:
         # The copy stands first on the path, before the checkout that is installed.
         search_path = os.pathsep.join((directory, str(copy / "clients/python")))
         environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        return done.returncode
+        done = subprocess.run(command, cwd=copy, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        output.seek(0)
+        return done.returncode, output.read()
 
 
 def _copy(names: Sequence[str], target: Path) -> None:
