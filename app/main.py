@@ -55,13 +55,14 @@ from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.fetch_sessions import FetchSessionCache
 from .tcp.kafka.handlers.context import KafkaListener
+from .tcp.kafka.share_forwarding import ForwardedFrames, end_sessions_of_dead
 from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer
 from .tcp.server import TcpServer
 from .tracing import TracesMissingError, start_traces
 
 if TYPE_CHECKING:
-    from .api.forwarding import Forwarding, FrameForwarding
+    from .api.forwarding import Forwarding, FrameForwarding, KafkaFrameForwarding
     from .api.server import HttpServer
     from .broker.broker import Broker
     from .broker.forwarding import Forwarder
@@ -76,23 +77,17 @@ logger = logging.getLogger(__name__)
 
 
 def _load_http_server() -> type[HttpServer]:
-    """Return ``HttpServer``.
-
-    Importing it takes half of a start, so call this in a thread.
-    """
+    """Import ``HttpServer`` in a thread: that takes half of a start."""
     from .api.server import HttpServer
 
     return HttpServer
 
 
-def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding]]:
-    """Return the parts of the HTTP listener that forward.
+def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding], type[KafkaFrameForwarding]]:
+    """Import what forwards in a thread, as ``HttpServer``."""
+    from .api.forwarding import Forwarding, FrameForwarding, KafkaFrameForwarding
 
-    Importing them takes as long as ``HttpServer``.
-    """
-    from .api.forwarding import Forwarding, FrameForwarding
-
-    return Forwarding, FrameForwarding
+    return Forwarding, FrameForwarding, KafkaFrameForwarding
 
 
 def _join(address: tuple[str, int]) -> str:
@@ -126,9 +121,9 @@ def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
 
 
 def _warn_of_plain_forwarding(settings: Settings, tls: Mapping[ListenerName, ListenerTls | None]) -> None:
-    if settings.storage == "shared" and tls["binary"] is not None and tls["http"] is None:
+    if settings.storage == "shared" and tls["http"] is None and (tls["binary"] or tls["kafka"]):
         logger.warning(
-            "requests of groups that reach the binary listener over TLS travel between brokers unencrypted, because "
+            "requests of groups that reach a TCP listener over TLS travel between brokers unencrypted, because "
             "they are forwarded to HTTP listeners without TLS: set STELE_HTTP_TLS_CERTIFICATE_FILE and "
             "STELE_HTTP_TLS_KEY_FILE at all brokers, or keep the network between brokers private"
         )
@@ -233,17 +228,21 @@ def _endpoints(settings: Settings, ports: Mapping[ListenerName, _Port]) -> dict[
 
 
 async def _forwarding_over(
-    parts: _Parts, listener: BinaryListener
-) -> tuple[Forwarder | None, Forwarding | None, BinaryListener]:
-    """Return what forwards requests between brokers, and ``listener`` with it."""
-    if parts.shared is None:
-        return None, None, listener
-    forwarder = await asyncio.to_thread(parts.shared.forwarder, parts.peer_tls)
-    make_forwarding, make_frame_forwarding = await asyncio.to_thread(_load_forwarding)
+    parts: _Parts, binary: BinaryListener, kafka: KafkaListener
+) -> tuple[Forwarder | None, Forwarding | None, BinaryListener, KafkaListener]:
+    """Return what forwards requests between brokers, and the listeners with it."""
+    shared = parts.shared
+    if shared is None:
+        return None, None, binary, kafka
+    shared.cluster.observe_members(partial(end_sessions_of_dead, kafka))
+    forwarder = await asyncio.to_thread(shared.forwarder, parts.peer_tls)
+    make, of_binary, of_kafka = await asyncio.to_thread(_load_forwarding)
     key = forwarding_key(parts.security.credentials.secret)
     # Frames that another broker forwards are served here, with the groups or without.
-    forwarding = make_forwarding(forwarder, key, SystemClock(), partial(serve_frame, listener))
-    return forwarder, forwarding, replace(listener, forwarding=make_frame_forwarding(forwarding))
+    served = partial(serve_frame, binary)
+    forwarding = make(forwarder, key, SystemClock(), str(shared.incarnation), served, ForwardedFrames(kafka))
+    binary = replace(binary, forwarding=of_binary(forwarding))
+    return forwarder, forwarding, binary, replace(kafka, forwarding=of_kafka(forwarding))
 
 
 def _binary_server(listener: BinaryListener, limits: _Limits, tls: ListenerTls | None) -> TcpServer:
@@ -256,11 +255,9 @@ def _binary_server(listener: BinaryListener, limits: _Limits, tls: ListenerTls |
     )
 
 
-def _kafka_server(
-    parts: _Parts, endpoint: Endpoint, limits: _Limits, tls: ListenerTls | None, traces: Traces | None
-) -> TcpServer:
-    settings = limits.settings
-    listener = KafkaListener(
+def _kafka_listener(parts: _Parts) -> KafkaListener:
+    settings = parts.broker.settings
+    return KafkaListener(
         broker=parts.broker,
         groups=parts.groups,
         transactions=parts.transactions.coordinator,
@@ -271,8 +268,14 @@ def _kafka_server(
             make_watch=parts.broker.watch,
         ),
         security=parts.security.listener("kafka"),
-        **endpoint._asdict(),
+        **parts.broker.endpoints["kafka"]._asdict(),
     )
+
+
+def _kafka_server(
+    listener: KafkaListener, limits: _Limits, tls: ListenerTls | None, traces: Traces | None
+) -> TcpServer:
+    settings = limits.settings
     tracers: list[RequestTracer] = []
     if settings.trace_connections:
         tracers.append(Tracer(with_hex=settings.trace_hex))
@@ -313,9 +316,11 @@ async def _start_listeners(
         security=security.listener("binary"),
         **broker.endpoints["binary"]._asdict(),
     )
-    forwarder, forwarding, binary_listener = await _forwarding_over(parts, binary_listener)
+    forwarder, forwarding, binary_listener, kafka_listener = await _forwarding_over(
+        parts, binary_listener, _kafka_listener(parts)
+    )
     binary = _binary_server(binary_listener, limits, ports["binary"].tls)
-    kafka = _kafka_server(parts, broker.endpoints["kafka"], limits, ports["kafka"].tls, traces)
+    kafka = _kafka_server(kafka_listener, limits, ports["kafka"].tls, traces)
     for server in (binary, kafka):
         security.credentials.observe_revocations(server.close_logins)
     binary.start(ports["binary"].socket)

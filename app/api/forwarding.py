@@ -2,7 +2,9 @@
 
 ``ForwardGroups`` runs after the login; the coordinator gets the principal and the address of the client, signed.
 ``AcceptForwarded`` replaces the login for requests with a signature. A forwarded request is not forwarded
-again. Frames of the binary protocol arrive as the body of a POST to ``FRAME_PATH``.
+again. Frames of the binary protocol arrive as the body of a POST to ``FRAME_PATH``, those of the Kafka protocol
+as that of a POST to ``KAFKA_FRAME_PATH``, followed by the broker and the number of the client's connection. A DELETE
+of the same path says that the connection has ended.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlencode
 
 from starlette.requests import Request
@@ -24,11 +27,15 @@ from ..cluster.membership import Member
 from ..errors import NotCoordinator
 from ..security.forwarding import HEADER, ForwardedClient, SignedRequest, sign, verify
 from ..security.policy import ListenerSecurity
+from ..security.principal import ANONYMOUS
 from .authentication import peer_of
 from .errors import error_response, http_problem, problem_response
 
 FRAME_PATH = "/internal/binary-frame"
+KAFKA_FRAME_PATH = "/internal/kafka-frame"
 BODY_BYTES_MAX = 1 << 20
+# As ``app.tcp.kafka.connection`` has it for a request without records, and its header.
+KAFKA_BODY_BYTES_MAX = (4 << 20) + (1 << 16)
 _GROUPS_PATH = "/v1/groups"
 # Parameters of a list of groups that each broker applies to its own.
 _LIST_FILTERS = frozenset(("search", "prefix", "after"))
@@ -57,6 +64,19 @@ NOT_RETURNED = frozenset(
 ServeFrame = Callable[[int, bytes, ForwardedClient], Awaitable[bytes]]
 
 
+class KafkaFrames(Protocol):
+    """Serves frames of the Kafka protocol that other brokers forward.
+
+    ``broker`` is the incarnation of the broker that the client is connected to, ``connection`` the number there.
+    """
+
+    def serve(
+        self, frame: bytes, client: ForwardedClient, *, broker: str, connection: int
+    ) -> Awaitable[bytes]: ...
+
+    def end(self, *, broker: str, connection: int) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Forwarding:
     """What a broker needs to forward requests and to accept forwarded ones."""
@@ -64,7 +84,10 @@ class Forwarding:
     forwarder: Forwarder
     key: bytes
     clock: Clock
+    # This broker's own.
+    incarnation: str
     serve_frame: ServeFrame
+    kafka_frames: KafkaFrames
 
 
 class ForwardGroups:
@@ -132,7 +155,9 @@ class AcceptForwarded:
             # Before the body is read: this client has not logged in.
             await _not_signed()(scope, receive, send)
             return
-        body = await _read(receive)
+        path: str = scope["path"]
+        is_kafka = path.startswith(f"{KAFKA_FRAME_PATH}/")
+        body = await _read(receive, KAFKA_BODY_BYTES_MAX if is_kafka else BODY_BYTES_MAX)
         if body is None:
             await _too_large()(scope, receive, send)
             return
@@ -140,9 +165,21 @@ class AcceptForwarded:
             await _not_signed()(scope, receive, send)
             return
         client = forwarded.client
-        frame_type = scope["path"].removeprefix(f"{FRAME_PATH}/")
-        if frame_type != scope["path"]:
-            await self._serve_frame(int(frame_type), body, client, scope, receive, send)
+        if is_kafka:
+            broker, number = path.removeprefix(f"{KAFKA_FRAME_PATH}/").split("/")
+            frames, connection = self._forwarding.kafka_frames, int(number)
+            if scope["method"] == "DELETE":
+                frames.end(broker=broker, connection=connection)
+                await Response(status_code=204)(scope, receive, send)
+                return
+            work = frames.serve(body, client, broker=broker, connection=connection)
+            await self._serve(work, scope, receive, send)
+            return
+        frame_type = path.removeprefix(f"{FRAME_PATH}/")
+        if frame_type != path:
+            await self._serve(
+                self._forwarding.serve_frame(int(frame_type), body, client), scope, receive, send
+            )
             return
         scope["stele.forwarded"] = True
         # The client, not the broker that it asked. Its port is not known here.
@@ -151,16 +188,8 @@ class AcceptForwarded:
         scope["stele.access"] = self._security.access(client.principal, client.host)
         await self._app(scope, _receive_again(body, receive), send)
 
-    async def _serve_frame(
-        self,
-        frame_type: int,
-        body: bytes,
-        client: ForwardedClient,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        serving = asyncio.ensure_future(self._forwarding.serve_frame(frame_type, body, client))
+    async def _serve(self, work: Awaitable[bytes], scope: Scope, receive: Receive, send: Send) -> None:
+        serving = asyncio.ensure_future(work)
         leaving = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait((serving, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -191,6 +220,55 @@ class FrameForwarding:
         if response.status != 200:
             raise NotCoordinator(member.broker_id)
         return response.body
+
+
+class KafkaFrameForwarding:
+    """Forwards frames of the Kafka protocol; implements its ``FrameForwarding``."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self._forwarding = forwarding
+
+    def target(self, group: str) -> Member | None:
+        return self._forwarding.forwarder.target(group)
+
+    async def moved(self, timeout_ms: int) -> None:
+        await self._forwarding.forwarder.moved(timeout_ms)
+
+    async def send(
+        self,
+        group: str,
+        member: Member,
+        frame: bytes,
+        client: ForwardedClient,
+        *,
+        connection: int,
+        bytes_max: int,
+    ) -> bytes:
+        request = self._request("POST", connection, frame, client, bytes_max)
+        response = await self._forwarding.forwarder.send(group, member, request)
+        if response.status != 200:
+            raise NotCoordinator(member.broker_id)
+        return response.body
+
+    async def end(self, member: Member, connection: int) -> None:
+        request = self._request("DELETE", connection, b"", ForwardedClient(ANONYMOUS, ""), BODY_BYTES_MAX)
+        with suppress(NotCoordinator):
+            await self._forwarding.forwarder.tell(member, request)
+
+    def _request(
+        self, method: str, connection: int, body: bytes, client: ForwardedClient, bytes_max: int
+    ) -> ForwardedRequest:
+        forwarding = self._forwarding
+        target = f"{KAFKA_FRAME_PATH}/{forwarding.incarnation}/{connection}"
+        signed = SignedRequest(method=method, target=target, body=body)
+        signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
+        return ForwardedRequest(
+            method=method,
+            target=target,
+            headers=[(HEADER, signature)],
+            body=body,
+            response_bytes_max=bytes_max,
+        )
 
 
 def _request(forwarding: Forwarding, client: ForwardedClient, scope: Scope, body: bytes) -> ForwardedRequest:
@@ -281,7 +359,7 @@ async def groups_elsewhere(request: Request, count: int) -> GroupsElsewhere:
     )
 
 
-async def _read(receive: Receive) -> bytes | None:
+async def _read(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes | None:
     """Return the body of a request, None if it is too long."""
     parts: list[bytes] = []
     size = 0
@@ -291,7 +369,7 @@ async def _read(receive: Receive) -> bytes | None:
             return b"".join(parts)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > BODY_BYTES_MAX:
+        if size > bytes_max:
             return None
         if not message.get("more_body", False):
             return b"".join(parts)

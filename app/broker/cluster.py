@@ -154,6 +154,7 @@ class SharedCluster:
         self._displaced = displaced
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="stele-cluster")
         self._observers: dict[str, list[Callable[[], Awaitable[None]]]] = {}
+        self._member_observers: list[Callable[[Sequence[Member]], object]] = []
         self._seen: dict[str, int] = {}
         self._state = ClusterState()
         self._leaders = Leaders(())
@@ -215,6 +216,10 @@ class SharedCluster:
     def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
         self._observers.setdefault(kind, []).append(observer)
 
+    def observe_members(self, observer: Callable[[Sequence[Member]], object]) -> None:
+        """Call ``observer`` with the live brokers when these are others than before."""
+        self._member_observers.append(observer)
+
     async def refresh(self) -> None:
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
@@ -267,6 +272,8 @@ class SharedCluster:
             if known != new and self._self is not None:
                 logger.info("the live brokers are %s", ", ".join(map(str, sorted(new))) or "none")
             self._leaders = Leaders(state.members)
+            for observe in self._member_observers:
+                observe(state.members)
         holders = {name: lease.epoch for name, lease in self._state.leases.items()}
         self._state = state
         if self._moved is not None and holders != {n: lease.epoch for n, lease in state.leases.items()}:

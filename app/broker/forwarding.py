@@ -36,12 +36,16 @@ _WARN_INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardedRequest:
-    """A request as it is sent: ``target`` is path and query."""
+    """A request as it is sent: ``target`` is path and query.
+
+    A response with more than ``response_bytes_max`` bytes is not read to its end.
+    """
 
     method: str
     target: str
     headers: Headers
     body: bytes
+    response_bytes_max: int | None = None
 
 
 class ForwardedResponse(NamedTuple):
@@ -121,6 +125,14 @@ class Forwarder:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
+    async def tell(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
+        """Send a request to a broker, whatever leases it has. Raises ``NotCoordinator``."""
+        return await self._send(member, request)
+
+    async def moved(self, timeout_ms: int) -> None:
+        """Return when a lease is known to have another holder, or after ``timeout_ms``."""
+        await asyncio.wait((self._cluster.lease_moved(),), timeout=timeout_ms / 1000)
+
     async def _send(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
         endpoint = member.endpoints["http"]
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
@@ -138,8 +150,8 @@ class Forwarder:
                 extensions={"target": request.target.encode("latin-1")},
             )
             async with sending as response:
-                body = b"".join([part async for part in response.aiter_raw()])
-        except (httpx.HTTPError, ssl.SSLError) as error:
+                body = await _body_of(response, request.response_bytes_max)
+        except (httpx.HTTPError, ssl.SSLError, _TooLargeError) as error:
             # With TLS 1.3 a peer refuses a certificate after the handshake, which httpx passes on as it is.
             self._warn(member.broker_id, f"{scheme}://{host}:{endpoint.port}", error)
             raise NotCoordinator(member.broker_id) from error
@@ -178,6 +190,22 @@ class Forwarder:
         # A request that ends meanwhile may close its own.
         for connections in tuple(self._open):
             await connections.client.aclose()
+
+
+class _TooLargeError(Exception):
+    """A response has more bytes than its request may bring."""
+
+
+async def _body_of(response: httpx.Response, bytes_max: int | None) -> bytes:
+    """Raises ``_TooLargeError``."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if bytes_max is not None and size > bytes_max:
+            raise _TooLargeError(f"the response has more than {bytes_max} bytes")
+        parts.append(part)
+    return b"".join(parts)
 
 
 class _Connections:

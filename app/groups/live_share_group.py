@@ -116,10 +116,15 @@ class LiveShareGroup:
         self.release_member(member_id)
         self._context.changed(self.group.name)
 
-    def release_member(self, member_id: str) -> None:
-        """Make available again what a member holds: it left, or its connection ended."""
-        for partition in self.partitions.values():
-            partition.release_member(member_id)
+    def release_member(self, member_id: str, partitions: Iterable[OwnedPartition] | None = None) -> None:
+        """Make available again what a member holds: it left, or its connection ended.
+
+        In ``partitions``; everywhere by default.
+        """
+        for partition in tuple(self.partitions) if partitions is None else partitions:
+            known = self.partitions.get(partition)
+            if known is not None:
+                known.release_member(member_id)
 
     # ── partitions ──
 

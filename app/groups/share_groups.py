@@ -100,12 +100,6 @@ class ShareGroups:
             GroupStoreFailed, StorageUnavailable: repeat the heartbeat.
         """
         self._table.check_open()
-        if self._table.settings.storage == "shared":
-            # A client fetches from any broker, and the states are at the coordinator.
-            raise InvalidRequest(
-                "shared storage has no members of share groups; use the queue over HTTP, or a broker with "
-                "storage=embedded"
-            )
         request.check()
         check_group_id(request.group)
         self._check_size(request)
@@ -132,6 +126,10 @@ class ShareGroups:
         )
 
     # ── what members do ──
+
+    def check_served(self) -> None:
+        """Raises ``NotCoordinator``, ``CoordinatorNotAvailable``."""
+        self._table.check_open()
 
     def existing(self, group: str) -> LiveShareGroup:
         """Raises ``InvalidGroupId``, ``GroupNotFound``, ``GroupOfOtherType``."""
@@ -183,11 +181,16 @@ class ShareGroups:
         is_enabled = self._table.configs.is_on(group, "share.renew.acknowledge.enable")
         return known.acknowledge(member_id, acknowledgements, may_renew=may_renew and is_enabled)
 
-    def release_member(self, group: str, member_id: str) -> None:
-        """Make available again what a member holds."""
+    def release_member(
+        self, group: str, member_id: str, partitions: Iterable[OwnedPartition] | None = None
+    ) -> None:
+        """Make available again what a member holds.
+
+        In ``partitions``; everywhere by default.
+        """
         live = self._table.groups.get(group)
         if live is not None and live.share is not None:
-            live.share.release_member(member_id)
+            live.share.release_member(member_id, partitions)
 
     def isolation(self, group: str) -> IsolationLevel:
         """Return what a group reads of transactions."""

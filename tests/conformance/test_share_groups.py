@@ -19,10 +19,7 @@ PARTITIONS = 2
 RECORDS = 40
 NOTHING_MORE_MS = 1_000
 
-pytestmark = [
-    pytest.mark.capability("share groups"),
-    pytest.mark.one_broker("shared storage serves no share groups of the Kafka protocol yet"),
-]
+pytestmark = pytest.mark.capability("share groups")
 
 Place = tuple[int, int]
 

@@ -151,6 +151,21 @@ SECURITY_MUTANTS = (
         "tests/unit/api/test_forwarding.py",
         "not_read",
     ),
+    # A frame that another broker forwards is served with the rights of that broker.
+    Mutant(
+        "app/tcp/kafka/share_forwarding.py",
+        "            handle = partial(_guarded, head.api_key)\n",
+        "            pass\n",
+        "tests/integration/shared_storage/test_share_members.py",
+        "rights",
+    ),
+    Mutant(
+        "app/tcp/kafka/share_forwarding.py",
+        "access=listener.security.access(client.principal, client.host)",
+        "access=None",
+        "tests/integration/shared_storage/test_share_members.py",
+        "rights",
+    ),
     # A token or a certificate has the name of everybody, or of clients without a login.
     Mutant(
         "app/security/jwt_tokens.py",

@@ -21,6 +21,41 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── share groups in a cluster ──
+    Mutant(
+        "app/tcp/kafka/handlers/context.py",
+        "            if self.share_sessions.has_member(session.group, session.member_id):\n",
+        "            if False:\n",
+        "tests/integration/shared_storage/test_share_members.py",
+        "through_any_broker",
+    ),
+    Mutant(
+        "app/tcp/kafka/connection.py",
+        "            self._shares.close()\n",
+        "            pass\n",
+        "tests/integration/shared_storage/test_share_members.py",
+        "connection_that_ends",
+    ),
+    Mutant(
+        "app/main.py",
+        "    shared.cluster.observe_members(partial(end_sessions_of_dead, kafka))\n",
+        "",
+        "tests/integration/shared_storage/test_share_members.py",
+        "read_from_is_killed",
+    ),
+    Mutant(
+        "app/tcp/kafka/share_forwarding.py",
+        "                    request = replace(request, max_records=0)\n",
+        "                    pass\n",
+        "tests/integration/shared_storage/test_share_members.py",
+        "quota",
+    ),
+    Mutant(
+        "app/broker/forwarding.py",
+        "        if bytes_max is not None and size > bytes_max:\n",
+        "        if False:\n",
+        "tests/unit/broker/test_forwarding.py",
+    ),
     # ── transactions with shared storage ──
     Mutant(
         "app/storage/shared/commit_rules.py",

@@ -16,5 +16,6 @@
 - ``message_set``                   message formats v0 and v1, to and from record batches
 - ``fetch_sessions``                fetch sessions (KIP-227), a state machine without I/O
 - ``share_sessions``                sessions of members of share groups (KIP-932), a state machine without I/O
+- ``frame_forwarding``, ``share_forwarding``  requests of share groups whose coordinator is another broker
 - ``trace``, ``spans``              log lines and OpenTelemetry spans of requests
 """

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, cast
 
@@ -49,6 +50,8 @@ from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
 from .schemas.fetch import API as FETCH
 from .schemas.produce import API as PRODUCE
+from .share_forwarding import FORWARDED, ForwardedShares
+from .share_sessions import ClientConnection
 from .throttling import ThrottledRequest
 from .trace import RequestTracer
 
@@ -94,9 +97,10 @@ class KafkaConnection(Connection[memoryview]):
         "_frames",
         "_listener",
         "_login_timer",
-        "_number",
+        "_own",
         "_routes",
         "_sasl",
+        "_shares",
         "_tracers",
     )
 
@@ -112,7 +116,9 @@ class KafkaConnection(Connection[memoryview]):
         self._frames = KafkaRequestCutter(frame_bytes_max=settings.frame_bytes_max)
         super().__init__(self._frames, limits=settings, registry=registry)
         self._listener = listener
-        self._number = next(_numbers)
+        self._own = ClientConnection(number=next(_numbers))
+        # None until it sends a request of a share group that another broker coordinates.
+        self._shares: ForwardedShares | None = None
         self._tracers = tracers
         # None until there are quotas.
         self._delays: QuotaDelays | None = None
@@ -161,10 +167,9 @@ class KafkaConnection(Connection[memoryview]):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget_login_timer()
-        for session in self._listener.share_sessions.lost(self._number):
-            self._listener.groups.of(session.group).coordinator.shares.release_member(
-                session.group, session.member_id
-            )
+        self._listener.give_back(self._listener.share_sessions.lost(self._own))
+        if self._shares is not None:
+            self._shares.close()
         if self._delays is not None:
             self._delays.close()
         for tracer in self._tracers:
@@ -271,9 +276,13 @@ class KafkaConnection(Connection[memoryview]):
             principal=self.principal,
             is_encrypted=bool(self.tls_version),
             access=self._access_now(),
-            connection=self._number,
+            connection=self._own,
         )
-        if context.access is not None:
+        forwarded = self._forwarded(served, message) if head.api_key in FORWARDED else None
+        if forwarded is not None:
+            # The coordinator checks the rights.
+            served = forwarded
+        elif context.access is not None:
             guarded = _GUARDED.get(head.api_key)
             if guarded is None:
                 self.unreadable(f"{served.api.name} declares no rights, so no client may send it")
@@ -383,6 +392,19 @@ class KafkaConnection(Connection[memoryview]):
             self.client_id = route.client_id
         self.answer_read(data)
         return True
+
+    def _forwarded(self, served: Served, request: Any) -> Served | None:
+        """Return what forwards a request of a share group.
+
+        None if no other broker has the group.
+        """
+        forwarding = self._listener.forwarding
+        member = None if forwarding is None else forwarding.target(request.group_id or "")
+        if forwarding is None or member is None:
+            return None
+        if self._shares is None:
+            self._shares = ForwardedShares(forwarding, self._own.number)
+        return replace(served, handle=partial(self._shares.handle, member))
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""

@@ -61,6 +61,14 @@ def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
         raise MalformedMessage(f"request header: {error}") from error
 
 
+def request_head(api_key: int, version: int, client_id: str, *, flexible: bool) -> bytearray:
+    """Return the header of a request with correlation id 0, without the size."""
+    name = client_id.encode()
+    return bytearray(
+        _FIXED.pack(api_key, version, 0) + _CLIENT_ID.pack(len(name)) + name + (b"\0" if flexible else b"")
+    )
+
+
 def response_head(correlation_id: int, *, flexible: bool) -> bytearray:
     """Return the size, still zero, and the header of a response.
 

@@ -235,15 +235,16 @@ def test_a_shared_certificate_is_trusted_where_clients_have_another_authority(tm
             assert http.get("/v1/groups/g").status_code == 404
 
 
+@pytest.mark.parametrize("listener", ["BINARY", "KAFKA"])
 def test_a_broker_warns_that_it_would_forward_encrypted_requests_unencrypted(
-    brokers: TlsBrokers, tmp_path: Path, authority: Authority
+    brokers: TlsBrokers, tmp_path: Path, authority: Authority, listener: str
 ) -> None:
     pair = authority.server()
     environment = {
         "STELE_STORAGE": "shared",
         "STELE_BROKER_ID": "1",
-        "STELE_BINARY_TLS_CERTIFICATE_FILE": str(pair.certificate_file),
-        "STELE_BINARY_TLS_KEY_FILE": str(pair.key_file),
+        f"STELE_{listener}_TLS_CERTIFICATE_FILE": str(pair.certificate_file),
+        f"STELE_{listener}_TLS_KEY_FILE": str(pair.key_file),
     }
     with PostgresServer(postgres_bin(), fsync="off", wal_level="replica") as database:
         environment["STELE_POSTGRES_URL"] = database.dsn

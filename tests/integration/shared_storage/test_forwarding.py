@@ -15,7 +15,7 @@ from stele.errors import SteleClientError
 from stele.testing import BrokerProcess, run_broker
 from stele.wire import messages as m
 
-from app.api.forwarding import BODY_BYTES_MAX, FRAME_PATH
+from app.api.forwarding import BODY_BYTES_MAX, FRAME_PATH, KAFKA_FRAME_PATH
 from load.postgres_server import PostgresServer
 from tests.support.binary_peer import Peer
 from tests.support.brokers import Brokers, run_brokers
@@ -146,7 +146,7 @@ def test_a_quota_limits_what_a_forwarded_poll_reads(brokers: Brokers) -> None:
     assert 20_000 <= sum(len(part.batches) for part in polled.partitions) < 40_000
 
 
-@pytest.mark.parametrize("path", ["/v1/topics", "/v1/groups", f"{FRAME_PATH}/1"])
+@pytest.mark.parametrize("path", ["/v1/topics", "/v1/groups", f"{FRAME_PATH}/1", f"{KAFKA_FRAME_PATH}/x/1"])
 @pytest.mark.parametrize("values", [["forged"], ["", ""], ["AAAA.AAAA"]])
 def test_a_forged_signature_is_refused(brokers: Brokers, path: str, values: list[str]) -> None:
     headers = [("stele-forwarded", value) for value in values]
@@ -157,6 +157,8 @@ def test_a_forged_signature_is_refused(brokers: Brokers, path: str, values: list
 
 def test_frames_are_served_to_brokers_only(brokers: Brokers) -> None:
     assert httpx.post(f"{brokers[1].http_url}{FRAME_PATH}/1").status_code == 404
+    for method in ("POST", "DELETE"):
+        assert httpx.request(method, f"{brokers[1].http_url}{KAFKA_FRAME_PATH}/x/1").status_code == 404
 
 
 def test_the_body_of_a_forwarded_request_has_a_bound(brokers: Brokers) -> None:

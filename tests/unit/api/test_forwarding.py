@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.forwarding import AcceptForwarded, Forwarding
+from app.api.forwarding import AcceptForwarded, Forwarding, KafkaFrames
 from app.broker.forwarding import Forwarder
 from app.clock import SystemClock
 from app.security.forwarding import HEADER, ForwardedClient, SignedRequest, forwarding_key, sign
@@ -44,8 +44,10 @@ async def statuses(values: Sequence[bytes], receive: Receive) -> list[int]:
     async def serve_frame(frame_type: int, body: bytes, client: ForwardedClient) -> bytes:
         raise AssertionError("it is no frame")
 
-    # Only requests that are forwarded further need a forwarder.
-    forwarding = Forwarding(cast("Forwarder", None), KEY, SystemClock(), serve_frame)
+    # Only requests that are forwarded further need a forwarder, and these are no frames.
+    forwarding = Forwarding(
+        cast("Forwarder", None), KEY, SystemClock(), "this", serve_frame, cast("KafkaFrames", None)
+    )
     accept = AcceptForwarded(serve, log_in, ListenerSecurity(listener="http"), forwarding)
     headers = [(HEADER, value) for value in values]
     scope: Scope = {

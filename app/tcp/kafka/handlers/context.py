@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
 
@@ -12,6 +13,7 @@ from ....broker.broker import Broker
 from ....broker.quotas.limits import QuotaKey
 from ....broker.quotas.machine import QuotaClient
 from ....broker.topics import Topic
+from ....cluster.consumer_group_store import OwnedPartition
 from ....errors import SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
 from ....groups.services import GroupServices
@@ -22,7 +24,8 @@ from ....transactions.service import TransactionService
 from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
-from ..share_sessions import ShareSessions
+from ..frame_forwarding import FrameForwarding
+from ..share_sessions import NO_CONNECTION, ClientConnection, ShareSession, ShareSessions
 
 # The protocol allows strings of 32 KiB; clients log messages as one line.
 _MESSAGE_CHARACTERS_MAX = 1000
@@ -43,13 +46,29 @@ class KafkaListener:
     fetch_sessions: FetchSessionCache
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="kafka"))
+    # None: this broker has all groups.
+    forwarding: FrameForwarding | None = None
+
+    def give_back(self, sessions: Iterable[ShareSession]) -> None:
+        """Make available again what members hold by sessions that have ended.
+
+        A member that has other sessions keeps the records of the partitions that it reads by these.
+        """
+        for session in sessions:
+            partitions = None
+            if self.share_sessions.has_member(session.group, session.member_id):
+                partitions = [
+                    OwnedPartition(UUID(bytes=one.topic_id), one.number) for one in session.partitions
+                ]
+            shares = self.groups.of(session.group).coordinator.shares
+            shares.release_member(session.group, session.member_id, partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The listener, the version and the client of one request.
 
-    ``connection`` is the number of its connection.
+    ``connection`` is where the client is connected: at another broker if that has forwarded the request.
     """
 
     listener: KafkaListener
@@ -61,7 +80,7 @@ class Context:
     is_encrypted: bool = False
     # None: access rules are not checked.
     access: Access | None = None
-    connection: int = 0
+    connection: ClientConnection = NO_CONNECTION
 
     @property
     def may_carry_secrets(self) -> bool:
@@ -76,9 +95,12 @@ class Context:
         return self.listener.broker
 
     def consume_wait_ms(self) -> int:
-        """Return how long the client has to wait before it may read again, by its quota."""
+        """Return how long the client has to wait before it may read again, by its quota.
+
+        0 for a forwarded request: the broker that the client is connected to applies its quotas.
+        """
         quotas = self.broker.quotas
-        if not quotas.is_active:
+        if not quotas.is_active or self.connection.broker:
             return 0
         return quotas.wait_ms(QuotaKey.CONSUME, QuotaClient(self.principal.name, self.client_id))
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
-from ....errors import InvalidRequest, SteleError, UnknownTopicId
+from ....errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, SteleError, UnknownTopicId
 from ....groups.share_reads import SharedRecords, ShareRead, acquire_records
 from ....groups.share_state import Acknowledgement, AcknowledgeType
 from ....security.acl import READ_TOPIC
@@ -74,6 +74,10 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
     try:
         _check(request.group_id, request.member_id)
         _check_fetch(request)
+        context.coordinator(group).shares.check_served()
+    except NotCoordinator as error:
+        await _coordinator_moved(context, request)
+        return refusal_of(request, error)
     except SteleError as error:
         return _refused_fetch(*describe_error(error))
     await context.broker.try_to_find_topics(ids=(topic.topic_id for topic in request.topics))
@@ -81,12 +85,12 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
     if not isinstance(session, ShareSession):
         if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             # The client asks again at once.
-            await asyncio.sleep(_wait_ms(context, request) / 1000)
+            await asyncio.sleep(wait_ms_of(context, request) / 1000)
         return _refused_fetch(session, None)
     refused = await _update(context, session, request)
     outcomes = await _acknowledged(context, session, request.topics)
     if request.share_session_epoch == FINAL_EPOCH:
-        context.coordinator(group).shares.release_member(group, session.member_id)
+        context.listener.give_back([session])
         return _fetched(context, group, outcomes, {}, [])
     wait_ms = context.consume_wait_ms()
     if wait_ms:
@@ -102,19 +106,24 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
             return _refused_fetch(*describe_error(error))
         places = await _places(context, session, refused)
         has_news = bool(refused or outcomes)
-        records = await acquire_records(
-            context.broker,
-            share,
-            ShareRead(
-                member_id=session.member_id,
-                partitions=list(places),
-                isolation=context.coordinator(group).shares.isolation(group),
-                records_max=min(request.max_records, _RECORDS_MAX),
-                bytes_max=max(1, answer_bytes_max(context.broker, request)),
-                wait_ms=0 if has_news else _wait_ms(context, request),
-                is_strict=request.share_acquire_mode == _STRICT,
-            ),
-        )
+        try:
+            records = await acquire_records(
+                context.broker,
+                share,
+                ShareRead(
+                    member_id=session.member_id,
+                    partitions=list(places),
+                    isolation=context.coordinator(group).shares.isolation(group),
+                    records_max=min(request.max_records, _RECORDS_MAX),
+                    bytes_max=max(1, answer_bytes_max(context.broker, request)),
+                    wait_ms=0 if has_news else wait_ms_of(context, request),
+                    is_strict=request.share_acquire_mode == _STRICT,
+                ),
+            )
+        finally:
+            if context.listener.share_sessions.is_gone(session):
+                # Its connection has ended meanwhile, and what this read acquired came after that.
+                context.listener.give_back([session])
     access = context.access
     acquired: list[tuple[SharedPartition, SharedRecords]] = []
     for one in records:
@@ -149,9 +158,26 @@ def _session_of_fetch(context: Context, request: ShareFetchRequest) -> ShareSess
     group, member_id = request.group_id or "", request.member_id or ""
     if request.share_session_epoch == NEW_SESSION_EPOCH:
         session = sessions.begin(group, member_id, context.connection)
-    else:
-        session = sessions.take(group, member_id, request.share_session_epoch)
-    return session
+        if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            # Those of groups that other brokers have taken over are of no use.
+            sessions.keep_groups(lambda name: _is_served(context, name))
+            session = sessions.begin(group, member_id, context.connection)
+        return session
+    return sessions.take(group, member_id, request.share_session_epoch, broker=context.connection.broker)
+
+
+def _is_served(context: Context, group: str) -> bool:
+    try:
+        context.coordinator(group).shares.check_served()
+    except SteleError:
+        return False
+    return True
+
+
+async def _coordinator_moved(context: Context, request: ShareFetchRequest) -> None:
+    """Wait for as long as the client would wait for records: it asks again at once."""
+    if context.listener.forwarding is not None:
+        await context.listener.forwarding.moved(wait_ms_of(context, request))
 
 
 async def _update(
@@ -218,8 +244,29 @@ def _place(context: Context, partition: SharedPartition) -> tuple[TopicPartition
     return TopicPartition(topic.name, partition.number), (ErrorCode.NONE, None)
 
 
-def _wait_ms(context: Context, request: ShareFetchRequest) -> int:
+def wait_ms_of(context: Context, request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
+    """Return how long a request may wait for records."""
+    if isinstance(request, ShareAcknowledgeRequest):
+        return 0
     return min(max(0, request.max_wait_ms), context.broker.settings.fetch_wait_ms_max)
+
+
+@overload
+def refusal_of(request: ShareFetchRequest, error: NotCoordinator) -> ShareFetchResponse: ...
+@overload
+def refusal_of(request: ShareAcknowledgeRequest, error: NotCoordinator) -> ShareAcknowledgeResponse: ...
+def refusal_of(
+    request: ShareFetchRequest | ShareAcknowledgeRequest, error: NotCoordinator
+) -> ShareFetchResponse | ShareAcknowledgeResponse:
+    """Return the response where no coordinator could be asked.
+
+    Clients begin a new session then, and take the records of the old one for lost, which is what happens when
+    another broker takes the group over. No client expects NOT_COORDINATOR of a broker that is not asked as one.
+    """
+    code, message = ErrorCode.SHARE_SESSION_NOT_FOUND, describe_error(error)[1]
+    if isinstance(request, ShareFetchRequest):
+        return _refused_fetch(code, message)
+    return _refused_acknowledge(code, message)
 
 
 def _refused_fetch(code: ErrorCode, message: str | None) -> ShareFetchResponse:
@@ -244,6 +291,9 @@ class _Parts:
         records = self.records
         if records is not None and records.error is not None:
             self.refusal = describe_error(records.error)
+            if isinstance(records.error, NotCoordinator | CoordinatorNotAvailable):
+                # Kafka's consumer tries again after this code, and ends with an exception after one of coordinators.
+                self.refusal = (ErrorCode.KAFKA_STORAGE_ERROR, self.refusal[1])
         return PartitionData(
             partition_index=index,
             error_code=self.refusal[0],
@@ -299,16 +349,22 @@ async def share_acknowledge(context: Context, request: ShareAcknowledgeRequest) 
     group = request.group_id or ""
     try:
         _check(request.group_id, request.member_id)
+        context.coordinator(group).shares.check_served()
         session = context.listener.share_sessions.take(
-            group, request.member_id or "", request.share_session_epoch
+            group,
+            request.member_id or "",
+            request.share_session_epoch,
+            broker=context.connection.broker,
         )
+    except NotCoordinator as error:
+        return refusal_of(request, error)
     except SteleError as error:
         return _refused_acknowledge(*describe_error(error))
     if not isinstance(session, ShareSession):
         return _refused_acknowledge(session, None)
     outcomes = await _acknowledged(context, session, request.topics)
     if request.share_session_epoch == FINAL_EPOCH:
-        context.coordinator(group).shares.release_member(group, session.member_id)
+        context.listener.give_back([session])
     topics: dict[bytes, list[acknowledging.PartitionData]] = {}
     for partition, (code, message) in outcomes.items():
         topics.setdefault(partition.topic_id, []).append(

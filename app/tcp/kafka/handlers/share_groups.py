@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from stele.wire.error_codes import ErrorCode
 
-from ....errors import SteleError, UnknownTopic
+from ....cluster.consumer_group_store import JOINING
+from ....errors import SteleError, StorageError, UnknownTopic
 from ....groups.share_group import ShareHeartbeat, ShareMember
 from ....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
 from ....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
@@ -56,6 +58,12 @@ async def share_group_heartbeat(
     The answer to a join is due when the partitions have a state.
     """
     names = request.subscribed_topic_names
+    if request.member_epoch == JOINING:
+        # The client may have created the topics, and said where the group begins, at another broker a moment ago.
+        with suppress(StorageError):
+            await context.broker.cluster.find()
+    elif names:
+        await context.broker.try_to_find_topics(names)
     try:
         answer = await context.coordinator(request.group_id).shares.heartbeat(
             ShareHeartbeat(
@@ -225,6 +233,7 @@ async def alter_share_group_offsets(
     except SteleError as error:
         code, message = describe_error(error)
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
+    await context.broker.try_to_find_topics(topic.topic_name for topic in request.topics)
     return AlterShareGroupOffsetsResponse(
         error_code=ErrorCode.NONE,
         responses=[await _alter_topic(context, request.group_id, topic) for topic in request.topics],
@@ -276,6 +285,7 @@ async def delete_share_group_offsets(
     except SteleError as error:
         code, message = describe_error(error)
         return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
+    await context.broker.try_to_find_topics(topic.topic_name for topic in request.topics)
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:
         topic_id, code, message = _NO_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None

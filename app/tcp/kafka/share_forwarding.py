@@ -1,0 +1,170 @@
+"""Forward share requests to coordinators, and serve forwarded ones (ADR-0057).
+
+A client sends ShareFetch and ShareAcknowledge to the leaders of the partitions, and the states of the records are
+at the coordinator of the group. The broker that the client is connected to applies its quotas, the coordinator
+its access rules. Share sessions are at the coordinator, which is told when the connection of a client ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from stele.wire import schema
+from stele.wire.schema import MalformedMessage
+
+from ...cluster.membership import Member
+from ...errors import NotCoordinator
+from ...security.forwarding import ForwardedClient
+from .dispatch import SERVED
+from .frame_forwarding import FrameForwarding
+from .guards.table import GUARDS
+from .handlers.context import Context, KafkaListener
+from .handlers.share_fetch import refusal_of, wait_ms_of
+from .headers import read_client_id, read_head, request_head
+from .schemas import share_acknowledge, share_fetch
+from .schemas.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from .schemas.share_fetch import ShareFetchRequest, ShareFetchResponse
+from .share_sessions import ClientConnection
+
+FORWARDED = frozenset((share_fetch.API.key, share_acknowledge.API.key))
+# In a response, next to the bytes of records: the ranges of a million records, 18 bytes each, and the partitions.
+_REST_BYTES_MAX = 32 * 1024 * 1024
+
+_Request = ShareFetchRequest | ShareAcknowledgeRequest
+_Response = ShareFetchResponse | ShareAcknowledgeResponse
+
+# Nothing else refers to a task that runs after its connection has ended.
+_endings: set[asyncio.Task[None]] = set()
+
+
+class ForwardedShares:
+    """Forwards the share requests of one connection.
+
+    One after the other, as a broker of Kafka would handle them: their sessions count the requests.
+    """
+
+    __slots__ = ("_coordinators", "_forwarding", "_lock", "_number")
+
+    def __init__(self, forwarding: FrameForwarding, number: int) -> None:
+        self._forwarding = forwarding
+        self._number = number
+        self._lock = asyncio.Lock()
+        # Those that may have a session of this connection, by incarnation.
+        self._coordinators: dict[str, Member] = {}
+
+    async def handle(self, member: Member, context: Context, request: _Request) -> _Response:
+        """Return the response of ``member``, which coordinates the group."""
+        async with self._lock:
+            # The coordinator applies no quotas: it does not know what the client does at other brokers.
+            throttle_ms = 0
+            if isinstance(request, ShareFetchRequest):
+                throttle_ms = context.consume_wait_ms()
+                if throttle_ms:
+                    request = replace(request, max_records=0)
+            self._coordinators[str(member.incarnation)] = member
+            try:
+                response = await self._send(member, context, request)
+            except NotCoordinator as error:
+                current = self._forwarding.target(request.group_id or "")
+                if current is not None and current.incarnation == member.incarnation:
+                    # The client asks again at once.
+                    await self._forwarding.moved(wait_ms_of(context, request))
+                return refusal_of(request, error)
+            if throttle_ms:
+                response.throttle_time_ms = throttle_ms
+            return response
+
+    async def _send(self, member: Member, context: Context, request: _Request) -> _Response:
+        """Raises ``NotCoordinator``."""
+        api = share_fetch.API if isinstance(request, ShareFetchRequest) else share_acknowledge.API
+        flexible = api.is_flexible(context.version)
+        frame = request_head(api.key, context.version, context.client_id, flexible=flexible)
+        schema.writer(cast("type[Any]", api.request), context.version, flexible)(request, frame)
+        settings = context.broker.settings
+        data = await self._forwarding.send(
+            request.group_id or "",
+            member,
+            bytes(frame),
+            ForwardedClient(context.principal, context.client_host),
+            connection=self._number,
+            # A read brings at least one batch, however large that is.
+            bytes_max=settings.fetch_bytes_max + settings.frame_bytes_max + _REST_BYTES_MAX,
+        )
+        try:
+            response, _ = schema.read_message(
+                cast("type[Any]", api.response), context.version, flexible, data, 0
+            )
+        except MalformedMessage as error:
+            raise NotCoordinator(member.broker_id) from error
+        return response
+
+    def close(self) -> None:
+        """Let the coordinators give back what was acquired over this connection."""
+        task = asyncio.get_running_loop().create_task(self._close())
+        _endings.add(task)
+        task.add_done_callback(_endings.discard)
+
+    async def _close(self) -> None:
+        # An acknowledgement on its way takes effect first.
+        async with self._lock:
+            await asyncio.gather(
+                *(self._forwarding.end(member, self._number) for member in self._coordinators.values())
+            )
+
+
+class ForwardedFrames:
+    """Serves the frames that other brokers forward."""
+
+    def __init__(self, listener: KafkaListener) -> None:
+        self._listener = listener
+
+    async def serve(self, frame: bytes, client: ForwardedClient, *, broker: str, connection: int) -> bytes:
+        """Return the response to a frame, without its header.
+
+        ``broker`` has the connection.
+
+        Raises ``MalformedMessage``.
+        """
+        view = memoryview(frame)
+        head = read_head(view)
+        if head.api_key not in FORWARDED or not SERVED[head.api_key].api.serves(head.version):
+            raise MalformedMessage(f"API {head.api_key} version {head.version} is not forwarded")
+        served = SERVED[head.api_key]
+        client_id, position = read_client_id(view, flexible=served.api.is_flexible(head.version))
+        request = served.api.read_request(head.version, view, position)
+        listener = self._listener
+        context = Context(
+            listener=listener,
+            version=head.version,
+            client_id=client_id,
+            client_host=client.host,
+            peer=client.host,
+            principal=client.principal,
+            access=listener.security.access(client.principal, client.host),
+            connection=ClientConnection(broker, connection),
+        )
+        handle = served.handle
+        if context.access is not None:
+            handle = partial(_guarded, head.api_key)
+        answer = handle(context, request)
+        response = await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
+        parts: list[bytes | bytearray] = []
+        served.write(head.version, response, bytearray(), parts)
+        return b"".join(parts)
+
+    def end(self, *, broker: str, connection: int) -> None:
+        """End the sessions of a connection to another broker."""
+        self._listener.give_back(self._listener.share_sessions.lost(ClientConnection(broker, connection)))
+
+
+def _guarded(api_key: int, context: Context, request: Any) -> Any:
+    return GUARDS[api_key].check(context, request, SERVED[api_key].handle)
+
+
+def end_sessions_of_dead(listener: KafkaListener, live: Sequence[Member]) -> None:
+    """End the sessions of clients of brokers that are not ``live``."""
+    listener.give_back(listener.share_sessions.keep_brokers({str(one.incarnation) for one in live}))
