@@ -485,13 +485,24 @@ class Broker:
             with_internal=with_internal,
         )
 
-    def fetch_now(self, request: PartitionFetch, *, max_bytes: int, min_bytes: int) -> PartitionRead | None:
-        """Fetch from one stored partition, if batches are there without a wait.
+    def fetch_now(self, request: PartitionFetch, *, max_bytes: int) -> PartitionRead | None:
+        """Fetch from one stored partition, if no disk must be waited for.
 
-        The result is that of ``fetch``, or None if there are none, and for every error. The bytes are not
-        counted as read, and ``request.max_bytes`` is lowered to the limits.
+        The result is that of ``fetch`` with ``is_scan`` and without a wait; None for every error.
+        ``request.max_bytes`` is lowered to the limits.
         """
-        return self._reader.fetch_now(request, max_bytes=max_bytes, min_bytes=min_bytes)
+        return self._reader.fetch_now(request, max_bytes=max_bytes)
+
+    async def wait_for_more(
+        self,
+        requests: Sequence[PartitionFetch],
+        reads: Sequence[PartitionRead],
+        *,
+        min_bytes: int,
+        timeout_ms: int,
+    ) -> None:
+        """Wait until ``min_bytes`` have come since ``reads``, as ``fetch`` does."""
+        await self._reader.wait_for_more(requests, reads, min_bytes=min_bytes, timeout_ms=timeout_ms)
 
     async def newest_record(
         self, topic: str, key: bytes, *, partition: int | None = None

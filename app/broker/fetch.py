@@ -8,7 +8,7 @@ reader that continues after the last header moves past them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -26,6 +26,7 @@ __all__ = [
     "batches_from",
     "brings_all",
     "end_of",
+    "needs_more",
     "read_bound",
     "records_from",
     "records_in_turns",
@@ -39,6 +40,19 @@ Fetched = PartitionRead
 _SKIPPED_PER_TURN = 1024
 # Of a compressed batch: what it unpacks to may be a hundred times that.
 _THREAD_BYTES = 16 * 1024
+
+
+def needs_more(requests: Sequence[PartitionFetch], reads: Sequence[Fetched], min_bytes: int) -> bool:
+    """Return whether a fetch of at least ``min_bytes`` has to wait for records.
+
+    It has not if there is an error, or if its limits were reached: whole batches need not add up to ``min_bytes``.
+    """
+    if sum(len(read.batches) for read in reads) >= min_bytes:
+        return False
+    return all(
+        read.error is None and brings_all(read, request.offset)
+        for read, request in zip(reads, requests, strict=True)
+    )
 
 
 def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]:

@@ -29,7 +29,7 @@ from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import PartitionWatch
 from ..work_budget import WorkBudget
 from .counts import Counts
-from .fetch import brings_all
+from .fetch import needs_more
 from .topics import Topics
 from .virtual import MAX_TIMESTAMP, VirtualTopics
 
@@ -94,32 +94,33 @@ class PartitionReader:
                         continue
                 except StorageUnavailable as error:
                     return [replace(read, error=error) for read in reads]
-            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(read.error for read in reads):
+            if left_ms <= 0 or self._is_closing or not needs_more(requests, reads, min_bytes):
                 return reads
-            if not all(
-                brings_all(read, request.offset) for read, request in zip(reads, requests, strict=True)
-            ):
-                # As much as the limits allow: whole batches need not add up to ``min_bytes``.
-                return reads
-            isolation = _isolation_of(requests)
-            positions = {
-                TopicPartition(read.topic, read.partition): (
-                    read.last_stable_offset
-                    if isolation is IsolationLevel.READ_COMMITTED
-                    else read.high_watermark
-                )
-                for read in reads
-            }
-            await self._wait(positions, min_bytes - have, left_ms, isolation)
+            await self.wait_for_more(requests, reads, min_bytes=min_bytes - have, timeout_ms=left_ms)
 
-    def fetch_now(self, request: PartitionFetch, *, max_bytes: int, min_bytes: int) -> PartitionRead | None:
+    async def wait_for_more(
+        self,
+        requests: Sequence[PartitionFetch],
+        reads: Sequence[PartitionRead],
+        *,
+        min_bytes: int,
+        timeout_ms: int,
+    ) -> None:
+        isolation = _isolation_of(requests)
+        positions = {
+            TopicPartition(read.topic, read.partition): (
+                read.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else read.high_watermark
+            )
+            for read in reads
+        }
+        await self._wait(positions, min_bytes, timeout_ms, isolation)
+
+    def fetch_now(self, request: PartitionFetch, *, max_bytes: int) -> PartitionRead | None:
         topic = self._topics.get(request.topic)
         if topic is None or not 0 <= request.partition < topic.partitions or request.topic in self._virtual:
             return None
-        bytes_max = min(max_bytes, self._settings.fetch_bytes_max)
-        request.max_bytes = min(request.max_bytes, bytes_max)
-        read = self._engine.read_now(request)
-        return None if read is None or len(read.batches) < min(min_bytes, bytes_max) else read
+        request.max_bytes = min(request.max_bytes, max_bytes, self._settings.fetch_bytes_max)
+        return self._engine.read_now(request)
 
     async def _read(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool

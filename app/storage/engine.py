@@ -427,7 +427,7 @@ class LogEngine(Protocol):
         ...
 
     def read_now(self, request: PartitionFetch) -> PartitionRead | None:
-        """Read one partition, if it has batches that are in memory.
+        """Read one partition, if its batches are in memory or it ends at the offset.
 
         The result is that of ``read``. None otherwise; then ``read`` waits for them, or says what is wrong.
         """

@@ -72,7 +72,8 @@ class LogReader:
             error: SteleError | None = None
             try:
                 if (read := self._read_now(log, request, limit, at_least_one=is_empty)) is not None:
-                    is_empty, left = False, max(0, left - len(read.batches))
+                    if read.batches:
+                        is_empty, left = False, max(0, left - len(read.batches))
                     reads.append(read)
                     continue
             except LogDirFailed as refused:
@@ -127,9 +128,9 @@ class LogReader:
     def _read_now(
         self, log: PartitionLog, request: PartitionFetch, max_bytes: int, *, at_least_one: bool
     ) -> PartitionRead | None:
-        """Read batches that are in memory.
+        """Read batches that are in memory, or nothing at the end of what is readable.
 
-        None if there are none: they must be waited for, the log ends, or an error is to be reported.
+        None if they must be waited for, or an error is to be reported.
 
         Raises ``LogDirFailed``: the disk does not allow it.
         """
@@ -137,9 +138,19 @@ class LogReader:
         last_stable_offset, high_watermark = log.readable_ends
         end_offset = last_stable_offset if is_committed else high_watermark
         offset = request.offset
-        if not log.log_start_offset <= offset < end_offset:
+        if not log.log_start_offset <= offset <= end_offset:
             return None
         aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
+        if offset == end_offset:
+            return PartitionRead(
+                topic=request.topic,
+                partition=request.partition,
+                high_watermark=high_watermark,
+                last_stable_offset=last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                aborted=aborted,
+                holes_until=log.holes_until,
+            )
         try:
             search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
             span = None if search is None else search(True)

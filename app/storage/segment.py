@@ -29,6 +29,7 @@ from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
 from .age import RecordAge
+from .config_types import INT64_MAX
 from .files import Buffer, File, Files, read_file, write_files
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
@@ -80,6 +81,7 @@ class Segment:
         "indexes",
         "is_pinned",
         "is_sealed",
+        "last_append",
         "may_have_holes",
         "next_offset",
         "path",
@@ -103,6 +105,8 @@ class Segment:
         self.size = 0
         self.created_ms = created_ms
         self.appended_ms = created_ms
+        # Base offset and position of what was appended last, which readers at the end of the log look for.
+        self.last_append = (INT64_MAX, 0)
         self.is_sealed = False
         self.is_pinned = False
         self.may_have_holes = may_have_holes
@@ -234,6 +238,7 @@ class Segment:
             except OSError as second:
                 raise SegmentTornError(self.path, second) from error
             raise
+        self.last_append = (self.next_offset, self.size)
         for header in headers:
             self.note(header, self.size)
         self.appended_ms = now_ms

@@ -33,10 +33,14 @@ def read_at_once(
         return None
     indexes = segment.indexes
     index = indexes.offsets(segment.size)
-    start, after = index.positions_around(offset - segment.base_offset)
-    if after - start > _LOOKED_AT_MAX // 2 and offset > segment.base_offset:
-        # Batches are large, and each has an entry of its last offset. So this one most likely has the later entry.
-        start = after
+    last_offset, last_position = segment.last_append
+    if offset >= last_offset:
+        start = last_position
+    else:
+        start, after = index.positions_around(offset - segment.base_offset)
+        if after - start > _LOOKED_AT_MAX // 2 and offset > segment.base_offset:
+            # Batches are large, and each has an entry of its last offset. So this one most likely has the later entry.
+            start = after
     left = segment.size - start
     looked_at = min(2 * indexes.interval_bytes, _LOOKED_AT_MAX) + rb.HEADER_BYTES
     buffer = segment.file().read_at_nowait(start, min(left, max_bytes + looked_at))

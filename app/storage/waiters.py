@@ -18,18 +18,38 @@ from .topic_partition import TopicPartition
 _ALL_BYTES = 1 << 62
 
 
-class _Waiter:
-    __slots__ = ("future", "isolation", "missing_bytes")
+class Wakeup(asyncio.Future[None]):
+    """What a reader waits for: news, or the end of its time.
 
-    def __init__(self, future: asyncio.Future[None], missing_bytes: int, isolation: IsolationLevel) -> None:
-        self.future = future
+    Who sees that work awaits one may continue it without a task (``tcp.begun_work``): what follows needs none until
+    it awaits something else.
+    """
+
+    def end(self) -> None:
+        if not self.done():
+            self.set_result(None)
+
+    async def within(self, timeout_ms: int) -> None:
+        """Wait for the end, or ``timeout_ms``."""
+        timer = self.get_loop().call_later(timeout_ms / 1000, self.end)
+        try:
+            await self
+        finally:
+            timer.cancel()
+
+
+class _Waiter:
+    __slots__ = ("isolation", "missing_bytes", "wakeup")
+
+    def __init__(self, missing_bytes: int, isolation: IsolationLevel) -> None:
+        self.wakeup = Wakeup()
         self.missing_bytes = missing_bytes
         self.isolation = isolation
 
     def appended(self, _topic_partition: TopicPartition, size: int) -> None:
         self.missing_bytes -= size
-        if self.missing_bytes <= 0 and not self.future.done():
-            self.future.set_result(None)
+        if self.missing_bytes <= 0:
+            self.wakeup.end()
 
 
 class PartitionWatch:
@@ -45,18 +65,18 @@ class PartitionWatch:
     __slots__ = (
         "_by_partition",
         "_changed",
-        "_future",
         "_is_closed",
         "_isolation",
         "_missing_bytes",
         "_names",
+        "_wakeup",
     )
 
     def __init__(self, by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]]) -> None:
         self._by_partition = by_partition
         self._names: set[TopicPartition] = set()
         self._changed: dict[TopicPartition, None] = {}
-        self._future: asyncio.Future[None] | None = None
+        self._wakeup: Wakeup | None = None
         self._missing_bytes = 0
         self._is_closed = False
         self._isolation = IsolationLevel.READ_UNCOMMITTED
@@ -106,17 +126,17 @@ class PartitionWatch:
             return
         self.interrupt()
         self._missing_bytes = min_bytes
-        self._future = future = asyncio.get_running_loop().create_future()
+        self._wakeup = wakeup = Wakeup()
         try:
-            await asyncio.wait((future,), timeout=timeout_ms / 1000)
+            await wakeup.within(timeout_ms)
         finally:
-            if self._future is future:
-                self._future = None
+            if self._wakeup is wakeup:
+                self._wakeup = None
 
     def interrupt(self) -> None:
         """End the ``wait`` under way, if there is one."""
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        if self._wakeup is not None:
+            self._wakeup.end()
 
     def close(self) -> None:
         """End the watch of all partitions."""
@@ -218,12 +238,12 @@ class Waiters:
 
         With READ_COMMITTED also when a transaction ends in one of them.
         """
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), min_bytes, isolation)
+        waiter = _Waiter(min_bytes, isolation)
         names = list(partitions)
         for name in names:
             self._by_partition.setdefault(name, set()).add(waiter)
         try:
-            await asyncio.wait((waiter.future,), timeout=timeout_ms / 1000)
+            await waiter.wakeup.within(timeout_ms)
         finally:
             for name in names:
                 _leave(self._by_partition, name, waiter)

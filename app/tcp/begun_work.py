@@ -1,16 +1,24 @@
 """Begin a coroutine without a task, and make one only if it waits.
 
-Most reads find what they look for in memory and end in their first step. A task, and the turn of the event loop
-that it takes to begin it, would cost them more than their work.
+Most reads find what they look for in memory and end in their first step, or wait for new records and find those in
+memory. A task, and the turns of the event loop that it takes to begin and to end it, would cost them more than their
+work.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
+
+
+class Begun(NamedTuple, Generic[_T]):
+    """A coroutine that has begun, and what it awaits (``awaited``)."""
+
+    work: Coroutine[Any, Any, _T]
+    awaited: Any
 
 
 def begin_now(work: Coroutine[Any, Any, _T]) -> tuple[Any, _T | None]:

@@ -25,7 +25,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 from ..security.principal import ANONYMOUS, Principal
-from .begun_work import begin_now, go_on
+from ..storage.waiters import Wakeup
+from .begun_work import Begun, begin_now, go_on
 from .connection_owner import ConnectionLimits, ConnectionRegistry
 from .connection_state import Event, State, next_state
 from .deferred_response import DeferredResponse
@@ -84,6 +85,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         "_transport",
         "_unsent_bytes",
         "_unsent_since_s",
+        "_waiting_reads",
         "bytes_in",
         "bytes_out",
         "client_id",
@@ -124,8 +126,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self.opened_s = self._loop.time()
         self.bytes_in = 0
         self.bytes_out = 0
-        # Tasks that are cancelled when the peer is gone.
+        # Tasks that are cancelled when the peer is gone, and reads that are closed then.
         self._abandonable: set[asyncio.Task[None]] | None = None
+        self._waiting_reads: set[Coroutine[object, object, Buffers]] | None = None
         # What answers a request may call ``_go_on``, which must not begin the next one inside it.
         self._is_beginning = False
         self._is_read_paused = False
@@ -178,7 +181,12 @@ class Connection(asyncio.Protocol, Generic[Request]):
         A change continues after the peer has disconnected, because half a change would be
         worse than a whole one.
         """
-        task = self._loop.create_task(self._fill(self._responses.reserve(), work))
+        self._fill_in_task(self._responses.reserve(), work, is_change=is_change)
+
+    def _fill_in_task(
+        self, response: PendingResponse, work: Coroutine[object, object, Buffers], *, is_change: bool = False
+    ) -> None:
+        task = self._loop.create_task(self._fill(response, work))
         if not is_change:
             if self._abandonable is None:
                 self._abandonable = set()
@@ -231,25 +239,60 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if rest is not None:
             self.finish_read(rest, bytes_max=bytes_max)
 
-    def begin_read(self, work: Coroutine[object, object, Buffers]) -> Awaitable[Buffers] | None:
+    def begin_read(self, work: Coroutine[object, object, Buffers]) -> Begun[Buffers] | None:
         """Run the first step of a read, and answer it if it ends there.
 
         Return the rest of the read otherwise, which ``finish_read`` must be called with at once.
         """
-        first, data = begin_now(work)
+        awaited, data = begin_now(work)
         if data is None:
-            return go_on(work, first)
+            return Begun(work, awaited)
         # It waited for nothing, as most reads do: neither a task nor a turn of the loop is needed.
         self.answer_read(data)
         return None
 
-    def finish_read(self, rest: Awaitable[Buffers], *, bytes_max: int) -> None:
+    def finish_read(self, read: Begun[Buffers], *, bytes_max: int) -> None:
         """Answer a read that waits, after ``begin_read``."""
         self._flow.reading_bytes += bytes_max
+        response = self._responses.reserve()
+        if isinstance(read.awaited, Wakeup):
+            # It has looked at the log, so later requests need not wait for it.
+            self._continue_when_woken(response, read, bytes_max)
+            return
         self._flow.block(Block.READ)
-        self.answer_later(self._read(rest, bytes_max))
+        self._fill_in_task(response, self._read(go_on(read.work, read.awaited), bytes_max))
         # This runs after the first step of the task, which was scheduled before it.
         self._loop.call_soon(self._unblock, Block.READ)
+
+    def _continue_when_woken(self, response: PendingResponse, read: Begun[Buffers], bytes_max: int) -> None:
+        """Continue a read without a task, as long as it waits for news only."""
+        work, wakeup = read
+        if self._waiting_reads is None:
+            self._waiting_reads = set()
+        self._waiting_reads.add(work)
+
+        def woken(_wakeup: asyncio.Future[None]) -> None:
+            if self._waiting_reads is None:
+                # The peer has disconnected, and the read is closed.
+                return
+            self._waiting_reads.discard(work)
+            try:
+                awaited, data = begin_now(work)
+            except Exception:  # the edge of a connection, as in _fill
+                logger.exception(_RESPONSE_FAILED, self.peer)
+                self.abort()
+                return
+            if data is not None:
+                self._flow.reading_bytes -= bytes_max
+                self._settle(response, data)
+            elif isinstance(awaited, Wakeup):
+                self._continue_when_woken(response, Begun(work, awaited), bytes_max)
+            else:
+                self._fill_in_task(response, self._read(go_on(work, awaited), bytes_max))
+
+        # A task would do this to what it waits for.
+        wakeup._asyncio_future_blocking = False
+        wakeup.add_done_callback(woken)
 
     def answer_read(self, data: Buffers) -> None:
         """``answer`` for a read that waited for nothing."""
@@ -501,6 +544,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
         for task in self._abandonable or ():
             # Soon, when all have begun: a coroutine that never begins is reported as a mistake.
             self._loop.call_soon(task.cancel)
+        waiting, self._waiting_reads = self._waiting_reads, None
+        for read in waiting or ():
+            read.close()
         self._responses.clear()
         self._cutter.discard()
 

@@ -32,6 +32,7 @@ from app.network.accept_loop import AcceptOptions
 from app.network.admission import Admission
 from app.security.principal_mapping import PrincipalMapping
 from app.security.tls import ListenerTls, TlsOptions
+from app.storage.waiters import Wakeup
 from app.tcp.connection import Connection
 from app.tcp.connection_owner import ConnectionRegistry
 from app.tcp.deferred_response import DeferredResponse
@@ -61,6 +62,7 @@ class Works:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self.cancelled: list[str] = []
+        self.wakeups: dict[str, Wakeup] = {}
         self.connections: list[ToyConnection] = []
         self.bytes_received = 0
         self.peers_ended = 0
@@ -84,6 +86,21 @@ class Works:
         self.ended.append(name)
         self.note()
         return f"{name}\n".encode()
+
+    async def poll(self, name: str) -> Buffers:
+        """Wait for news, as reads of the log do, and ``run`` then."""
+        wakeup = self.wakeups[name] = Wakeup()
+        self.note()
+        try:
+            await wakeup.within(10_000_000)
+        except GeneratorExit:
+            self.cancelled.append(name)
+            self.note()
+            raise
+        if name == "crash":
+            raise ValueError("this read fails after its wait")
+        self.note()
+        return await self.run(name)
 
     def note(self) -> None:
         self._changed.set()
@@ -160,6 +177,8 @@ class ToyConnection(Connection[str]):
                 self.answer_later(self._alone(name), is_change=True)
             case ["read", name, size]:
                 self.read_later(self._works.run(name), bytes_max=int(size))
+            case ["poll", name, size]:
+                self.read_later(self._works.poll(name), bytes_max=int(size))
             case ["shared", name]:
                 deferred = DeferredResponse(
                     future=self._works.shared,

@@ -36,6 +36,7 @@ from ...security.authorizer import Access
 from ...security.forwarding import ForwardedClient
 from ...security.principal import Principal
 from ...settings import Settings
+from ..begun_work import Begun, begin_now, go_on
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
@@ -450,7 +451,8 @@ class BinaryConnection(Connection[Frame]):
             # No rule can have changed: nothing else has run since the check.
             return
         if access is not None:
-            rest = self._checked(request, frame_type, rest, access.epoch)
+            checked = self._checked(request, frame_type, go_on(rest.work, rest.awaited), access.epoch)
+            rest = Begun(checked, begin_now(checked)[0])
         self.finish_read(rest, bytes_max=bytes_max)
 
     def _answer_deferred(self, frame_type: int, deferred: DeferredResponse[Buffers]) -> None:

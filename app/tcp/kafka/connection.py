@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from stele.wire.schema import MalformedMessage
 
+from ...broker.fetch import Fetched
 from ...broker.produce import PendingProduce
 from ...errors import SteleError
 from ...security.acl import WRITE_TOPIC
@@ -38,13 +39,14 @@ from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from . import direct_fetch
 from .direct_charge import DirectCharge
-from .direct_fetch import fetch_directly
+from .direct_fetch import DirectFetch, begin_fetch
 from .direct_produce import Route, Routes
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from .guards.rights import Guard
 from .guards.table import GUARDS
 from .handlers import produce
 from .handlers.context import Answer, Context, KafkaListener, NoResponse
+from .handlers.fetch import fetch_changes
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
@@ -267,17 +269,7 @@ class KafkaConnection(Connection[memoryview]):
         if sasl is not None and head.api_key == SASL_AUTHENTICATE:
             self._begin_login(head, served, sasl, bytes(message.auth_bytes))
             return
-        context = Context(
-            listener=self._listener,
-            version=head.version,
-            client_id=client_id,
-            client_host=self.peer_host,
-            peer=self.peer,
-            principal=self.principal,
-            is_encrypted=bool(self.tls_version),
-            access=self._access_now(),
-            connection=self._own,
-        )
+        context = self._context(head, client_id)
         forwarded = self._forwarded(served, message) if head.api_key in FORWARDED else None
         if forwarded is not None:
             # The coordinator checks the rights.
@@ -288,10 +280,7 @@ class KafkaConnection(Connection[memoryview]):
                 self.unreadable(f"{served.api.name} declares no rights, so no client may send it")
                 return
             served = guarded
-        if self._listener.broker.quotas.is_active:
-            answer = self._begin_under_quotas(served, context, message, len(frame))
-        else:
-            answer = served.handle(context, message)
+        answer = self._handle(served, context, message, len(frame))
         if isinstance(answer, DeferredResponse):
             self._answer_deferred(head, served, cast("DeferredResponse[Any]", answer))
         elif isinstance(answer, NoResponse):
@@ -300,6 +289,19 @@ class KafkaConnection(Connection[memoryview]):
             self._answer_message(head, served, answer)
         else:
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
+
+    def _context(self, head: RequestHead, client_id: str) -> Context:
+        return Context(
+            listener=self._listener,
+            version=head.version,
+            client_id=client_id,
+            client_host=self.peer_host,
+            peer=self.peer,
+            principal=self.principal,
+            is_encrypted=bool(self.tls_version),
+            access=self._access_now(),
+            connection=self._own,
+        )
 
     def _produce_directly(self, frame: memoryview, head: RequestHead) -> bool:
         """Handle a Produce in the short way (``direct_produce``).
@@ -385,12 +387,26 @@ class KafkaConnection(Connection[memoryview]):
         sessions = self._listener.fetch_sessions
         charge = self._charge_of(route.client_id)
         access = self._access if self._asked_for is self.principal else self._access_now()
-        data = fetch_directly(broker, sessions, route, layout, frame, head, access, charge)
-        if data is None:
+        fetch = begin_fetch(broker, sessions, route, layout, frame, charge)
+        read = None if fetch is None else fetch.look(access)
+        if fetch is None or read is None:
+            return False
+        must_wait = fetch.needs_more(read)
+        if must_wait:
+            # The generic way can tell the time that a request holds the loop from the time that it waits.
+            if fetch.left_ms <= 0 or broker.quotas.times_requests:
+                return False
+        elif not read.batches:
+            return False
+        if not fetch.take():
             return False
         if route.client_id:
             self.client_id = route.client_id
-        self.answer_read(data)
+        if must_wait:
+            work = self._fetch_when_woken(fetch, read, memoryview(bytes(frame)), head)
+            self.read_later(work, bytes_max=fetch.bytes_max)
+        else:
+            self.answer_read(fetch.response(head.correlation_id, read, charge))
         return True
 
     def _forwarded(self, served: Served, request: Any) -> Served | None:
@@ -405,6 +421,37 @@ class KafkaConnection(Connection[memoryview]):
         if self._shares is None:
             self._shares = ForwardedShares(forwarding, self._own.number)
         return replace(served, handle=partial(self._shares.handle, member))
+
+    async def _fetch_when_woken(
+        self, fetch: DirectFetch, read: Fetched, frame: memoryview, head: RequestHead
+    ) -> Buffers:
+        """Answer a Fetch of the short way that waits for more than ``read``."""
+        while True:
+            await fetch.wait(read)
+            news = fetch.look(self._access_now())
+            if news is None or not news.batches:
+                return await self._fetch_generically(fetch, frame, head)
+            if not fetch.needs_more(news):
+                charge = self._charge_of(fetch.route.client_id)
+                return fetch.response(head.correlation_id, news, charge)
+            if fetch.left_ms <= 0:
+                return await self._fetch_generically(fetch, frame, head)
+            read = news
+
+    async def _fetch_generically(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
+        """Go on in the generic way with a Fetch that has waited in the short one."""
+        served = SERVED[FETCH_KEY]
+        client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
+        request = served.api.read_request(head.version, frame, position)
+        request.max_wait_ms = max(0, fetch.left_ms)
+        if fetch.session is not None:
+            go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
+            served = replace(served, handle=go_on)
+        context = self._context(head, client_id)
+        if context.access is not None:
+            served = _guarded(served, GUARDS[FETCH_KEY])
+        answer = self._handle(served, context, request, len(frame))
+        return await self._finish(head, served, cast("Coroutine[Any, Any, Any]", answer))
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""
@@ -433,7 +480,9 @@ class KafkaConnection(Connection[memoryview]):
             charge.begin()
         return charge
 
-    def _begin_under_quotas(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
+    def _handle(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
+        if not self._listener.broker.quotas.is_active:
+            return served.handle(context, message)
         throttled = ThrottledRequest(self._quota_delays(), context.client_id)
         return throttled.handle(served, context, message, frame_bytes)
 

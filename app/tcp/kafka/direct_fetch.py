@@ -1,6 +1,6 @@
 """The short way of the commonest fetch.
 
-A Fetch of one partition that has batches at hand, in a session or without one.
+A Fetch of one partition, in a session or without one. Its batches are at hand, or are appended while it waits.
 
 A consumer sends the same request again and again: all its bytes are the same, except the correlation id, the session
 with its epoch, and the offset. The first such request is decoded, and its bytes without those are kept with their
@@ -9,8 +9,9 @@ bytes, and its response is a copy in which a few numbers are filled in. The gene
 both ways give the same bytes.
 
 Whatever is anything else takes the generic way (``handlers.fetch``): several partitions, sessions that begin, end or
-have news of another partition, requests that must wait for records or for a disk, reads that contain aborted
-transactions, old formats, and every error. Nothing has happened when a request is left to it.
+have news of another partition, requests that get no records in their time or must wait for a disk, reads that contain
+aborted transactions, old formats, and every error. Nothing has happened when a request is left to it, unless it has
+waited: its session has taken it then, and the time that it may wait is shorter.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from stele.wire.schema import MalformedMessage, writer
 from stele.wire.schema.varints import varint
 
 from ...broker.broker import Broker
-from ...broker.fetch import Fetched, PartitionFetch
+from ...broker.fetch import Fetched, PartitionFetch, needs_more
 from ...security.acl import READ_TOPIC
 from ...security.authorizer import Access
 from ..response_queue import Buffers
@@ -34,12 +35,13 @@ from .fetch_sessions import (
     NEW_SESSION_EPOCH,
     NO_SESSION_ID,
     FetchedPartition,
+    FetchSession,
     FetchSessionCache,
     PartitionKey,
 )
 from .handlers.fetch import isolation_of
 from .handlers.leader_epoch import check_leader_epoch
-from .headers import REQUEST_BYTES_MIN, SIZE, RequestHead, read_client_id, response_head
+from .headers import REQUEST_BYTES_MIN, SIZE, read_client_id, response_head
 from .route_learning import RouteLearning
 from .schemas.fetch import (
     API,
@@ -107,6 +109,7 @@ class Route:
     partition_bytes_max: int
     bytes_max: int
     bytes_min: int
+    wait_ms_max: int
     isolation: IsolationLevel
     is_flexible: bool
     # The frame of a response before the size of its records; the position of ``throttle_time_ms``, and that of the
@@ -184,17 +187,127 @@ class Routes:
         return found
 
 
-def fetch_directly(
+@dataclass(slots=True)
+class DirectFetch:
+    """A request of a route, from its first look at the log to its response.
+
+    ``session`` is the one that it is for, with the ``epoch`` that the session has as long as no other request has
+    come. The request may return ``bytes_max`` bytes, and waits for ``bytes_min`` of them until ``deadline_ms``.
+    """
+
+    broker: Broker
+    sessions: FetchSessionCache
+    route: Route
+    session: FetchSession | None
+    epoch: int
+    bytes_max: int
+    bytes_min: int
+    deadline_ms: int
+    # What the last look has asked for.
+    wanted: PartitionFetch
+
+    @property
+    def left_ms(self) -> int:
+        """How long it may wait."""
+        return 0 if self.broker.is_closing else self.deadline_ms - self.broker.monotonic_ms()
+
+    def look(self, access: Access | None) -> Fetched | None:
+        """Check the request against what holds now, and read.
+
+        None if it must take the generic way.
+        """
+        route, broker, session = self.route, self.broker, self.session
+        name = route.topic
+        if route.is_by_id:
+            topic = broker.topic_by_id(route.topic_id)
+            if topic is None:
+                return None
+            name = topic.name
+        if access is not None and route.granted is not access.epoch:
+            if not access.was_allowed(READ_TOPIC, name):
+                return None
+            route.granted = access.epoch
+        if check_leader_epoch(broker, name, route.partition, route.leader_epoch):
+            return None
+        if session is not None and (
+            session.epoch != self.epoch or session.is_over or not session.has_news_only_of(route.key, name)
+        ):
+            return None
+        wanted = self.wanted
+        wanted.topic = name
+        read = broker.fetch_now(wanted, max_bytes=self.bytes_max)
+        return None if read is None or read.aborted else read
+
+    def needs_more(self, read: Fetched) -> bool:
+        return needs_more((self.wanted,), (read,), self.bytes_min)
+
+    def take(self) -> bool:
+        """Let the session take the request.
+
+        False if the generic way must refuse it.
+        """
+        session, route = self.session, self.route
+        if session is None:
+            return True
+        if self.sessions.is_over_full:
+            return False
+        partition = FetchedPartition(
+            topic=self.wanted.topic,
+            topic_id=route.topic_id,
+            index=route.partition,
+            offset=self.wanted.offset,
+            max_bytes=route.partition_bytes_max,
+            leader_epoch=route.leader_epoch,
+            is_by_id=route.is_by_id,
+        )
+        taken = self.sessions.take(
+            session_id=session.id,
+            epoch=self.epoch,
+            uses_topic_ids=route.is_by_id,
+            requested={route.key: partition},
+            forgotten=(),
+            now_ms=self.broker.monotonic_ms(),
+        )
+        assert taken.session is session
+        self.epoch = session.epoch
+        return True
+
+    async def wait(self, read: Fetched) -> None:
+        """Wait for more than ``read``, the result of the last look."""
+        missing_bytes = self.bytes_min - len(read.batches)
+        if self.session is not None:
+            await self.session.watch.wait(min_bytes=missing_bytes, timeout_ms=self.left_ms)
+        else:
+            await self.broker.wait_for_more(
+                (self.wanted,), (read,), min_bytes=missing_bytes, timeout_ms=self.left_ms
+            )
+
+    def response(self, correlation_id: int, read: Fetched, charge: DirectCharge | None) -> Buffers:
+        """Return the response with the batches of ``read``, after ``take``."""
+        session = self.session
+        if session is not None:
+            session.settle(
+                session.partition(self.route.key),
+                has_records=True,
+                is_error=False,
+                high_watermark=read.high_watermark,
+                log_start_offset=read.log_start_offset,
+            )
+        self.broker.counts.fetched_bytes += len(read.batches)
+        wait_ms = 0 if charge is None else charge.fetched(len(read.batches))
+        session_id = NO_SESSION_ID if session is None else session.id
+        return self.route.response(correlation_id, session_id, read, wait_ms)
+
+
+def begin_fetch(
     broker: Broker,
     sessions: FetchSessionCache,
     route: Route,
     layout: Layout,
     frame: memoryview,
-    head: RequestHead,
-    access: Access | None,
-    charge: DirectCharge | None = None,
-) -> Buffers | None:
-    """Return the response to a request of this route.
+    charge: DirectCharge | None,
+) -> DirectFetch | None:
+    """Return the request of this route in ``frame``.
 
     None if it must take the generic way.
     """
@@ -206,88 +319,35 @@ def fetch_directly(
             bytes_max = consume.bytes_max(route.bytes_max)
             if bytes_max is None:
                 return None
-    session_id, epoch = NO_SESSION_ID, FINAL_EPOCH
+    session, epoch = None, FINAL_EPOCH
     if layout.session != layout.session_end:
         session_id, epoch = _SESSION.unpack_from(frame, layout.session)
-    if epoch == NEW_SESSION_EPOCH or (epoch == FINAL_EPOCH and session_id != NO_SESSION_ID):
-        return None
+        if epoch == NEW_SESSION_EPOCH or (epoch == FINAL_EPOCH and session_id != NO_SESSION_ID):
+            return None
+        if epoch != FINAL_EPOCH:
+            session = sessions.find(session_id, epoch, uses_topic_ids=route.is_by_id)
+            if session is None or session.watch.isolation is not route.isolation:
+                return None
     (offset,) = _OFFSET.unpack_from(frame, layout.offset)
-    name = route.topic
-    if route.is_by_id:
-        topic = broker.topic_by_id(route.topic_id)
-        if topic is None:
-            return None
-        name = topic.name
-    if access is not None and route.granted is not access.epoch:
-        if not access.was_allowed(READ_TOPIC, name):
-            return None
-        route.granted = access.epoch
-    if check_leader_epoch(broker, name, route.partition, route.leader_epoch):
-        return None
-    if epoch != FINAL_EPOCH:
-        session = sessions.find(session_id, epoch, uses_topic_ids=route.is_by_id)
-        if session is None or session.watch.isolation is not route.isolation:
-            return None
-        if not session.has_news_only_of(route.key, name):
-            return None
-    request = PartitionFetch(
-        topic=name,
-        partition=route.partition,
-        offset=offset,
-        max_bytes=route.partition_bytes_max,
-        isolation=route.isolation,
+    settings = broker.settings
+    bytes_max = min(bytes_max, settings.fetch_bytes_max)
+    return DirectFetch(
+        broker,
+        sessions,
+        route,
+        session,
+        epoch,
+        bytes_max,
+        min(route.bytes_min, bytes_max),
+        broker.monotonic_ms() + min(route.wait_ms_max, settings.fetch_wait_ms_max),
+        PartitionFetch(
+            topic=route.topic,
+            partition=route.partition,
+            offset=offset,
+            max_bytes=route.partition_bytes_max,
+            isolation=route.isolation,
+        ),
     )
-    read = broker.fetch_now(request, max_bytes=bytes_max, min_bytes=route.bytes_min)
-    if read is None or read.aborted:
-        return None
-    if epoch != FINAL_EPOCH and not _note(broker, sessions, route, session_id, epoch, offset, read):
-        return None
-    broker.counts.fetched_bytes += len(read.batches)
-    wait_ms = 0 if charge is None else charge.fetched(len(read.batches))
-    return route.response(head.correlation_id, session_id, read, wait_ms)
-
-
-def _note(
-    broker: Broker,
-    sessions: FetchSessionCache,
-    route: Route,
-    session_id: int,
-    epoch: int,
-    offset: int,
-    read: Fetched,
-) -> bool:
-    """Let the session take the request, and note its answer.
-
-    False if the generic way must refuse it.
-    """
-    if sessions.is_over_full:
-        return False
-    partition = FetchedPartition(
-        topic=read.topic,
-        topic_id=route.topic_id,
-        index=route.partition,
-        offset=offset,
-        max_bytes=route.partition_bytes_max,
-        leader_epoch=route.leader_epoch,
-        is_by_id=route.is_by_id,
-    )
-    taken = sessions.take(
-        session_id=session_id,
-        epoch=epoch,
-        uses_topic_ids=route.is_by_id,
-        requested={route.key: partition},
-        forgotten=(),
-        now_ms=broker.monotonic_ms(),
-    )
-    assert taken.session is not None
-    taken.session.settle(
-        taken.session.partition(route.key),
-        has_records=True,
-        is_error=False,
-        high_watermark=read.high_watermark,
-        log_start_offset=read.log_start_offset,
-    )
-    return True
 
 
 # ── learning a route ──
@@ -329,6 +389,7 @@ def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
         partition_bytes_max=max(0, partition.partition_max_bytes),
         bytes_max=max(0, request.max_bytes),
         bytes_min=request.min_bytes,
+        wait_ms_max=max(0, request.max_wait_ms),
         isolation=isolation,
         is_flexible=flexible,
         template=template,

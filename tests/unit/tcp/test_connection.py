@@ -235,6 +235,66 @@ async def test_one_read_is_allowed_whatever_it_may_return(open_listener: OpenLis
     assert await client.answers(2) == ["a", "b"]
 
 
+async def test_a_read_that_waits_for_news_lets_later_requests_begin_and_keeps_their_order(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
+    await client.send("poll a 10", "read b 10", "now c")
+    await listener.works.until(lambda: "now c" in listener.works.taken)
+    listener.works.finish("a", "b")
+    await listener.works.until(lambda: listener.works.ended == ["b"])
+    listener.works.wakeups["a"].end()
+    assert await client.answers(3) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("waits_again", [False, True])
+async def test_a_read_that_waits_for_news_counts_among_the_reads_in_progress(
+    open_listener: OpenListener, waits_again: bool
+) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
+    if not waits_again:
+        listener.works.finish("a")
+    await client.send(f"poll a {READING_BYTES_MAX}", "now b")
+    await listener.works.until(lambda: "a" in listener.works.wakeups)
+    assert "now b" not in listener.works.taken
+    listener.works.wakeups["a"].end()
+    await listener.works.until(lambda: listener.works.begun == ["a"])
+    if waits_again:
+        assert "now b" not in listener.works.taken
+        listener.works.finish("a")
+    assert await client.answers(2) == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_woken", [False, True])
+async def test_a_read_that_waits_ends_with_its_connection(
+    open_listener: OpenListener, is_woken: bool
+) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
+    await client.send("poll a 10")
+    await listener.works.until(lambda: "a" in listener.works.wakeups)
+    if is_woken:
+        listener.works.wakeups["a"].end()
+        await listener.works.until(lambda: listener.works.begun == ["a"])
+    listener.works.connections[0].abort()
+    await listener.works.until(lambda: listener.works.cancelled == ["a"])
+
+
+async def test_a_read_that_fails_after_its_wait_ends_the_connection(
+    open_listener: OpenListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
+    await client.send("now a", "poll crash 10")
+    await listener.works.until(lambda: "crash" in listener.works.wakeups)
+    assert await client.answer() == "a"
+    with caplog.at_level(logging.CRITICAL, logger=tcp.__name__):
+        listener.works.wakeups["crash"].end()
+        assert await client.rest() == b""
+
+
 # ── time ──
 
 

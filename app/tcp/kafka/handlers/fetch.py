@@ -26,7 +26,7 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import CorruptBatchError
 
 from ....broker.broker import Broker
-from ....broker.fetch import Fetched, PartitionFetch, brings_all, end_of
+from ....broker.fetch import Fetched, PartitionFetch, end_of, needs_more
 from ....security.acl import CLUSTER_ACTION_CLUSTER, READ_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
@@ -79,7 +79,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         session_id = NO_SESSION_ID if taken.session is None else taken.session.id
         return FetchResponse(throttle_time_ms=wait_ms, session_id=session_id, responses=())
     if taken.session is not None:
-        return await _fetch_changes(context, request, taken.session)
+        return await fetch_changes(context, request, taken.session)
     answers = await _fetch_all(context, request, list(requested.values()))
     session_id = NO_SESSION_ID
     if taken.may_begin:
@@ -379,18 +379,22 @@ async def _fetch_all(
         left_ms = 0 if has_answer else deadline_ms - broker.monotonic_ms()
 
 
-async def _fetch_changes(context: Context, request: FetchRequest, session: FetchSession) -> FetchResponse:
+async def fetch_changes(
+    context: Context, request: FetchRequest, session: FetchSession, *, waited_since: int | None = None
+) -> FetchResponse:
     """Answer with the partitions of ``session`` that changed.
 
-    Wait for some as any fetch does.
+    Wait for some as any fetch does. ``waited_since``: the request has waited already, since the session had this
+    epoch and the client could read all that it looked at.
     """
-    broker, epoch = context.broker, session.epoch
-    session.watch.isolation = isolation_of(request)
+    broker, epoch = context.broker, session.epoch if waited_since is None else waited_since
+    if session.epoch == epoch:
+        session.watch.isolation = isolation_of(request)
     min_bytes = _min_bytes(broker, request)
     wait_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max)
     deadline_ms = broker.monotonic_ms() + wait_ms
     partitions = _resolved(broker, session)
-    missing = await _missing(context, partitions)
+    missing = await _missing(context, partitions) if waited_since is None else set[FetchedPartition]()
     rack = rack_to_read_from(context, request.rack_id)
     while True:
         look = await _look_at(context, partitions, isolation_of(request), missing=missing, rack=rack)
@@ -404,13 +408,9 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
         have = sum(len(read.batches) for read in fetched)
         left_ms = deadline_ms - broker.monotonic_ms()
         if (
-            have >= min_bytes
-            or left_ms <= 0
+            left_ms <= 0
             or look.is_urgent
-            or any(
-                read.error or not brings_all(read, wanted.offset)
-                for read, wanted in zip(fetched, look.wanted, strict=True)
-            )
+            or not needs_more(look.wanted, fetched, min_bytes)
             or len(missing) == len(session)
             or session.epoch != epoch
             or session.is_over

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -21,51 +18,32 @@ from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
 from app.clock import SystemClock
-from app.network.admission import Admission
 from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
-from app.settings import Settings
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka import direct_fetch
-from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.direct_fetch import REQUEST_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from app.tcp.kafka.schemas.end_txn import EndTxnRequest
-from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic
 from app.tcp.kafka.schemas.init_producer_id import API as INIT_PRODUCER_ID
 from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.trace import RequestTracer
-from app.tcp.server import TcpServer
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas
+from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame
 
 TOPICS = {"orders": 2, "a-topic-with-a-longer-name": 1, "aborted": 1, "memory": 1}
 CONFIGS = {"memory": {"stele.storage": "memory"}}
 NOT_CREATED = "missing"
-NOW_MS = 1_790_000_000_000
 LENGTH = 40
-
-Session = Literal["none", "begin", "next", "stale", "unknown", "end"]
-Send = Callable[[bytes], Awaitable[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """One batch."""
-
-    topic: str
-    partition: int
-    count: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +53,6 @@ class Delete:
     topic: str
     partition: int
     before: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """One request, for one partition or for all of its topic."""
-
-    version: int
-    topic: str
-    partition: int
-    offset: int
-    session: Session = "none"
-    all_partitions: bool = False
-    forgets: bool = False
-    partition_bytes: int = 1 << 20
-    bytes_max: int = 1 << 20
-    bytes_min: int = 1
-    wait_ms: int = 0
-    isolation: int = 0
-    epoch_ahead: int | None = None
-    client_id: str | None = "a"
-    rack_id: str = ""
-    trailing: bytes = b""
 
 
 def fetches(versions: st.SearchStrategy[int]) -> st.SearchStrategy[Fetch]:
@@ -167,120 +123,6 @@ quotas_set = st.sampled_from(
 )
 
 
-class _Silent:
-    """A tracer that does nothing: where there is one, requests take the generic way."""
-
-    def request(self, *_: object) -> None: ...
-    def response(self, *_: object) -> None: ...
-    def unanswered(self, *_: object) -> None: ...
-    def closed(self, *_: object) -> None: ...
-
-
-@dataclass(slots=True)
-class _Client:
-    """What a client knows of its session."""
-
-    session_id: int = 0
-    epoch: int = 0
-    correlation: int = field(default=0)
-
-    def frame(self, listener: KafkaListener, fetch: Fetch) -> bytes:
-        topic_id = b"\0" * 16
-        partitions = [fetch.partition]
-        epoch = -1
-        if fetch.topic != NOT_CREATED:
-            topic_id = listener.broker.topic(fetch.topic).topic_id.bytes
-            partitions = list(range(TOPICS[fetch.topic])) if fetch.all_partitions else partitions
-            if fetch.epoch_ahead is not None:
-                epoch = listener.broker.leader_epoch(fetch.topic, 0) + fetch.epoch_ahead
-        session_id, session_epoch = {
-            "none": (0, -1),
-            "begin": (self.session_id, 0),
-            "next": (self.session_id, self.epoch),
-            "stale": (self.session_id, self.epoch + 5),
-            "unknown": (4711, 3),
-            "end": (self.session_id, -1),
-        }[fetch.session]
-        request = FetchRequest(
-            max_wait_ms=fetch.wait_ms,
-            min_bytes=fetch.bytes_min,
-            max_bytes=fetch.bytes_max,
-            isolation_level=fetch.isolation,
-            session_id=session_id,
-            session_epoch=session_epoch,
-            topics=[
-                FetchTopic(
-                    topic=fetch.topic,
-                    topic_id=topic_id,
-                    partitions=[
-                        FetchPartition(
-                            partition=partition,
-                            current_leader_epoch=epoch,
-                            fetch_offset=fetch.offset,
-                            partition_max_bytes=fetch.partition_bytes,
-                        )
-                        for partition in partitions
-                    ],
-                )
-            ],
-            forgotten_topics_data=(
-                [ForgottenTopic(topic=fetch.topic, topic_id=topic_id, partitions=[1])]
-                if fetch.forgets
-                else []
-            ),
-            rack_id=fetch.rack_id,
-        )
-        self.correlation += 1
-        frame = request_frame(request, fetch.version, correlation=self.correlation, client_id=fetch.client_id)
-        return struct.pack(">i", len(frame) - 4 + len(fetch.trailing)) + frame[4:] + fetch.trailing
-
-    def note(self, fetch: Fetch, response: bytes) -> None:
-        if fetch.version < 7 or response == b"closed":
-            return
-        _, answer = read_response(response, API, fetch.version)
-        if fetch.session == "begin" and not answer.error_code:
-            self.session_id, self.epoch = answer.session_id, 1
-        elif fetch.session == "next" and not answer.error_code:
-            self.epoch += 1
-
-
-@asynccontextmanager
-async def connected(listener: KafkaListener, *, is_generic: bool = False) -> AsyncGenerator[Send]:
-    """Yield a function that sends a frame and returns the response, ``closed`` if there is none."""
-    server = TcpServer(
-        "kafka",
-        lambda registry: KafkaConnection(
-            listener=listener,
-            settings=Settings(),
-            registry=registry,
-            tracers=(cast("RequestTracer", _Silent()),) if is_generic else (),
-        ),
-        admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
-    )
-    listening = socket.create_server(("127.0.0.1", 0))
-    server.start(listening)
-    streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def send(frame: bytes) -> bytes:
-        if not streams:
-            streams.append(await asyncio.open_connection(*listening.getsockname()))
-        reader, writer = streams[-1]
-        writer.write(frame)
-        try:
-            return await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-            streams.clear()
-            return b"closed"
-
-    try:
-        yield send
-        for _, writer in streams:
-            writer.close()
-    finally:
-        await server.stop(1000)
-
-
 async def _fill(listener: KafkaListener) -> None:
     """Make the topics, with batches of several sizes, and in one of them aborted and open transactions."""
     broker = listener.broker
@@ -289,14 +131,14 @@ async def _fill(listener: KafkaListener) -> None:
             name, placement=Placement(partitions=partitions), configs=CONFIGS.get(name, {})
         )
         for number in range(15 if name != "aborted" else 0):
-            _append(listener, Append(name, 0, 1 + number % 4, (10, 700, 4000)[number % 3]))
+            append_to(listener, Append(name, 0, 1 + number % 4, (10, 700, 4000)[number % 3]))
     async with connected(listener) as send:
         version = INIT_PRODUCER_ID.versions[1]
         init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=600_000)
         _, producer = read_response(await send(request_frame(init, version)), INIT_PRODUCER_ID, version)
         sequence = 0
         for ending in (True, False, None):
-            _append(listener, Append("aborted", 0, 2, 50))
+            append_to(listener, Append("aborted", 0, 2, 50))
             await send(
                 request_frame(
                     AddPartitionsToTxnRequest(
@@ -339,15 +181,10 @@ async def _fill(listener: KafkaListener) -> None:
                     committed=ending,
                 )
                 await send(request_frame(end, 3))
-        _append(listener, Append("aborted", 0, 3, 50))
+        append_to(listener, Append("aborted", 0, 3, 50))
     state = broker.log_state("aborted", 0)
     assert state.last_stable_offset < state.high_watermark, "a transaction is open"
     assert len(await broker.producers("aborted", 0)) == 1
-
-
-def _append(listener: KafkaListener, append: Append) -> None:
-    rows: list[rb.Row] = [(NOW_MS, b"k", b"v" * append.size, [])] * append.count
-    listener.broker.produce(append.topic, append.partition, bytearray(rb.build_rows(rows)), acks=Acks.LEADER)
 
 
 def _sessions(listener: KafkaListener) -> list[object]:
@@ -376,14 +213,14 @@ async def _outcome(
         )
         listener = replace(plain, fetch_sessions=sessions)
         await _fill(listener)
-        client = _Client()
+        client = FetchClient()
         await set_quotas(listener.broker.quotas, quotas)
         with noted_charges(listener.broker.quotas) as charges:
             async with connected(listener, is_generic=is_generic) as send:
                 for step in steps:
                     charges.now_ms += 3000
                     if isinstance(step, Append):
-                        _append(listener, step)
+                        append_to(listener, step)
                     elif isinstance(step, Delete):
                         end = listener.broker.log_state(step.topic, step.partition).high_watermark
                         await listener.broker.delete_records(
@@ -429,8 +266,8 @@ async def test_the_usual_fetch_takes_the_short_way(
         await set_quotas(listener.broker.quotas, quotas)
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
         for _ in range(10):
-            _append(listener, Append("orders", 0, 2, 500))
-        client = _Client()
+            append_to(listener, Append("orders", 0, 2, 500))
+        client = FetchClient()
         usual = Fetch(version, "orders", 0, 0, isolation=isolation, wait_ms=500)
         async with connected(listener) as send:
             if version >= 7:
@@ -456,14 +293,14 @@ async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
 ) -> None:
     async with kafka_listener(tmp_path) as listener:
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
-        _append(listener, Append("orders", 0, 2, 500))
+        append_to(listener, Append("orders", 0, 2, 500))
         await set_quotas(listener.broker.quotas, quotas)
         with noted_charges(listener.broker.quotas) as charges, monkeypatch.context() as patched:
             seconds = count(0, 5)
             listener.broker.quotas.clock_s = lambda: float(next(seconds))
             _refuse_the_generic_way(patched)
             async with connected(listener) as send:
-                response = await send(_Client().frame(listener, Fetch(12, "orders", 0, 0)))
+                response = await send(FetchClient().frame(listener, Fetch(12, "orders", 0, 0)))
         _, answer = read_response(response, API, 12)
         (partition,) = answer.responses[0].partitions
         amounts = {key.value: amount for _, key, _, amount in charges.noted}
@@ -480,12 +317,12 @@ async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Pa
     async with kafka_listener(tmp_path) as listener:
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
         for _ in range(10):
-            _append(listener, Append("orders", 0, 1, 5000))
+            append_to(listener, Append("orders", 0, 1, 5000))
         # Ten seconds' worth: two batches.
         await set_quotas(listener.broker.quotas, {"consumer_byte_rate": 1200})
         with noted_charges(listener.broker.quotas) as charges:
             async with connected(listener, is_generic=is_generic) as send:
-                response = await send(_Client().frame(listener, Fetch(12, "orders", 0, 0)))
+                response = await send(FetchClient().frame(listener, Fetch(12, "orders", 0, 0)))
         _, answer = read_response(response, API, 12)
         records = answer.responses[0].partitions[0].records
         assert 10_000 < len(records) <= 12_000
@@ -514,7 +351,7 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
     authorizer = await authorizer_over([read])
     async with kafka_listener(tmp_path) as listener:
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
-        _append(listener, Append("orders", 0, 2, 500))
+        append_to(listener, Append("orders", 0, 2, 500))
         listener = replace(listener, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
         decode = kafka_connection.read_client_id
 
@@ -523,7 +360,7 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
             return decode(*arguments, **options)
 
         monkeypatch.setattr(kafka_connection, "read_client_id", counted)
-        client, usual = _Client(), Fetch(11, "orders", 0, 0)
+        client, usual = FetchClient(), Fetch(11, "orders", 0, 0)
         async with connected(listener) as send:
 
             async def codes(number: int) -> list[int]:

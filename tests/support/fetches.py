@@ -1,0 +1,183 @@
+"""Fetches of the Kafka protocol against a listener in this process, in the short way or in the generic one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from stele.wire import record_batch as rb
+
+from app.broker.produce import Acks
+from app.network.admission import Admission
+from app.settings import Settings
+from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from app.tcp.kafka.trace import RequestTracer
+from app.tcp.server import TcpServer
+from tests.support.kafka_peer import read_response, request_frame
+
+NOW_MS = 1_790_000_000_000
+
+Session = Literal["none", "begin", "next", "stale", "unknown", "end"]
+Send = Callable[[bytes], Coroutine[Any, Any, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One batch."""
+
+    topic: str
+    partition: int
+    count: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One request, for one partition or for all of its topic."""
+
+    version: int
+    topic: str
+    partition: int
+    offset: int
+    session: Session = "none"
+    all_partitions: bool = False
+    forgets: bool = False
+    partition_bytes: int = 1 << 20
+    bytes_max: int = 1 << 20
+    bytes_min: int = 1
+    wait_ms: int = 0
+    isolation: int = 0
+    epoch_ahead: int | None = None
+    client_id: str | None = "a"
+    rack_id: str = ""
+    trailing: bytes = b""
+
+
+class _Silent:
+    """A tracer that does nothing: where there is one, requests take the generic way."""
+
+    def request(self, *_: object) -> None: ...
+    def response(self, *_: object) -> None: ...
+    def unanswered(self, *_: object) -> None: ...
+    def closed(self, *_: object) -> None: ...
+
+
+@dataclass(slots=True)
+class FetchClient:
+    """Builds the frames of a client, with what it knows of its session."""
+
+    session_id: int = 0
+    epoch: int = 0
+    correlation: int = field(default=0)
+
+    def frame(self, listener: KafkaListener, fetch: Fetch) -> bytes:
+        topic_id = b"\0" * 16
+        partitions = [fetch.partition]
+        epoch = -1
+        if listener.broker.has_topic(fetch.topic):
+            topic_id = listener.broker.topic(fetch.topic).topic_id.bytes
+            partitions = (
+                list(range(listener.broker.topic(fetch.topic).partitions))
+                if fetch.all_partitions
+                else partitions
+            )
+            if fetch.epoch_ahead is not None:
+                epoch = listener.broker.leader_epoch(fetch.topic, 0) + fetch.epoch_ahead
+        session_id, session_epoch = {
+            "none": (0, -1),
+            "begin": (self.session_id, 0),
+            "next": (self.session_id, self.epoch),
+            "stale": (self.session_id, self.epoch + 5),
+            "unknown": (4711, 3),
+            "end": (self.session_id, -1),
+        }[fetch.session]
+        request = FetchRequest(
+            max_wait_ms=fetch.wait_ms,
+            min_bytes=fetch.bytes_min,
+            max_bytes=fetch.bytes_max,
+            isolation_level=fetch.isolation,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            topics=[
+                FetchTopic(
+                    topic=fetch.topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition,
+                            current_leader_epoch=epoch,
+                            fetch_offset=fetch.offset,
+                            partition_max_bytes=fetch.partition_bytes,
+                        )
+                        for partition in partitions
+                    ],
+                )
+            ],
+            forgotten_topics_data=(
+                [ForgottenTopic(topic=fetch.topic, topic_id=topic_id, partitions=[1])]
+                if fetch.forgets
+                else []
+            ),
+            rack_id=fetch.rack_id,
+        )
+        self.correlation += 1
+        frame = request_frame(request, fetch.version, correlation=self.correlation, client_id=fetch.client_id)
+        return struct.pack(">i", len(frame) - 4 + len(fetch.trailing)) + frame[4:] + fetch.trailing
+
+    def note(self, fetch: Fetch, response: bytes) -> None:
+        if fetch.version < 7 or response == b"closed":
+            return
+        _, answer = read_response(response, API, fetch.version)
+        if fetch.session == "begin" and not answer.error_code:
+            self.session_id, self.epoch = answer.session_id, 1
+        elif fetch.session == "next" and not answer.error_code:
+            self.epoch += 1
+
+
+@asynccontextmanager
+async def connected(listener: KafkaListener, *, is_generic: bool = False) -> AsyncGenerator[Send]:
+    """Yield a function that sends a frame and returns the response, ``closed`` if there is none."""
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(
+            listener=listener,
+            settings=Settings(),
+            registry=registry,
+            tracers=(cast("RequestTracer", _Silent()),) if is_generic else (),
+        ),
+        admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    server.start(listening)
+    streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(frame: bytes) -> bytes:
+        if not streams:
+            streams.append(await asyncio.open_connection(*listening.getsockname()))
+        reader, writer = streams[-1]
+        writer.write(frame)
+        try:
+            return await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+            streams.clear()
+            return b"closed"
+
+    try:
+        yield send
+        for _, writer in streams:
+            writer.close()
+    finally:
+        await server.stop(1000)
+
+
+def append_to(listener: KafkaListener, append: Append) -> None:
+    rows: list[rb.Row] = [(NOW_MS, b"k", b"v" * append.size, [])] * append.count
+    listener.broker.produce(append.topic, append.partition, bytearray(rb.build_rows(rows)), acks=Acks.LEADER)

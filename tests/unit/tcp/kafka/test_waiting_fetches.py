@@ -1,0 +1,326 @@
+"""What ends the wait of a fetch, and what it is answered then, is the same in both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stele.wire import record_batch as rb
+from stele.wire.error_codes import ErrorCode
+
+from app.broker.placement import Placement
+from app.security.acl import Acl, AclFilter, Operation, ResourceType
+from app.security.policy import ListenerSecurity
+from app.security.principal import ANONYMOUS
+from app.storage.topic_partition import TopicPartition
+from app.tcp.kafka import connection as kafka_connection
+from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.schemas.fetch import API, FetchResponse, PartitionData
+from app.work_budget import pause
+from tests.support.acls import authorizer_over
+from tests.support.charges import noted_charges, set_quotas
+from tests.support.fetches import Append, Fetch, FetchClient, Send, append_to, connected
+from tests.support.kafka_application import kafka_listener
+from tests.support.kafka_peer import read_response
+
+VERSION = 12
+LONG_MS = 10_000_000
+ORDERS = TopicPartition("orders", 0)
+FIRST = Append("orders", 0, 1, 100)
+
+pytestmark = [
+    pytest.mark.parametrize("has_session", [False, True]),
+    pytest.mark.parametrize("is_generic", [False, True]),
+]
+
+
+@dataclass(slots=True)
+class _Consumer:
+    """A client of one partition that has read all there is."""
+
+    listener: KafkaListener
+    send: Send
+    client: FetchClient
+    has_session: bool
+
+    @property
+    def at_the_end(self) -> Fetch:
+        offset = self.listener.broker.log_state(*ORDERS).high_watermark
+        session = "next" if self.has_session else "none"
+        return Fetch(VERSION, "orders", 0, offset, session=session, wait_ms=LONG_MS)
+
+    async def fetch(self, fetch: Fetch) -> FetchResponse:
+        frame = self.client.frame(self.listener, fetch)
+        response = await self.send(frame)
+        self.client.note(fetch, response)
+        return read_response(response, API, VERSION)[1]
+
+    async def begin(self, fetch: Fetch) -> asyncio.Task[FetchResponse]:
+        """Send ``fetch``, and return when it waits."""
+        task = asyncio.create_task(self.fetch(fetch))
+        await _until(lambda: self.waiting == 1)
+        return task
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for the partition."""
+        waiters = self.listener.broker._engine.waiters._by_partition.get(ORDERS, ())
+        wakeups = [getattr(one, "wakeup", None) or getattr(one, "_wakeup", None) for one in waiters]
+        return sum(wakeup is not None and not wakeup.done() for wakeup in wakeups)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await pause()
+
+
+@asynccontextmanager
+async def _consumer(
+    listener: KafkaListener, *, has_session: bool, is_generic: bool
+) -> AsyncGenerator[_Consumer]:
+    await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+    append_to(listener, FIRST)
+    async with connected(listener, is_generic=is_generic) as send:
+        consumer = _Consumer(listener, send, FetchClient(), has_session)
+        await consumer.fetch(Fetch(VERSION, "orders", 0, 0, session="begin" if has_session else "none"))
+        yield consumer
+
+
+def _partition(response: FetchResponse) -> PartitionData:
+    ((partition,),) = [topic.partitions for topic in response.responses]
+    return partition
+
+
+def _bytes(partition: PartitionData) -> bytes:
+    return bytes(partition.records or b"")
+
+
+def _records(partition: PartitionData) -> int:
+    records, count, position = _bytes(partition), 0, 0
+    while position < len(records):
+        header = rb.check_batch(records, position)
+        count, position = count + header.record_count, position + header.size
+    return count
+
+
+def _count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that grows with every request that takes the generic way, from the beginning or later."""
+    decoded: list[object] = []
+    decode = kafka_connection.read_client_id
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        decoded.append(arguments)
+        return decode(*arguments, **options)
+
+    monkeypatch.setattr(kafka_connection, "read_client_id", counted)
+    return decoded
+
+
+@pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12}, {"request_percentage": 1e6}])
+async def test_an_append_ends_the_wait(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_session: bool,
+    is_generic: bool,
+    quotas: dict[str, float],
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        await set_quotas(listener.broker.quotas, quotas)
+        before = listener.broker.counts.fetched_bytes
+        decoded, size = _count_decoded(monkeypatch), 0
+        with noted_charges(listener.broker.quotas) as charges:
+            for number in range(1, 4):
+                fetch = consumer.at_the_end
+                waiting = await consumer.begin(fetch)
+                append_to(listener, FIRST)
+                partition = _partition(await waiting)
+                assert partition.error_code == ErrorCode.NONE
+                assert rb.read_header(_bytes(partition)).base_offset == number
+                assert partition.high_watermark == number + 1
+                size += len(_bytes(partition))
+        assert listener.broker.counts.fetched_bytes == before + size
+        takes_the_short_way = not is_generic and "request_percentage" not in quotas
+        assert len(decoded) == (0 if takes_the_short_way else 3)
+        if "consumer_byte_rate" in quotas:
+            assert sum(amount for _, _, _, amount in charges.noted) == size
+
+
+async def test_too_little_does_not_end_the_wait(tmp_path: Path, has_session: bool, is_generic: bool) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        waiting = await consumer.begin(replace(consumer.at_the_end, bytes_min=1000))
+        for _ in range(2):
+            append_to(listener, FIRST)
+            await pause()
+            assert consumer.waiting == 1
+        listener.broker._engine.waiters.wake(ORDERS)
+        await _until(lambda: consumer.waiting == 0)
+        await _until(lambda: consumer.waiting == 1)
+        append_to(listener, Append("orders", 0, 1, 1000))
+        assert _records(_partition(await waiting)) == 3
+
+
+async def test_the_deletion_of_the_topic_ends_the_wait(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        waiting = await consumer.begin(consumer.at_the_end)
+        await listener.broker.delete_topic("orders")
+        assert _partition(await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_fetch_out_of_time_is_answered_without_records(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        if has_session:
+            # The answer to the first says what a session without news need not say again.
+            await consumer.fetch(replace(consumer.at_the_end, wait_ms=1))
+        response = await consumer.fetch(replace(consumer.at_the_end, wait_ms=20))
+        assert response.error_code == ErrorCode.NONE
+        if has_session:
+            assert not response.responses
+        else:
+            assert not _partition(response).records
+            assert _partition(response).high_watermark == 1
+
+
+async def test_little_is_returned_when_the_time_is_up(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        response = await consumer.fetch(replace(consumer.at_the_end, offset=0, bytes_min=1000, wait_ms=20))
+        assert _records(_partition(response)) == 1
+
+
+async def test_the_close_of_the_broker_ends_the_wait(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        waiting = await consumer.begin(consumer.at_the_end)
+        listener.broker.begin_close()
+        response = await waiting
+        assert response.error_code == ErrorCode.NONE
+        assert not any(partition.records for topic in response.responses for partition in topic.partitions)
+
+
+async def test_nothing_waits_for_a_closed_connection(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    async with kafka_listener(tmp_path) as listener, AsyncExitStack() as stack:
+        consumer = await stack.enter_async_context(
+            _consumer(listener, has_session=has_session, is_generic=is_generic)
+        )
+        waiting = await consumer.begin(consumer.at_the_end)
+        await stack.aclose()
+        await _until(lambda: not consumer.waiting)
+        append_to(listener, FIRST)
+        waiting.cancel()
+
+
+async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    read = Acl(
+        resource_type=ResourceType.TOPIC,
+        resource_name="orders",
+        principal=str(ANONYMOUS),
+        operation=Operation.READ,
+    )
+    authorizer = await authorizer_over([read])
+    async with kafka_listener(tmp_path) as plain:
+        listener = replace(plain, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
+        async with _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer:
+            waiting = await consumer.begin(consumer.at_the_end)
+            await authorizer.acls.remove(AclFilter())
+            append_to(listener, FIRST)
+            partition = _partition(await waiting)
+            assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert not partition.records
+
+
+async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        connected(listener, is_generic=is_generic) as send,
+    ):
+        fetch = consumer.at_the_end
+        waiting = await consumer.begin(fetch)
+        again = _Consumer(listener, send, replace(consumer.client), has_session)
+        if has_session:
+            again.client.epoch += 1
+        replacement = asyncio.create_task(again.fetch(fetch))
+        if has_session:
+            assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        await _until(lambda: consumer.waiting == (1 if has_session else 2))
+        append_to(listener, FIRST)
+        assert _records(_partition(await replacement)) == 1
+        if not has_session:
+            assert _records(_partition(await waiting)) == 1
+
+
+async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_it(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    if not has_session:
+        return
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        waiting = await consumer.begin(consumer.at_the_end)
+        listener.fetch_sessions.take(
+            session_id=consumer.client.session_id,
+            epoch=consumer.client.epoch + 1,
+            uses_topic_ids=False,
+            requested={},
+            forgotten=(),
+            now_ms=0,
+        )
+        append_to(listener, FIRST)
+        response = await waiting
+        assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert not response.responses
+
+
+async def test_requests_that_follow_a_waiting_one_begin(
+    tmp_path: Path, has_session: bool, is_generic: bool
+) -> None:
+    """Their responses keep the order."""
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+    ):
+        first, second = consumer.at_the_end, replace(consumer.at_the_end, offset=0, session="none", wait_ms=0)
+        frames = consumer.client.frame(listener, first) + consumer.client.frame(listener, second)
+        before = listener.broker.counts.fetched_bytes
+        sending = asyncio.create_task(consumer.send(frames))
+        await _until(lambda: listener.broker.counts.fetched_bytes > before)
+        assert consumer.waiting == 1
+        append_to(listener, FIRST)
+        assert _partition(read_response(await sending, API, VERSION)[1]).high_watermark == 2
