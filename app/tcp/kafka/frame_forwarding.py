@@ -47,6 +47,6 @@ class FrameForwarding(Protocol):
     async def end(self, member: Member, connection: int) -> None:
         """Tell a broker that a connection has ended.
 
-        Frames of it were forwarded to that broker.         A broker that cannot be reached learns of it when the records' locks end.
+        Frames of it were forwarded to that broker. If it cannot be reached, the locks of the records end it.
         """
         ...

@@ -33,15 +33,19 @@ from app.tcp.kafka.schemas.describe_share_group_offsets import (
 )
 from app.tcp.kafka.schemas.sasl_authenticate import SaslAuthenticateRequest
 from app.tcp.kafka.schemas.sasl_handshake import SaslHandshakeRequest
+from load.apache_kafka import libs, run_tool
 from load.postgres_server import PostgresServer
 from tests.conformance.clients import CLIENTS, Missing
 from tests.conformance.driver import Driver, Refused
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer, create_topic, put, records_in
 from tests.support.postgres import postgres_bin
 from tests.support.share_groups import ACCEPT, REJECT, RELEASE, RENEW, Member, configure, joined, offsets_of
 
 PATIENCE_MS = 60_000
+# Locks last for twice as long, so within this time no record is free because its lock has ended.
+LOCKED_MS = 30_000
 ROOT = BrokerLogin(user="root", password="the-password-of-root")
 ADA = ("ada", "the-password-of-ada")
 _names = count(1)
@@ -69,7 +73,12 @@ class Group:
         self.numbers = [coordinator, *others]
         self.brokers = [brokers[one] for one in self.numbers]
         self.near, self.far, self.third = (stack.enter_context(KafkaPeer(one)) for one in self.brokers)
-        configure(self.far, self.name, share_auto_offset_reset="earliest")
+        configure(
+            self.far,
+            self.name,
+            share_auto_offset_reset="earliest",
+            share_record_lock_duration_ms=str(2 * LOCKED_MS),
+        )
         self.topic_id = create_topic(self.far, self.topic, 2)
 
     def member(self, peer: KafkaPeer, *partitions: int) -> Member:
@@ -107,7 +116,7 @@ def test_a_member_takes_records_through_any_broker(group: Group) -> None:
     second.partitions = [(group.topic_id, 1)]
     both.fetch(max_records=0)
     answer = first.peer.call(first.fetch_request(), 2)
-    assert answer.acquisition_lock_timeout_ms == 30_000
+    assert answer.acquisition_lock_timeout_ms == 2 * LOCKED_MS
     ((part,),) = [one.partitions for one in answer.responses]
     assert records_in(part.records) == [(0, b"a"), (1, b"b"), (2, b"c")]
     assert first.took(answer) == {0: [(0, 2, 1)]}
@@ -159,7 +168,7 @@ def test_a_connection_that_ends_gives_its_records_back_and_takes_no_more(group: 
         holder = group.member(doomed)
         assert holder.fetch() == {0: [(0, 1, 1)]}
         doomed.post(holder.fetch_request(max_wait_ms=PATIENCE_MS), 2)
-        group.third.post(waiting.fetch_request(max_wait_ms=PATIENCE_MS), 2)
+        group.third.post(waiting.fetch_request(max_wait_ms=LOCKED_MS), 2)
         # Reset, because a client that only ends its side may still want the answer.
         doomed.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert waiting.took(group.third.next_answer()[1]) == {0: [(0, 1, 2)]}
@@ -291,7 +300,7 @@ def test_nothing_is_lost_or_comes_again_when_the_broker_that_was_read_from_is_ki
     assert member.acknowledge({0: [(0, 1, ACCEPT)]}) == {0: E.NONE}
     brokers[group.numbers[1]].kill()
     # The records are free as soon as the broker counts as dead, long before their locks end.
-    group.third.post(waiting.fetch_request(max_wait_ms=20_000), 2)
+    group.third.post(waiting.fetch_request(max_wait_ms=LOCKED_MS), 2)
     assert waiting.took(group.third.next_answer()[1]) == {0: [(2, 3, 2)]}
     brokers[group.numbers[1]].start()
     brokers.settle()
@@ -372,6 +381,33 @@ def test_javas_consumers_get_every_record_whichever_broker_is_killed(tmp_path: P
         for driver in consumers.drivers:
             assert driver.call("take", member="m", timeout_ms=500)["records"] == []
             driver.call("unshare", member="m")
+
+
+@pytest.mark.long
+def test_kafkas_tool_shows_resets_and_deletes_a_group_of_any_broker(group: Group) -> None:
+    with kafka_or_skip():
+        libs()
+    put(group.near, group.topic, b"a", b"b", b"c")
+    member = group.member(group.far, 0)
+    assert member.fetch() == {0: [(0, 2, 1)]}
+    assert member.fetch({0: [(0, 2, ACCEPT)]}, share_session_epoch=-1) == {}
+    assert not through(member, group.near).beat(member_epoch=-1).error_code
+
+    def tool(*arguments: str) -> str:
+        # It is told of one broker, which does not coordinate the group.
+        at = ("--bootstrap-server", group.brokers[1].kafka_bootstrap, "--group", group.name)
+        done = run_tool("org.apache.kafka.tools.consumer.group.ShareGroupCommand", *at, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    shown = [line.split() for line in tool("--describe").splitlines()]
+    assert [group.name, group.topic, "0", "3", "0"] in shown
+    tool("--reset-offsets", "--topic", group.topic, "--to-earliest", "--execute")
+    assert offsets_of(group.near, group.name)[0] == (0, 3)
+    tool("--delete-offsets", "--topic", group.topic)
+    assert offsets_of(group.near, group.name) == {}
+    tool("--delete")
+    assert "GroupIdNotFoundException" in tool("--describe")
 
 
 def lag_of(brokers: Brokers, group: str) -> int:
