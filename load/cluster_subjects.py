@@ -25,8 +25,8 @@ from app.storage.shared.upkeep import UpkeepOptions
 
 from .apache_kafka import ApacheKafka, free_ports
 from .bench_kafka_throughput import cpu_seconds
+from .object_servers import running_store
 from .postgres_server import PostgresServer, find_bin
-from .seaweedfs import running_seaweedfs
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "stele", "AWS_SECRET_ACCESS_KEY": "stele"}
 # Several JVMs that start at once have few cores each.
@@ -55,6 +55,10 @@ class Subject(Protocol):
         """Return the CPU time that all brokers have used."""
         ...
 
+    def other_cpu_s(self) -> dict[str, float]:
+        """Return the CPU time that each other part has used."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseUse:
@@ -75,6 +79,7 @@ class SteleCluster:
     postgres: PostgresServer
     store: str
     linger_ms: int
+    store_pid: int | None = None
     brokers: list[BrokerProcess] = field(default_factory=list[BrokerProcess])
     replication_factor: int = 1
     topic_configs: dict[str, str] = field(default_factory=dict[str, str])
@@ -85,6 +90,12 @@ class SteleCluster:
 
     def broker_cpu_s(self) -> float:
         return sum(cpu_seconds(broker.pid) for broker in self.brokers if broker.is_running)
+
+    def other_cpu_s(self) -> dict[str, float]:
+        used_s = {"PostgreSQL": cpu_seconds(self.postgres.pid)}
+        if self.store_pid is not None:
+            used_s["store"] = cpu_seconds(self.store_pid)
+        return used_s
 
     def database(self) -> DatabaseUse:
         ((wal_bytes, runs, objects, log_bytes),) = self.postgres.run(
@@ -143,10 +154,12 @@ class SteleCluster:
 def stele_cluster(
     *, brokers: int, store: str, linger_ms: int, postgres: dict[str, str] | None = None
 ) -> Generator[SteleCluster]:
-    """Run ``brokers`` brokers; ``store`` is ``inline`` or ``s3``.
+    """Run ``brokers`` brokers.
+
+    ``store`` is ``inline`` or one of ``STORES``, perhaps with an option of its URL (``seaweedfs,payload=unsigned``).
 
     Raises:
-        PostgresMissing, SeaweedMissing, BrokerStartError: see there.
+        PostgresMissing, SeaweedMissing, VersitygwMissing, BrokerStartError: see there.
     """
     with ExitStack() as stack:
         home = Path(stack.enter_context(TemporaryDirectory(prefix="stele-bench-", dir="/tmp")))
@@ -159,9 +172,17 @@ def stele_cluster(
         }
         server = stack.enter_context(PostgresServer(find_bin(), parent=home, **settings))
         os.environ.update({name: os.environ.get(name, value) for name, value in _CREDENTIALS.items()})
-        url = stack.enter_context(running_seaweedfs(parent=home)) if store == "s3" else "inline"
-        name = f"{brokers} × {store}, linger {linger_ms} ms"
-        cluster = SteleCluster(name=name, postgres=server, store=url, linger_ms=linger_ms)
+        cluster = SteleCluster(
+            name=f"{brokers} × {store}, linger {linger_ms} ms",
+            postgres=server,
+            store="inline",
+            linger_ms=linger_ms,
+        )
+        if store != "inline":
+            kind, comma, option = store.partition(",")
+            objects = stack.enter_context(running_store(kind, bucket="stele", parent=home))
+            cluster.store = objects.url + (f"&{option}" if comma else "")
+            cluster.store_pid = objects.pid
         stack.callback(_stop, cluster.brokers)
         for number in range(1, brokers + 1):
             broker = BrokerProcess(
@@ -170,7 +191,7 @@ def stele_cluster(
                 environment={
                     "STELE_STORAGE": "shared",
                     "STELE_POSTGRES_URL": server.dsn,
-                    "STELE_OBJECT_STORE": url,
+                    "STELE_OBJECT_STORE": cluster.store,
                     "STELE_SHARED_LINGER_MS": str(linger_ms),
                     "STELE_BROKER_ID": str(number),
                     "STELE_PARTITIONS_MAX": "20000",
@@ -196,6 +217,9 @@ class SingleBroker:
 
     def broker_cpu_s(self) -> float:
         return cpu_seconds(self.broker.pid)
+
+    def other_cpu_s(self) -> dict[str, float]:
+        return {}
 
 
 @contextmanager
@@ -227,6 +251,9 @@ class KafkaCluster:
 
     def broker_cpu_s(self) -> float:
         return sum(cpu_seconds(node.pid) for node in self.nodes)
+
+    def other_cpu_s(self) -> dict[str, float]:
+        return {}
 
     def flushing(self, is_flushing: bool) -> KafkaCluster:
         """Return the same nodes, whose topics sync each batch before the answer or not."""

@@ -40,6 +40,15 @@ def running_seaweedfs(
     Raises:
         SeaweedMissing: it is not installed.
     """
+    with seaweedfs_server(bucket, parent=parent, login=login) as (url, _):
+        yield url
+
+
+@contextmanager
+def seaweedfs_server(
+    bucket: str = BUCKET, *, parent: Path | None = None, login: tuple[str, str] | None = None
+) -> Generator[tuple[str, int]]:
+    """Run SeaweedFS as ``running_seaweedfs`` does; yield also the id of its process."""
     if not WEED.exists():
         raise SeaweedMissing
     with ExitStack() as stack:
@@ -106,7 +115,7 @@ def running_seaweedfs(
             check=False,
         )
         assert re.search(r'"fsync":\s+true', shell.stdout), shell.stdout + shell.stderr
-        yield f"s3://{bucket}/weed?endpoint={endpoint}"
+        yield f"s3://{bucket}/weed?endpoint={endpoint}", process.pid
 
 
 def _wait_until_it_serves(process: subprocess.Popen[bytes], bucket_url: str, log: Path) -> None:

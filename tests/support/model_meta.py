@@ -31,6 +31,7 @@ from app.storage.shared.meta import (
     CommitAnswer,
     CommittedRun,
     KeyRuns,
+    KnownLog,
     LogDirt,
     LogRow,
     MergedObject,
@@ -147,6 +148,14 @@ class ModelMeta:
 
     async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
         return {log_id: row for log_id in log_ids if (row := self._row(log_id)) is not None}
+
+    async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
+        return {
+            log.log_id: row
+            for log in known
+            if (row := self._row(log.log_id)) is not None
+            and (row.log_start, row.next_offset, row.size_bytes) != log[1:]
+        }
 
     # ── T1 ──
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import tempfile
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 import httpx
 import pytest
 
+from load.object_servers import VERSITYGW, VersitygwMissing, versitygw_server
 from load.seaweedfs import WEED, SeaweedMissing, running_seaweedfs
 
-from .waiting import eventually
-
 BUCKET = "stele-tests"
-VERSITYGW = Path(__file__).resolve().parents[2] / ".versitygw" / "versitygw"
 
 
 def use_test_credentials(patch: pytest.MonkeyPatch) -> None:
@@ -58,33 +52,9 @@ def seaweedfs() -> Generator[str]:
 def versitygw() -> Generator[str]:
     """Run versitygw; yield the URL of a store in it. Without it the test is skipped; in CI it fails."""
     if not VERSITYGW.exists():
-        missing = "versitygw is not installed: run tests/integration/install_versitygw.sh, which needs Go"
+        missing = str(VersitygwMissing())
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-versitygw-")))
-        # A bucket is a directory.
-        (home / "data" / BUCKET).mkdir(parents=True)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port: int = probe.getsockname()[1]
-        log = stack.enter_context((home / "log").open("wb"))
-        process = subprocess.Popen(
-            [VERSITYGW, "--port", f"127.0.0.1:{port}", "posix", home / "data"],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test"},
-        )
-        stack.callback(process.wait)
-        stack.callback(process.terminate)
-        url = f"http://127.0.0.1:{port}"
-
-        def serves() -> bool:
-            assert process.poll() is None, (home / "log").read_text(errors="replace")
-            try:
-                return httpx.get(f"{url}/{BUCKET}").status_code in (200, 403)
-            except httpx.TransportError:
-                return False
-
-        eventually(serves, "versitygw serves its bucket")
-        yield f"s3://{BUCKET}/versitygw?endpoint={url}"
+    with versitygw_server(BUCKET, login=("test", "test")) as server:
+        yield server.url

@@ -14,6 +14,7 @@ from app.storage.shared.meta import (
     ByteSpan,
     CleaningPlan,
     CommitAnswer,
+    KnownLog,
     LogDirt,
     MergedObject,
     MergePlan,
@@ -336,6 +337,17 @@ class RandomCalls:
 
     async def _read(self) -> None:
         states = await self.both(lambda meta: meta.log_rows([*self.logs, 999]))
+        known = [
+            KnownLog(
+                row.log_id,
+                row.log_start - self.random.choice((0, 0, 0, 1)),
+                row.next_offset - self.random.choice((0, 0, 0, 1)),
+                row.size_bytes - self.random.choice((0, 0, 0, 1)),
+            )
+            for row in states.values()
+        ]
+        if known:
+            await self.both(lambda meta: meta.moved_logs([*known, KnownLog(999, 0, 0, 0)]))
         wanted = [
             RunsWanted(row.log_id, self.random.randint(0, row.next_offset + 1), self.random.randint(0, 2000))
             for row in states.values()

@@ -29,7 +29,16 @@ from .model_meta import ModelMeta
 
 # Reads see a snapshot: they wait for no lock.
 _READS = frozenset(
-    ("log_rows", "runs", "run_at_time", "newest_run", "producers", "dead_objects", "silent_uploaders")
+    (
+        "log_rows",
+        "moved_logs",
+        "runs",
+        "run_at_time",
+        "newest_run",
+        "producers",
+        "dead_objects",
+        "silent_uploaders",
+    )
 )
 
 

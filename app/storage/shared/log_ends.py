@@ -3,8 +3,8 @@
 By a poll, and at once when a caller must know.
 
 Logs with waiting readers are polled every ``poll_interval_ms``, all others every ``idle_poll_interval_ms``;
-one query asks for all of them. A refresh is a query that begins after it was asked for. All who ask
-while one query runs share the next one.
+one query asks for all of them. If readers wait for more than 1,000 logs, each poll asks for the next 1,000.
+A refresh is a query that begins after it was asked for. All who ask while one query runs share the next one.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class LogEnds:
         self._next: asyncio.Future[None] | None = None
         self._query: asyncio.Task[None] | None = None
         self._poll: asyncio.Task[None] | None = None
+        # The place of the next poll among the logs that are waited for.
+        self._next_waited = 0
         self._is_reachable = True
 
     def start(self) -> None:
@@ -110,7 +112,9 @@ class LogEnds:
         ordered = sorted(logs, key=lambda log: log.log_id)
         for first in range(0, len(ordered), _LOGS_PER_QUERY):
             part = ordered[first : first + _LOGS_PER_QUERY]
-            rows = await self._meta.log_rows([log.log_id for log in part])
+            rows = await self._meta.moved_logs([log.known for log in part])
+            if not rows:
+                continue
             for log in part:
                 row = rows.get(log.log_id)
                 if row is None:
@@ -122,6 +126,18 @@ class LogEnds:
                 if log.log_start_offset != start:
                     self._on_start_moved(log)
 
+    def _waited(self) -> list[SharedLog]:
+        """Return the logs with waiting readers, or the next of them if they are too many for one query.
+
+        So what a poll costs is bounded, here and in the database.
+        """
+        names = list(self._waiters.partitions)
+        if len(names) > _LOGS_PER_QUERY:
+            first = self._next_waited % len(names)
+            self._next_waited = first + _LOGS_PER_QUERY
+            names = [*names[first:], *names[:first]][:_LOGS_PER_QUERY]
+        return [log for name in names if (log := self._logs.get(name)) is not None]
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         idle_at_s = loop.time()
@@ -131,7 +147,7 @@ class LogEnds:
                 logs = list(self._logs.values())
                 idle_at_s = loop.time() + self._idle_poll_interval_ms / 1000
             else:
-                logs = [log for name in self._waiters.partitions if (log := self._logs.get(name)) is not None]
+                logs = self._waited()
             try:
                 await self._ask(logs)
             except MetaUnavailable as error:

@@ -95,6 +95,18 @@ class PartitionId(NamedTuple):
 # ── logs ──
 
 
+class KnownLog(NamedTuple):
+    """What a broker knows of a log.
+
+    Each commit moves at least one of these.
+    """
+
+    log_id: int
+    log_start: int
+    next_offset: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
     """The log of a partition, now.
@@ -425,7 +437,16 @@ class Meta(Protocol):
 
         Those that were deleted are missing.
 
-        One query: the poll for news of other brokers, and the refresh of an end.
+        """
+        ...
+
+    async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
+        """Return the logs that are no longer as they are known, as of now, with all earlier commits.
+
+        Those that were deleted are missing.
+
+        One query: the poll for news of other brokers, and the refresh of an end. Mostly nothing has moved, and rows
+        that do not come cost a broker nothing.
         """
         ...
 

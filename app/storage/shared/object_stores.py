@@ -32,7 +32,7 @@ _RETRY_TIMEOUT = timedelta(seconds=10)
 # Ranges that are so close to each other are read by one request.
 _JOINED_BYTES = 128 * 1024
 
-_S3_OPTIONS = frozenset({"endpoint", "region", "path_style"})
+_S3_OPTIONS = frozenset({"endpoint", "region", "path_style", "payload"})
 _DEFAULT_REGION = "us-east-1"
 
 
@@ -40,6 +40,7 @@ def open_object_store(url: str) -> ObstoreStore:
     """Return the store that ``url`` names.
 
     ``s3://bucket/prefix?endpoint=https://host&region=eu-central-1&path_style=true``: all options may be missing.
+    ``payload=unsigned`` leaves the records out of the signature of a PUT, as TLS does by default.
     Credentials are those of the environment (``AWS_ACCESS_KEY_ID`` and so on) or of the machine.
     ``file:///directory`` is made if it does not exist.
 
@@ -70,11 +71,14 @@ def _open_s3(parts: SplitResult) -> ObstoreStore:
     if path_style not in ("true", "false"):
         raise ValueError("path_style of an s3 URL is true or false")
     is_plain = endpoint is not None and endpoint.startswith("http://")
+    payload = options.get("payload", "signed" if is_plain else "unsigned")
+    if payload not in ("signed", "unsigned"):
+        raise ValueError("payload of an s3 URL is signed or unsigned")
     config: S3Config = {
         "region": options.get("region", _DEFAULT_REGION),
         "virtual_hosted_style_request": path_style == "false",
-        # TLS protects the payload; to hash it as well would cost ten times the CPU time of a PUT.
-        "unsigned_payload": not is_plain,
+        # TLS protects the payload; to hash it as well costs four to ten times the CPU time of a PUT.
+        "unsigned_payload": payload == "unsigned",
     }
     if endpoint is not None:
         config["endpoint"] = endpoint

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..engine import LogState
 from ..topic_config import TopicConfig
 from ..topic_partition import TopicPartition
-from .meta import LogRow, PartitionId, RunRead
+from .meta import KnownLog, LogRow, PartitionId, RunRead
 
 # Kafka clients take an absent epoch from every broker; a number would have to rise with each change of leader.
 LEADER_EPOCH = -1
@@ -78,6 +78,11 @@ class SharedLog:
         self.log_start_offset = max(self.log_start_offset, row.log_start)
         self.last_stable_offset = max(self.last_stable_offset, row.last_stable)
         self.last_aborted = max(self.last_aborted, row.last_aborted)
+
+    @property
+    def known(self) -> KnownLog:
+        """Return what would be different if another broker had changed the log."""
+        return KnownLog(self.log_id, self.log_start_offset, self.next_offset, self.size_bytes)
 
     def note_cleaned(self, runs: Sequence[RunRead]) -> None:
         """Note up to where the passes looked that wrote these runs.

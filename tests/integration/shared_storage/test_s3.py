@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import Iterator
 
 import pytest
@@ -81,3 +83,26 @@ async def test_a_server_that_is_not_there_is_an_error_of_the_store() -> None:
     store = open_object_store("s3://bucket?endpoint=http://127.0.0.1:1")
     with pytest.raises(ObjectStoreError):
         await store.get_ranges("w/1", [ByteRange(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("option", "is_signed"), [("", True), ("&payload=signed", True), ("&payload=unsigned", False)]
+)
+async def test_the_payload_of_a_put_without_tls_is_signed_unless_the_url_says_otherwise(
+    option: str, is_signed: bool
+) -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b'HTTP/1.1 200 OK\r\netag: "1"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n')
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        store = open_object_store(f"s3://bucket?endpoint=http://127.0.0.1:{port}{option}")
+        await store.put("w/1", b"bytes")
+    (head,) = heads
+    (signed,) = [line for line in head.split(b"\r\n") if line.lower().startswith(b"x-amz-content-sha256:")]
+    sha256 = hashlib.sha256(b"bytes").hexdigest().encode()
+    assert signed.partition(b":")[2].strip() == (sha256 if is_signed else b"UNSIGNED-PAYLOAD")

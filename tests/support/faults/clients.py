@@ -295,6 +295,7 @@ def tail(urls: Sequence[str], topic: str, seed: int) -> Callable[[Work], None]:
                         )
                     positions[partition] = record.offset + 1
                     work.ledger.see((topic, partition), record.offset, record.value or b"")
+                work.ledger.counts[f"read by the tail of {topic}"] += len(fetched.records)
                 work.is_over.wait(0.1)
         finally:
             for client in clients:

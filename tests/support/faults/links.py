@@ -71,12 +71,14 @@ class LinkLoop:
 class Link:
     """A proxy in front of ``target``, which may be set later.
 
-    ``port`` is where it listens on the loopback interface.
+    ``port`` is where it listens on the loopback interface. ``hits`` counts what cuts have met: connections that were
+    reset, refused or had to wait, and data that had to wait.
     """
 
     def __init__(self, loop: LinkLoop, name: str, target: Address | None = None) -> None:
         self.name = name
         self.target = target
+        self.hits = 0
         self._loop = loop
         self._open = asyncio.Event()
         self._open.set()
@@ -111,13 +113,22 @@ class Link:
         self._reset()
 
     def _reset(self) -> None:
+        self.hits += len(self._writers)
         for writer in self._writers:
             writer.transport.abort()
+
+    async def passable(self) -> None:
+        """Wait while the link stalls."""
+        if not self._open.is_set():
+            self.hits += 1
+            await self._open.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            await self._open.wait()
+            if self._cut is Cut.RESET:
+                self.hits += 1
+            await self.passable()
             if self._cut is Cut.RESET or self.target is None or writer.is_closing():
                 return
             await self.serve(reader, writer)
@@ -158,7 +169,7 @@ class Link:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(_CHUNK):
-                await self._open.wait()
+                await self.passable()
                 writer.write(data)
                 await writer.drain()
         except OSError:
@@ -176,6 +187,10 @@ class LinkGroup:
     def __init__(self, name: str, *links: Link) -> None:
         self.name = name
         self.links = links
+
+    @property
+    def hits(self) -> int:
+        return sum(link.hits for link in self.links)
 
     def cut(self, how: Cut) -> None:
         for link in self.links:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -48,12 +49,17 @@ class _Request:
 
 
 class StoreProxy(Link):
-    """A link to an S3 server; ``mood`` says how it fails requests. ``faults`` counts them."""
+    """A link to an S3 server.
+
+    ``outage`` says how it fails requests, and if that is nothing, ``mood`` does. ``failed`` counts the requests that
+    met a fault, when they did.
+    """
 
     def __init__(self, loop: LinkLoop, name: str, target: Address, random: Random) -> None:
         self._random = random
         self.mood = StoreMood()
-        self.faults = 0
+        self.outage = StoreMood()
+        self.failed: Counter[StoreFault] = Counter()
         self._late: set[asyncio.Task[None]] = set()
         super().__init__(loop, name, target)
 
@@ -62,19 +68,24 @@ class StoreProxy(Link):
         try:
             while (request := await _read_request(reader)) is not None:
                 await self.passable()
-                fault, mood = self._fault(request), self.mood
+                mood = self.outage if self.outage.faults else self.mood
+                fault = self._fault(request, mood)
                 if fault in (StoreFault.ERROR_500, StoreFault.ERROR_503):
                     writer.write(_error(fault))
                     await writer.drain()
+                    self.failed[fault] += 1
                     continue
                 if fault is StoreFault.SLOW:
+                    self.failed[fault] += 1
                     await asyncio.sleep(self._random.random() * mood.delay_s)
                 elif fault is StoreFault.LATE:
+                    self.failed[fault] += 1
                     task = asyncio.create_task(self._send_late(request, self._random.random() * mood.delay_s))
                     self._late.add(task)
                     task.add_done_callback(self._late.discard)
                     return
                 elif fault is StoreFault.NO_ANSWER:
+                    self.failed[fault] += 1
                     # Until the client gives up.
                     await reader.read(1)
                     return
@@ -83,8 +94,10 @@ class StoreProxy(Link):
                 answer = await _read_answer(server_reader, request.method)
                 await self.passable()
                 if fault is StoreFault.LOST_ANSWER:
+                    self.failed[fault] += 1
                     return
                 if fault is StoreFault.CUT_ANSWER:
+                    self.failed[fault] += 1
                     writer.write(answer[: len(answer) // 2])
                     await writer.drain()
                     writer.write_eof()
@@ -94,15 +107,9 @@ class StoreProxy(Link):
         finally:
             self.forget(server_writer)
 
-    async def passable(self) -> None:
-        """Wait while the link stalls."""
-        await self._open.wait()
-
-    def _fault(self, request: _Request) -> StoreFault | None:
-        mood = self.mood
+    def _fault(self, request: _Request, mood: StoreMood) -> StoreFault | None:
         if not mood.faults or self._random.random() >= mood.probability:
             return None
-        self.faults += 1
         fault = self._random.choice(mood.faults)
         if fault is StoreFault.LATE and request.method == "GET":
             return StoreFault.LOST_ANSWER

@@ -1,168 +1,326 @@
-"""The faults of a run: which, in which order and for how long follows from the seed."""
+"""The faults of a run: which, for how long and after which pauses follows from the seed.
+
+Each part that can fail has a lane, which is a thread: one per broker, one for PostgreSQL, one per broker for its
+store and one for the whole store, and some that cut links. The lanes cause faults side by side, so a broker is
+killed while the store fails and sessions of PostgreSQL end. New faults wait until all clients have got further since
+the last few: faults of a cluster that is at a standstill would test nothing.
+
+A fault counts if it took effect: the process was up, there was such a session, a request of the store met it, or a
+cut reset or held up a connection.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import psycopg2
 
-from .links import Cut
-from .store_proxy import StoreFault, StoreMood
-from .world import BROKERS, Variant, World, summary
+from .links import Cut, LinkGroup
+from .record import Told, commit_of_tree
+from .store_proxy import StoreFault, StoreMood, StoreProxy
+from .world import PATIENCE_S, Broker, Variant, World, summary
 
 _STORE_FAULTS = tuple(StoreFault)
+# How many faults may begin before each client has to get further, and how often that is looked at.
+_FAULTS_PER_LOOK = 12
+_LOOK_S = 0.05
+_CUTS_AT_ONCE = 3
+_PAUSES_S = (0.05, 0.2, 0.5, 1.0)
+# A broker counts as dead after 5 s; its groups move after 6, and its objects are garbage after 15.
+_DOWN_S = (0.0, 0.0, 0.0, 1.0, 3.0, 8.0)
+_PAUSED_S = (0.5, 0.5, 1.5, 1.5, 4.0, 8.0, 25.0)
+_CUT_S = (0.3, 0.3, 1.0, 1.0, 3.0, 3.0, 7.0, 18.0)
+_MOOD_S = (0.3, 0.3, 1.0, 1.0, 3.0, 6.0, 12.0)
+_POSTGRES_DOWN_S = (0.0, 0.0, 0.0, 0.5, 3.0)
+_EVENTS_SHOWN = 300
 
 
 class Story:
-    """``faults`` faults in a world, some of which overlap."""
+    """``faults`` faults in a world, several at the same time."""
 
-    def __init__(self, world: World, random: Random, faults: int) -> None:
+    def __init__(self, world: World, seed: int, faults: int) -> None:
         self._world = world
-        self._random = random
+        self._seed = seed
         self._faults = faults
         self._begun_s = time.monotonic()
+        # Guards what follows.
         self._lock = threading.Lock()
-        # What will happen later: at which fault, and what.
-        self._later: list[tuple[int, str, Callable[[], None]]] = []
+        self._cut: set[str] = set()
+        self._in_effect = 0
         self.events: list[str] = []
         self.counts: Counter[str] = Counter()
+        # How many faults began while so many others were in effect.
+        self.beside: Counter[int] = Counter()
+        self.without_effect: Counter[str] = Counter()
+        # Set when there were enough faults, or a promise was broken.
+        self._is_over = threading.Event()
+        self._gate = threading.Lock()
+        self._begun_since_look = 0
+        self._progress = world.progress()
+        self.held_up_s = 0.0
 
     def run(self) -> None:
-        """Cause the faults one after the other; stop early if a promise was broken."""
-        random = self._random
-        kinds: list[tuple[int, Callable[[], None]]] = [
-            (4, self._kill),
-            (2, self._stop),
-            (4, self._pause),
-            (4, self._end_backends),
-            (2, self._restart_postgres),
-            (6 if self._world.stores else 0, self._store_mood),
-            (8, self._cut),
+        """Cause the faults; stop early if a promise was broken."""
+        world = self._world
+        lanes: dict[str, Callable[[Random], None]] = {}
+        for number, broker in world.brokers.items():
+            lanes[f"broker {number}"] = lambda random, broker=broker: self._fail_broker(broker, random)
+        lanes["PostgreSQL"] = self._fail_postgres
+        for number, store in world.stores.items():
+            lanes[f"store of broker {number}"] = lambda random, number=number, store=store: self._fail_store(
+                f"at broker {number}", [store], random
+            )
+        if world.stores:
+            lanes["store"] = lambda random: self._fail_store(
+                "at all brokers", list(world.stores.values()), random
+            )
+        for number in range(_CUTS_AT_ONCE):
+            lanes[f"cuts {number}"] = self._cut_some
+        threads = [
+            threading.Thread(target=self._follow, args=(name, cause), name=name, daemon=True)
+            for name, cause in lanes.items()
         ]
-        weights = [weight for weight, _ in kinds]
-        number = 0
-        while number < self._faults:
-            self._do_what_is_due(number)
-            (fault,) = random.choices([kind for _, kind in kinds], weights)
-            self._number = number
-            fault()
-            number += 1
-            time.sleep(random.choice((0.05, 0.2, 0.5, 1.0)))
-            if self._world.ledger.broken:
-                break
-        for _, _, do in sorted(self._later, key=lambda later: later[0]):
-            do()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
-    def _note(self, kind: str, text: str) -> None:
-        self.counts[kind] += 1
-        self.events.append(f"{self._number:5d} {time.monotonic() - self._begun_s:8.2f} s  {kind}: {text}")
-
-    def _do_what_is_due(self, number: int) -> None:
-        due = [later for later in self._later if later[0] <= number]
-        self._later = [later for later in self._later if later[0] > number]
-        for _, text, do in due:
-            self.events.append(f"{number:5d} {time.monotonic() - self._begun_s:8.2f} s    {text}")
-            do()
-
-    def _afterwards(self, faults: int, text: str, do: Callable[[], None]) -> None:
-        """Do something when ``faults`` more faults have happened."""
-        self._later.append((self._number + faults, text, do))
-
-    # ── faults ──
-
-    def _kill(self) -> None:
-        broker = self._world.brokers[self._random.choice(BROKERS)]
-        delay = self._random.choice((0, 0, 1, 3))
-        self._note("kill -9", f"broker {broker.number}, started again {delay} faults later")
-        broker.kill()
-        self._afterwards(
-            delay, f"start broker {broker.number}", lambda: self._world.start_if_reachable(broker)
-        )
-
-    def _stop(self) -> None:
-        broker = self._world.brokers[self._random.choice(BROKERS)]
-        if broker.is_paused or broker.is_stopping or not broker.process.is_running:
-            self._kill()
-            return
-        self._note("SIGTERM", f"broker {broker.number}")
-        broker.stop()
-        self._afterwards(1, f"start broker {broker.number}", lambda: self._world.start_if_reachable(broker))
-
-    def _pause(self) -> None:
-        broker = self._world.brokers[self._random.choice(BROKERS)]
-        faults = self._random.choice((1, 1, 3, 8, 20))
-        self._note("SIGSTOP", f"broker {broker.number} for {faults} faults")
-        broker.pause()
-        self._afterwards(faults, f"SIGCONT broker {broker.number}", broker.resume)
-
-    def _end_backends(self) -> None:
-        share = self._random.choice((0.1, 0.5, 1.0))
+    def _follow(self, lane: str, cause: Callable[[Random], None]) -> None:
+        """Cause the faults of a lane, one after the other."""
+        random = Random(f"{self._seed} {lane}")
         try:
-            count = self._world.end_backends(share)
-        except psycopg2.Error as error:
-            self._world.ledger.fail(f"PostgreSQL does not serve the test itself: {error}")
+            while self._may_begin():
+                cause(random)
+                self._is_over.wait(random.choice(_PAUSES_S))
+        except BaseException:  # noqa: BLE001 (for the thread that checks)
+            self._world.ledger.fail(f"the lane {lane} ended: {traceback.format_exc()}")
+            self._is_over.set()
+
+    def _may_begin(self) -> bool:
+        """Wait until a fault may begin; return whether there is to be one."""
+        with self._gate:
+            begun_s = time.monotonic()
+            while self._begun_since_look >= _FAULTS_PER_LOOK and not self._is_over.is_set():
+                progress = self._world.progress()
+                waiting = [name for name, count in progress.items() if count <= self._progress[name]]
+                if not waiting:
+                    self._progress, self._begun_since_look = progress, 0
+                elif time.monotonic() > begun_s + PATIENCE_S:
+                    self._world.ledger.fail(
+                        f"{', '.join(waiting)}: no progress within {PATIENCE_S:g} s without a new fault"
+                    )
+                    self._is_over.set()
+                else:
+                    self._is_over.wait(_LOOK_S)
+            self.held_up_s += time.monotonic() - begun_s
+            self._begun_since_look += 1
+        if self._world.ledger.broken:
+            self._is_over.set()
+        return not self._is_over.is_set()
+
+    def _note(self, text: str) -> None:
+        with self._lock:
+            self.events.append(f"{time.monotonic() - self._begun_s:8.2f} s  {text}")
+
+    def _count(self, kind: str, beside: int) -> None:
+        with self._lock:
+            self.counts[kind] += 1
+            self.beside[beside] += 1
+            if sum(self.counts.values()) >= self._faults:
+                self._is_over.set()
+
+    @contextmanager
+    def _effect(self) -> Generator[int]:
+        """Hold a fault in effect; yield how many others are, too."""
+        with self._lock:
+            beside = self._in_effect
+            self._in_effect += 1
+        try:
+            yield beside
+        finally:
+            with self._lock:
+                self._in_effect -= 1
+
+    # ── brokers ──
+
+    def _fail_broker(self, broker: Broker, random: Random) -> None:
+        if not broker.process.is_running:
+            # It could not start while something else failed; this is no fault.
+            self._start(broker)
             return
-        self._note("pg_terminate_backend", f"{count} sessions")
+        (fail,) = random.choices((self._kill, self._stop, self._pause), (4, 3, 4))
+        fail(broker, random)
 
-    def _restart_postgres(self) -> None:
-        self._note("pg_ctl restart -m immediate", "")
-        self._world.restart_postgres()
+    def _start(self, broker: Broker) -> None:
+        self._world.start_if_reachable(broker)
+        is_running = broker.process.is_running
+        self._note(f"broker {broker.number} {'is started' if is_running else 'could not be started'}")
 
-    def _store_mood(self) -> None:
-        random = self._random
+    def _kill(self, broker: Broker, random: Random) -> None:
+        down_s = random.choice(_DOWN_S)
+        with self._effect() as beside:
+            self._note(f"kill -9 of broker {broker.number}, for {down_s} s")
+            broker.kill()
+            self._count("kill -9", beside)
+            self._is_over.wait(down_s)
+            self._start(broker)
+
+    def _stop(self, broker: Broker, random: Random) -> None:
+        down_s = random.choice(_DOWN_S)
+        with self._effect() as beside:
+            self._note(f"SIGTERM to broker {broker.number}, for {down_s} s")
+            broker.stop()
+            self._count("SIGTERM", beside)
+            self._is_over.wait(down_s)
+            self._start(broker)
+
+    def _pause(self, broker: Broker, random: Random) -> None:
+        paused_s = random.choice(_PAUSED_S)
+        with self._effect() as beside:
+            self._note(f"SIGSTOP to broker {broker.number}, for {paused_s} s")
+            broker.pause()
+            self._count("SIGSTOP", beside)
+            self._is_over.wait(paused_s)
+            self._note(f"SIGCONT to broker {broker.number}")
+            broker.resume()
+
+    # ── PostgreSQL ──
+
+    def _fail_postgres(self, random: Random) -> None:
+        (fail,) = random.choices((self._end_backends, self._restart_postgres), (2, 1))
+        fail(random)
+
+    def _end_backends(self, random: Random) -> None:
+        share = random.choice((0.1, 0.5, 1.0))
+        with self._effect() as beside:
+            try:
+                count = self._world.end_backends(share)
+            except psycopg2.Error as error:
+                self._world.ledger.fail(f"PostgreSQL does not serve the test itself: {error}")
+                return
+            self._note(f"pg_terminate_backend of {count} sessions")
+            if count:
+                self._count("pg_terminate_backend", beside)
+            else:
+                self.without_effect["pg_terminate_backend"] += 1
+
+    def _restart_postgres(self, random: Random) -> None:
+        """As ``pg_ctl restart -m immediate`` does: recovery as after a crash."""
+        down_s = random.choice(_POSTGRES_DOWN_S)
+        with self._effect() as beside:
+            self._note(f"PostgreSQL stops at once, for {down_s} s")
+            self._world.postgres.stop_immediately()
+            self._count("pg_ctl restart -m immediate", beside)
+            self._is_over.wait(down_s)
+            self._world.postgres.start()
+            self._note("PostgreSQL is started")
+
+    # ── the store ──
+
+    def _fail_store(self, where: str, stores: Sequence[StoreProxy], random: Random) -> None:
         mood = StoreMood(
             faults=tuple(random.sample(_STORE_FAULTS, random.choice((1, 1, 2, 4)))),
             probability=random.choice((0.2, 0.5, 1.0)),
             delay_s=random.choice((0.1, 0.5, 1.5)),
         )
-        numbers = random.choice(((1,), (2,), (3,), BROKERS))
-        faults = random.choice((1, 1, 2, 4))
+        seconds = random.choice(_MOOD_S)
         names = ", ".join(fault.name for fault in mood.faults)
-        self._note("store", f"{names} with {mood.probability} at brokers {numbers} for {faults} faults")
-        for number in numbers:
-            self._world.stores[number].mood = mood
+        is_outage = len(stores) > 1
+        before = sum(store.failed.total() for store in stores)
+        with self._effect() as beside:
+            self._note(f"store {where}: {names} with {mood.probability}, for {seconds} s")
+            self._set_mood(stores, mood, is_outage=is_outage)
+            self._is_over.wait(seconds)
+            self._set_mood(stores, StoreMood(), is_outage=is_outage)
+        failed = sum(store.failed.total() for store in stores) - before
+        self._note(f"store {where}: {failed} requests failed")
+        if failed:
+            self._count("store", beside)
+        else:
+            self.without_effect["store"] += 1
 
-        def end() -> None:
-            for number in numbers:
-                self._world.stores[number].mood = StoreMood()
+    @staticmethod
+    def _set_mood(stores: Sequence[StoreProxy], mood: StoreMood, *, is_outage: bool) -> None:
+        for store in stores:
+            if is_outage:
+                store.outage = mood
+            else:
+                store.mood = mood
 
-        self._afterwards(faults, "the store works again", end)
+    # ── links ──
 
-    def _cut(self) -> None:
-        pair = self._random.choice(self._world.pairs)
-        how = self._random.choice(tuple(Cut))
-        faults = self._random.choice((1, 1, 2, 5, 10))
-        self._note("cut", f"{pair.name}, {how.value}, for {faults} faults")
-        pair.cut(how)
-        self._afterwards(faults, f"mend {pair.name}", pair.mend)
+    def _cut_some(self, random: Random) -> None:
+        """Cut all links between two parts."""
+        pair = self._whole_pair(random)
+        how, seconds = random.choice(tuple(Cut)), random.choice(_CUT_S)
+        before = pair.hits
+        with self._effect() as beside:
+            self._note(f"cut {pair.name}, {how.value}, for {seconds} s")
+            pair.cut(how)
+            self._is_over.wait(seconds)
+            pair.mend()
+        with self._lock:
+            self._cut.remove(pair.name)
+        hits = pair.hits - before
+        self._note(f"mend {pair.name}: {hits} connections or transfers were hit")
+        if hits:
+            self._count(f"cut, {how.value}", beside)
+        else:
+            self.without_effect["cut"] += 1
+
+    def _whole_pair(self, random: Random) -> LinkGroup:
+        """Choose a pair that no other lane has cut."""
+        with self._lock:
+            pair = random.choice([pair for pair in self._world.pairs if pair.name not in self._cut])
+            self._cut.add(pair.name)
+        return pair
 
 
-def tell(path: Path, variant: Variant, *, seed: int, faults: int) -> Counter[str]:
-    """Run a story and check all promises; raises ``AssertionError`` with the seed and the events."""
-    random = Random(seed)
-    with World(path, variant, random) as world:
-        story = Story(world, random, faults)
+def tell(path: Path, variant: Variant, *, seed: int, faults: int) -> Told:
+    """Run a story and check all promises.
+
+    Raises:
+        AssertionError: a promise was broken; the text has the seed and the events.
+    """
+    begun_s = time.monotonic()
+    with World(path, variant, Random(seed)) as world:
+        story = Story(world, seed, faults)
         world.start_clients(seed)
+        started_s = time.monotonic()
         try:
             story.run()
         finally:
             world.heal()
+        story_s = time.monotonic() - started_s
         world.end_clients()
         if not world.ledger.broken:
             world.check()
-        print(f"seed {seed}, {variant}: {sum(story.counts.values())} faults, {dict(story.counts)}")
-        print(summary(world.ledger))
+        told = Told(
+            version=commit_of_tree(),
+            variant=variant,
+            seed=seed,
+            faults=story.counts.total(),
+            counts=dict(story.counts),
+            beside=dict(sorted(story.beside.items())),
+            failed_requests=sum(store.failed.total() for store in world.stores.values()),
+            story_s=round(story_s),
+            seconds=round(time.monotonic() - begun_s),
+        )
+        print(f"{told}\n  without effect: {dict(story.without_effect)}; held up for {story.held_up_s:.0f} s")
+        print(summary(world.ledger), flush=True)
         if world.ledger.broken:
             log = "\n".join(
                 f"── broker {broker.number}\n{broker.process.stderr}" for broker in world.brokers.values()
             )
-            events = "\n".join(story.events[-200:])
+            events = "\n".join(story.events[-_EVENTS_SHOWN:])
             promises = "\n".join(world.ledger.broken[:20])
             raise AssertionError(
                 f"seed {seed}, {variant}, {faults} faults (STELE_FAULTS_SEED={seed} repeats the faults):\n"
@@ -170,7 +328,7 @@ def tell(path: Path, variant: Variant, *, seed: int, faults: int) -> Counter[str
             )
         for name in ("kafka", "http", "binary", "plain"):
             assert world.ledger.counts[name] > 0, f"nothing was acknowledged by {name}"
-        return story.counts
+        return told
 
 
 def seed_of_run() -> int:

@@ -32,7 +32,7 @@ from tests.support.s3_servers import seaweedfs
 from . import clients, hooks
 from .ledger import Ledger, Place
 from .links import Link, LinkGroup, LinkLoop
-from .store_proxy import StoreProxy
+from .store_proxy import StoreMood, StoreProxy
 
 Variant = Literal["s3", "inline"]
 
@@ -40,6 +40,13 @@ BROKERS = (1, 2, 3)
 TOPICS = ("kafka", "http", "binary", "plain", "short")
 IDEMPOTENT_TOPICS = ("kafka", "http", "binary")
 GROUPS = ("kafka-readers", "http-readers", "binary-readers")
+# What each producer, group and tail counts as it goes on.
+PROGRESS = (
+    *TOPICS,
+    *(f"read by {group}" for group in GROUPS),
+    "read by the tail of plain",
+    "read by the tail of kafka",
+)
 # What a client, the last reads and the sweep may take once all faults are over, on a busy machine.
 PATIENCE_S = 180.0
 # How long a broker may take to end, or to start, while something that it needs may be cut off.
@@ -119,7 +126,7 @@ class World:
     def _start(self, stack: ExitStack) -> None:
         self.postgres = stack.enter_context(
             PostgresServer(
-                postgres_bin(), wal_level="replica", max_connections="120", log_min_messages="fatal"
+                postgres_bin(), wal_level="replica", max_connections="200", log_min_messages="fatal"
             )
         )
         self.store_url = stack.enter_context(seaweedfs()) if self.variant == "s3" else "inline"
@@ -243,7 +250,7 @@ class World:
         for pair in self.pairs:
             pair.mend()
         for store in self.stores.values():
-            store.mood = type(store.mood)()
+            store.mood = store.outage = StoreMood()
         for broker in self.brokers.values():
             broker.resume()
         for broker in self.brokers.values():
@@ -391,6 +398,11 @@ class World:
         inline = {row[0] for row in self.postgres.run("SELECT key FROM stele.inline_objects")}
         return inline | asyncio.run(_listed(self.store_url)) if self.stores else inline
 
+    def progress(self) -> dict[str, int]:
+        """Return how far each producer, group and tail has come."""
+        with self.ledger.lock:
+            return {name: self.ledger.counts[name] for name in PROGRESS}
+
     def end_backends(self, share: float) -> int:
         """End the sessions of brokers, each with the probability ``share``; return how many."""
         rows = self.postgres.run(
@@ -399,11 +411,6 @@ class World:
             (share,),
         )
         return rows[0][0]
-
-    def restart_postgres(self) -> None:
-        """As ``pg_ctl restart -m immediate`` does: recovery as after a crash."""
-        self.postgres.stop_immediately()
-        self.postgres.start()
 
 
 async def _listed(url: str) -> set[str]:

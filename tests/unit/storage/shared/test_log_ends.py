@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
 
-from app.storage.shared.meta import LogRow
+from app.storage.shared.meta import KnownLog, LogRow
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
-from tests.support.batches import ORDERS
+from app.storage.topic_partition import TopicPartition
+from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import append_synced, open_shared_engine
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_time import SimulatedClock, simulated
@@ -22,8 +25,8 @@ class MetaWithALateAnswer(ModelMeta):
 
     is_next_late = False
 
-    async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
-        rows = await super().log_rows(log_ids)
+    async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
+        rows = await super().moved_logs(known)
         if self.is_next_late:
             self.is_next_late = False
             await asyncio.sleep(60)
@@ -42,3 +45,34 @@ async def test_a_refresh_tells_of_an_end_that_a_poll_was_the_first_to_notice() -
     assert not await reader.refresh([ORDERS])
     for engine in (writer, reader):
         await engine.close()
+
+
+class MetaThatNotesPolls(ModelMeta):
+    """Keeps the partitions that it was asked for, question by question."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(clock.now_ms)
+        self.polls: list[set[int]] = []
+
+    async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
+        self.polls.append({log.log_id for log in known})
+        return await super().moved_logs(known)
+
+
+@simulated
+async def test_a_poll_for_very_many_waiting_readers_asks_for_some_and_the_next_for_others() -> None:
+    meta = MetaThatNotesPolls(SimulatedClock())
+    options = replace(OPTIONS, idle_poll_interval_ms=60_000)
+    engine = await open_shared_engine(meta, ModelStore(), 1, options)
+    names = [TopicPartition("many", number) for number in range(2_500)]
+    await engine.create([spec_of(name, clock=SimulatedClock(), topic_id=UUID(int=2)) for name in names])
+    await asyncio.sleep(0.06)
+    watch = engine.waiters.watch()
+    for name in names:
+        watch.add(name)
+    meta.polls.clear()
+    await asyncio.sleep(0.16)
+    assert [len(poll) for poll in meta.polls] == [1_000, 1_000, 1_000]
+    assert len(set.union(*meta.polls)) == 2_500
+    watch.close()
+    await engine.close()

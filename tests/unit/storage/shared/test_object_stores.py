@@ -39,6 +39,7 @@ def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -
         ("s3://bucket?endpoint=host:9000", "must begin with http"),
         ("s3://bucket?endpiont=http://host", "unknown option 'endpiont'"),
         ("s3://bucket?path_style=1", "true or false"),
+        ("s3://bucket?payload=hashed", "signed or unsigned"),
         ("file://relative/path", "three slashes"),
         ("file:///path?sync=1", "three slashes"),
     ],
