@@ -7,9 +7,12 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from stele import AsyncClient, BrokerUnavailableError, Client
+from stele import AsyncClient, BrokerUnavailableError, Client, ConnectionLostError, RequestTimedOutError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.config import Endpoint
+from stele.transport.tcp_async import STALLED_AFTER_S
+
+from load.pausing import paused
 
 
 @pytest.fixture
@@ -72,6 +75,37 @@ def test_an_asyncio_client_goes_on_with_the_next_broker_and_comes_back(
             await asyncio.to_thread(second.kill)
             await client.produce("orders", b"3")
             assert await asyncio.to_thread(held, first) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("scheme", ["http", "stele"])
+def test_a_blocking_client_that_got_no_answer_asks_the_next_broker(
+    pair: tuple[BrokerProcess, BrokerProcess], scheme: str
+) -> None:
+    with Client(url_of(scheme, *pair), timeout_s=1) as client:
+        client.produce("orders", b"1")
+        first, second = by_use(*pair)
+        with paused(first.pid):
+            with pytest.raises(RequestTimedOutError):
+                client.produce("orders", b"2")
+            client.produce("orders", b"3")
+        assert held(second) == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "stele"])
+def test_an_asyncio_client_that_got_no_answer_asks_the_next_broker(
+    pair: tuple[BrokerProcess, BrokerProcess], scheme: str
+) -> None:
+    async def run() -> None:
+        async with AsyncClient(url_of(scheme, *pair), timeout_s=STALLED_AFTER_S + 0.5) as client:
+            await client.produce("orders", b"1")
+            first, second = await asyncio.to_thread(by_use, *pair)
+            with paused(first.pid):
+                with pytest.raises((RequestTimedOutError, ConnectionLostError)):
+                    await client.produce("orders", b"2")
+                await client.produce("orders", b"3")
+            assert await asyncio.to_thread(held, second) == 1
 
     asyncio.run(run())
 

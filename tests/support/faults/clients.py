@@ -21,6 +21,10 @@ from .ledger import Ledger, Place
 PARTITIONS = 3
 # A record may wait for the end of several faults in a row.
 _DELIVERY_S = 600.0
+# How long to wait for an answer of a broker, which may be paused or cut off.
+_ANSWER_S = 4.0
+_ANSWER_MS = int(_ANSWER_S * 1000)
+_SESSION_MS = 6_000
 _PAD = b"x" * 2_000
 
 
@@ -65,8 +69,8 @@ def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
             "enable.idempotence": True,
             "linger.ms": 5,
             "message.timeout.ms": int(_DELIVERY_S * 1000),
-            "request.timeout.ms": 10_000,
-            "socket.timeout.ms": 10_000,
+            "request.timeout.ms": _ANSWER_MS,
+            "socket.timeout.ms": _ANSWER_MS,
             "reconnect.backoff.max.ms": 1_000,
             "queue.buffering.max.messages": 300,
             # What it decides about its sequences.
@@ -114,9 +118,9 @@ def stele_producer(url: str, topic: str, letter: str, seed: int) -> Callable[[Wo
     def run(work: Work) -> None:
         random, number = Random(seed), 0
         with (
-            Client(url, timeout_s=10) as client,
+            Client(url, timeout_s=_ANSWER_S) as client,
             SteleProducer(
-                client, topic, delivery_timeout_s=_DELIVERY_S, request_timeout_s=10, in_flight_max=3
+                client, topic, delivery_timeout_s=_DELIVERY_S, request_timeout_s=_ANSWER_S, in_flight_max=3
             ) as producer,
         ):
             while not work.is_over.is_set():
@@ -148,7 +152,7 @@ def plain_http_producer(urls: Sequence[str], topic: str, seed: int) -> Callable[
 
     def run(work: Work) -> None:
         random, number = Random(seed), 0
-        with httpx.Client(timeout=10) as http:
+        with httpx.Client(timeout=_ANSWER_S) as http:
             while not work.is_over.is_set():
                 values = [_value("p", number + at, random) for at in range(random.choice((1, 5)))]
                 number += len(values)
@@ -188,8 +192,8 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 10_000,
-                "socket.timeout.ms": 10_000,
+                "session.timeout.ms": _SESSION_MS,
+                "socket.timeout.ms": _ANSWER_MS,
                 "reconnect.backoff.max.ms": 1_000,
                 **settings,
             }
@@ -249,8 +253,8 @@ def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:
         while not work.is_over.is_set():
             try:
                 with (
-                    Client(url, timeout_s=10) as client,
-                    client.group(group, topic, wait_s=0.5, lease_s=10) as reader,
+                    Client(url, timeout_s=_ANSWER_S) as client,
+                    client.group(group, topic, wait_s=0.5, lease_s=_SESSION_MS / 1000) as reader,
                 ):
                     while not work.is_over.is_set():
                         batch = reader.poll()
@@ -278,7 +282,7 @@ def tail(urls: Sequence[str], topic: str, seed: int) -> Callable[[Work], None]:
     def run(work: Work) -> None:
         random = Random(seed)
         positions = dict.fromkeys(range(PARTITIONS), 0)
-        clients = [Client(url, timeout_s=10) for url in urls]
+        clients = [Client(url, timeout_s=_ANSWER_S) for url in urls]
         try:
             while not work.is_over.is_set():
                 partition = random.randrange(PARTITIONS)
@@ -309,7 +313,7 @@ def offset_watcher(urls: Sequence[str], groups: Sequence[str], seed: int) -> Cal
 
     def run(work: Work) -> None:
         random = Random(seed)
-        with httpx.Client(timeout=10) as http:
+        with httpx.Client(timeout=_ANSWER_S) as http:
             while not work.is_over.wait(0.2):
                 group, url = random.choice(groups), random.choice(urls)
                 before = work.ledger.committed_now(group)

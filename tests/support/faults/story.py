@@ -30,7 +30,9 @@ from .world import PATIENCE_S, Broker, Variant, World, summary
 
 _STORE_FAULTS = tuple(StoreFault)
 # How many faults may begin before each client has to get further, and how often that is looked at.
-_FAULTS_PER_LOOK = 12
+_FAULTS_PER_LOOK = 30
+# Between two faults: without it all lanes would begin at once when they may, and kill all brokers together.
+_APART_S = (0.05, 0.1, 0.2, 0.4)
 _LOOK_S = 0.05
 _CUTS_AT_ONCE = 3
 _PAUSES_S = (0.05, 0.2, 0.5, 1.0)
@@ -63,9 +65,12 @@ class Story:
         # Set when there were enough faults, or a promise was broken.
         self._is_over = threading.Event()
         self._gate = threading.Lock()
+        self._apart = Random(f"{seed} apart")
         self._begun_since_look = 0
         self._progress = world.progress()
         self.held_up_s = 0.0
+        # How often each was looked at and had not got further.
+        self.waited_for: Counter[str] = Counter()
 
     def run(self) -> None:
         """Cause the faults; stop early if a promise was broken."""
@@ -119,9 +124,11 @@ class Story:
                     )
                     self._is_over.set()
                 else:
+                    self.waited_for.update(waiting)
                     self._is_over.wait(_LOOK_S)
             self.held_up_s += time.monotonic() - begun_s
             self._begun_since_look += 1
+            self._is_over.wait(self._apart.choice(_APART_S))
         if self._world.ledger.broken:
             self._is_over.set()
         return not self._is_over.is_set()
@@ -153,16 +160,19 @@ class Story:
 
     def _fail_broker(self, broker: Broker, random: Random) -> None:
         if not broker.process.is_running:
-            # It could not start while something else failed; this is no fault.
-            self._start(broker)
+            # This is no fault of the test.
+            self._world.ledger.fail(f"broker {broker.number} ended by itself")
             return
         (fail,) = random.choices((self._kill, self._stop, self._pause), (4, 3, 4))
         fail(broker, random)
 
     def _start(self, broker: Broker) -> None:
+        """Start a broker; try again while what it needs cannot be reached."""
         self._world.start_if_reachable(broker)
-        is_running = broker.process.is_running
-        self._note(f"broker {broker.number} {'is started' if is_running else 'could not be started'}")
+        while not broker.process.is_running and not self._is_over.is_set():
+            self._note(f"broker {broker.number} could not be started")
+            self._world.start_if_reachable(broker)
+        self._note(f"broker {broker.number} is started")
 
     def _kill(self, broker: Broker, random: Random) -> None:
         down_s = random.choice(_DOWN_S)
@@ -314,7 +324,10 @@ def tell(path: Path, variant: Variant, *, seed: int, faults: int) -> Told:
             story_s=round(story_s),
             seconds=round(time.monotonic() - begun_s),
         )
-        print(f"{told}\n  without effect: {dict(story.without_effect)}; held up for {story.held_up_s:.0f} s")
+        print(
+            f"{told}\n  without effect: {dict(story.without_effect)}; held up for {story.held_up_s:.0f} s,"
+            f" by {dict(story.waited_for.most_common(4))}"
+        )
         print(summary(world.ledger), flush=True)
         if world.ledger.broken:
             log = "\n".join(

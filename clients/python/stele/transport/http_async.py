@@ -83,12 +83,15 @@ class AsyncHttpTransport:
                     response = await self._client.send(request)
             except httpx.HTTPError as error:
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
+                    # The next call asks another broker: this one may be paused, or cut off from what it needs.
+                    self._endpoints.move_on(endpoint)
                     raise translate(endpoint, error, timeout_s) from error
                 pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
                 if loop.time() + pause_s >= give_up_s:
                     raise unavailable(endpoint, error) from error
                 await asyncio.sleep(pause_s)
             except TimeoutError:
+                self._endpoints.move_on(endpoint)
                 raise timed_out(endpoint, timeout_s) from None
             except RuntimeError as error:
                 if self._client.is_closed:

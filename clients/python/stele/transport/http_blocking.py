@@ -65,6 +65,8 @@ class BlockingHttpTransport:
                 response = self._client.send(request)
             except httpx.HTTPError as error:
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
+                    # The next call asks another broker: this one may be paused, or cut off from what it needs.
+                    self._endpoints.move_on(endpoint)
                     raise translate(endpoint, error, timeout_s) from error
                 pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
                 if time.monotonic() + pause_s >= give_up_s:

@@ -433,6 +433,9 @@ class Pipeline(asyncio.Protocol):
         if isinstance(exc, ssl.SSLError) and is_about_own_certificate(exc):
             error = refused(self._endpoint, exc)
         slots, self._unanswered = self._unanswered, deque()
+        if slots and not self._is_closed:
+            # Another broker is next: this one may be paused, or cut off from what it needs.
+            self._endpoints.move_on(self._endpoint)
         for slot in slots:
             if not slot.answer.done():
                 slot.answer.set_exception(error.twin())

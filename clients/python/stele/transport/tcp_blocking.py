@@ -65,6 +65,9 @@ class BlockingTcpTransport:
             connection.send(frame, deadline_s, timeout_s)
             frame_type, body = connection.receive(deadline_s, timeout_s)
             is_reusable = True
+        except (ConnectionLostError, RequestTimedOutError):
+            self._move_on(connection.endpoint)
+            raise
         finally:
             self._give_back(connection, is_reusable=is_reusable)
         return result_of_frame(operation, frame_type, body)
@@ -88,6 +91,8 @@ class BlockingTcpTransport:
                 outcomes.append(self._outcome(connection, sent, deadline_s, timeout_s))
             is_reusable = True
         except SteleClientError as error:
+            if isinstance(error, ConnectionLostError | RequestTimedOutError):
+                self._move_on(connection.endpoint)
             outcomes += [error.twin() for _ in sent]
             not_sent = len(operations) - len(outcomes)
             outcomes += [unavailable(connection.endpoint, error.message) for _ in range(not_sent)]
@@ -160,6 +165,18 @@ class BlockingTcpTransport:
         finally:
             if not is_done:
                 self._give_back(connection, is_reusable=False)
+
+    def _move_on(self, silent: Endpoint) -> None:
+        """Go on with another broker: ``silent`` may be paused, or cut off from what it needs."""
+        self._endpoints.move_on(silent)
+        if self._endpoints.current is silent:
+            return
+        with self._lock:
+            left = [connection for connection in self._idle if connection.endpoint is silent]
+            for connection in left:
+                self._idle.remove(connection)
+        for connection in left:
+            connection.close()
 
     def _give_back(self, connection: _Connection, *, is_reusable: bool) -> None:
         with self._lock:

@@ -73,6 +73,6 @@ async def test_a_poll_for_very_many_waiting_readers_asks_for_some_and_the_next_f
     meta.polls.clear()
     await asyncio.sleep(0.16)
     assert [len(poll) for poll in meta.polls] == [1_000, 1_000, 1_000]
-    assert len(set.union(*meta.polls)) == 2_500
+    assert len(frozenset[int]().union(*meta.polls)) == 2_500
     watch.close()
     await engine.close()
