@@ -30,6 +30,7 @@ from app.storage.shared.meta import (
     CleaningPlan,
     CommitAnswer,
     CommittedRun,
+    KeptLog,
     KeyRuns,
     KnownLog,
     LogDirt,
@@ -330,6 +331,23 @@ class ModelMeta:
         self._logs[log_id].row = without_runs(moved, gone)
         self._forget_aborted(log_id)
         return self._logs[log_id].row
+
+    async def expiring(self, kept: Sequence[KeptLog]) -> list[int]:
+        return sorted(
+            log.log_id
+            for log in kept
+            if (row := self._row(log.log_id)) is not None
+            and expired_runs(
+                row,
+                [
+                    CommittedRun(run, self.objects[run.object.key].committed_ms)
+                    for run in self.runs_of[log.log_id][:1]
+                ],
+                now_ms=self._now_ms(),
+                retention_s=log.retention_s,
+                retention_bytes=log.retention_bytes,
+            )
+        )
 
     async def retain(
         self, log_id: int, *, retention_s: float | None, retention_bytes: int | None

@@ -14,6 +14,7 @@ from app.storage.shared.meta import (
     ByteSpan,
     CleaningPlan,
     CommitAnswer,
+    KeptLog,
     KnownLog,
     LogDirt,
     MergedObject,
@@ -387,9 +388,12 @@ class RandomCalls:
         log_id = self._log()
         retention_s = self.random.choice([None, 3600.0])
         retention_bytes = self.random.choice([None, 500, 5000])
-        await self.both(
+        kept = KeptLog(log_id, retention_s, retention_bytes)
+        expiring = await self.both(lambda meta: meta.expiring([kept, KeptLog(999, 0.0, 0)]))
+        retained = await self.both(
             lambda meta: meta.retain(log_id, retention_s=retention_s, retention_bytes=retention_bytes)
         )
+        assert bool(expiring) == (retained is not None and retained.runs_deleted > 0)
 
     async def _merge(self) -> None:
         claim_s = self.random.choice([0.0, 0.0, FOREVER_S])

@@ -32,6 +32,7 @@ _READS = frozenset(
     (
         "log_rows",
         "moved_logs",
+        "expiring",
         "runs",
         "run_at_time",
         "newest_run",

@@ -95,6 +95,14 @@ class PartitionId(NamedTuple):
 # ── logs ──
 
 
+class KeptLog(NamedTuple):
+    """What retention keeps of a log, as ``Meta.retain`` gets it. None: no limit."""
+
+    log_id: int
+    retention_s: float | None
+    retention_bytes: int | None
+
+
 class KnownLog(NamedTuple):
     """What a broker knows of a log.
 
@@ -521,6 +529,13 @@ class Meta(Protocol):
         None if the log was deleted.
 
         It holds when this returns. Runs before it are deleted here and by ``retain``.
+        """
+        ...
+
+    async def expiring(self, kept: Sequence[KeptLog]) -> list[int]:
+        """Return the ids of the logs of which ``retain`` would delete something now.
+
+        One query for many logs, without locks: most have nothing to delete.
         """
         ...
 

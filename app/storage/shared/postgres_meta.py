@@ -19,7 +19,6 @@ from .meta import (
     RUNS_READ_MAX,
     CommitAnswer,
     CommittedRun,
-    KnownLog,
     LogRow,
     MergedObject,
     MergePlan,
@@ -41,6 +40,7 @@ from .postgres_commit import (
     listed_producer,
     log_row,
 )
+from .postgres_polls import PostgresPolls
 from .postgres_runs import NOW_MS, RUN_COLUMNS, fetch, run_read
 from .upkeep_rules import expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
 
@@ -48,13 +48,6 @@ _LOG_WIDTH = 10
 _AGO = "now() - make_interval(secs => %s)"
 
 _LOCK_LOG = f"SELECT {LOG_COLUMNS}, {NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL FOR UPDATE"
-_MOVED_LOGS = f"""
-    SELECT {LOG_COLUMNS}
-    FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
-        AS known (log_id, log_start, next_offset, size_bytes)
-    JOIN logs l ON l.log_id = known.log_id AND l.deleted_at IS NULL
-    WHERE (l.log_start, l.next_offset, l.size_bytes) <> (known.log_start, known.next_offset, known.size_bytes)
-"""
 _RUNS = f"""
     SELECT {LOG_COLUMNS}, r.* FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[])
         AS w (log_id, from_offset, budget, runs_max)
@@ -164,7 +157,7 @@ class _PlanOutdatedError(Exception):
     """The runs of a merge plan are no longer those of the log."""
 
 
-class PostgresMeta(PostgresCleaning):
+class PostgresMeta(PostgresPolls, PostgresCleaning):
     """Implements ``Meta``. It uses ``pool``, and does not close it."""
 
     # ── logs ──
@@ -185,10 +178,6 @@ class PostgresMeta(PostgresCleaning):
     async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
         query = f"SELECT {LOG_COLUMNS} FROM logs l WHERE log_id = ANY (%s::bigint[]) AND deleted_at IS NULL"
         return {row[0]: log_row(row) for row in await self._rows(query, list(log_ids))}
-
-    async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
-        rows = await self._rows(_MOVED_LOGS, *(_bigints(column) for column in zip(*known, strict=True)))
-        return {row[0]: log_row(row) for row in rows}
 
     # ── T1 ──
 
@@ -485,8 +474,3 @@ def _replace_runs(connection: Connection, plan: MergePlan, merged: MergedObject,
             (log.log_id, list(merged.gone_markers)),
         )
     _update_log(connection, merged_log(log, plan.runs, merged.length), restarts_age=True)
-
-
-def _bigints(numbers: Sequence[int]) -> str:
-    """Return an array as text, which takes a fraction of the time that the driver takes for a list."""
-    return f"{{{','.join(map(str, numbers))}}}"

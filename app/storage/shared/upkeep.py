@@ -32,7 +32,7 @@ from ..topic_partition import TopicPartition
 from .committer import Committer
 from .compactor import Compactor
 from .merged_objects import MergedObjects
-from .meta import MergePlan, Meta, MetaUnavailable, ObjectRef, StoreKind
+from .meta import KeptLog, MergePlan, Meta, MetaUnavailable, ObjectRef, StoreKind
 from .object_keys import MERGED, WRITTEN, prefix_of
 from .objects import DELETE_MAX, ObjectStore, ObjectStoreError
 from .run_batches import CorruptRunError, batches_of, index_run
@@ -40,6 +40,9 @@ from .run_builder import BuiltRun, key_index_of
 from .shared_log import SharedLog
 
 logger = logging.getLogger(__name__)
+
+# One query asks for no more, so that it holds neither the database nor the event loop for long.
+_LOGS_PER_QUERY = 1000
 
 # Memory for the keys of one merged object of a compacted log; with more keys it has no key index.
 _KEY_BYTES_MAX = 32 << 20
@@ -155,27 +158,32 @@ class Upkeep:
 
         Return the number of runs.
         """
+        kept = [(log, limits) for log in list(self._logs.values()) if (limits := _kept(log)) is not None]
         deleted = 0
-        for log in list(self._logs.values()):
-            config = log.config
-            retention_s = config.retention_ms / 1000 if config.retention_ms >= 0 else None
-            retention_bytes = config.retention_bytes if config.retention_bytes >= 0 else None
-            if retention_s is None and retention_bytes is None and not config.is_compacted:
-                continue
-            has_more = True
-            while has_more and not log.is_dropped:
-                retained = await self._meta.retain(
-                    log.log_id, retention_s=retention_s, retention_bytes=retention_bytes
-                )
-                if retained is None:
-                    break
-                deleted += retained.runs_deleted
-                has_more = retained.has_more
-                if retained.log_start > log.log_start_offset:
-                    rows = await self._meta.log_rows([log.log_id])
-                    if log.log_id in rows:
-                        log.update(rows[log.log_id])
-                    self._on_start_moved(log)
+        for first in range(0, len(kept), _LOGS_PER_QUERY):
+            part = kept[first : first + _LOGS_PER_QUERY]
+            expiring = set(await self._meta.expiring([limits for _, limits in part]))
+            for log, limits in part:
+                if log.log_id in expiring:
+                    deleted += await self._retain(log, limits)
+        return deleted
+
+    async def _retain(self, log: SharedLog, limits: KeptLog) -> int:
+        deleted = 0
+        has_more = True
+        while has_more and not log.is_dropped:
+            retained = await self._meta.retain(
+                log.log_id, retention_s=limits.retention_s, retention_bytes=limits.retention_bytes
+            )
+            if retained is None:
+                break
+            deleted += retained.runs_deleted
+            has_more = retained.has_more
+            if retained.log_start > log.log_start_offset:
+                rows = await self._meta.log_rows([log.log_id])
+                if log.log_id in rows:
+                    log.update(rows[log.log_id])
+                self._on_start_moved(log)
         return deleted
 
     # ── merging ──
@@ -325,3 +333,13 @@ def merged_run(plan: MergePlan, run: bytearray, indexing: KeyIndexing | None) ->
         keys=keys,
         max_timestamp=max(planned.max_timestamp for planned in plan.runs),
     )
+
+
+def _kept(log: SharedLog) -> KeptLog | None:
+    """Return what retention keeps of a log; None if it keeps everything."""
+    config = log.config
+    retention_s = config.retention_ms / 1000 if config.retention_ms >= 0 else None
+    retention_bytes = config.retention_bytes if config.retention_bytes >= 0 else None
+    if retention_s is None and retention_bytes is None and not config.is_compacted:
+        return None
+    return KeptLog(log.log_id, retention_s, retention_bytes)

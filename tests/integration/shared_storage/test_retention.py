@@ -8,6 +8,7 @@ import pytest
 from stele.wire.record_batch import NO_TIMESTAMP
 
 from app.postgres.pool import PostgresPool
+from app.storage.shared.meta import KeptLog
 from app.storage.shared.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
@@ -26,8 +27,10 @@ async def make_log(meta: PostgresMeta, max_timestamp: int) -> int:
 
 
 async def retained_start(meta: PostgresMeta, log_id: int) -> int:
+    expiring = await meta.expiring([KeptLog(log_id, HOUR_S, None)])
     retained = await meta.retain(log_id, retention_s=HOUR_S, retention_bytes=None)
     assert retained is not None
+    assert expiring == ([log_id] if retained.runs_deleted else [])
     return retained.log_start
 
 
