@@ -21,7 +21,8 @@ from tests.support.faults.world import Variant
 FAULTS = int(os.environ.get("STELE_FAULTS", "150"))
 TORTURE_FAULTS = int(os.environ.get("STELE_TORTURE_FAULTS", "10000"))
 # The cluster and the ledgers are new after so many.
-FAULTS_PER_CLUSTER = 500
+FAULTS_PER_CLUSTER = 250
+FAULTS_PER_PART = 1_000
 VARIANTS: tuple[Variant, Variant] = ("s3", "inline")
 # A file that collects the clusters of several runs; those of this version are not told again.
 RECORD = os.environ.get("STELE_FAULTS_RECORD")
@@ -34,13 +35,14 @@ def test_no_fault_breaks_a_promise(variant: Variant, tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("part", range(1, TORTURE_FAULTS // (2 * FAULTS_PER_CLUSTER) + 1))
+@pytest.mark.parametrize("part", range(1, TORTURE_FAULTS // FAULTS_PER_PART + 1))
 def test_ten_thousand_faults_break_no_promise(part: int, tmp_path: Path) -> None:
     """Cause a thousand of them; several processes may share the parts."""
     seeds = Random(seed_of_run())
     record = Record(Path(RECORD)) if RECORD else None
-    for variant in VARIANTS:
-        name, seed = f"part {part}, {variant}", seeds.randrange(2**32)
+    for number in range(FAULTS_PER_PART // FAULTS_PER_CLUSTER):
+        variant = VARIANTS[number % 2]
+        name, seed = f"part {part}, cluster {number + 1}", seeds.randrange(2**32)
         if record is not None and record.has(name):
             continue
         print(f"{name}: seed {seed}", flush=True)
