@@ -1,4 +1,7 @@
-"""Give all subjects of ``bench_cluster`` the same work in turn, and print rates and ratios."""
+"""Give the subjects of ``bench_cluster`` the same work in turn.
+
+Print their rates, and the ratios to Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,10 @@ def compare(
     latency_s: float,
     rounds: int,
 ) -> None:
-    """Measure ``subjects`` in turn, and print their figures and the ratios to ``yardsticks``, which are among them.
+    """Measure ``subjects`` in turn, and print their figures.
 
-    ``latency_s`` 0 leaves the latency out.
+    ``yardsticks`` are among them; the ratios of the others to these are printed. ``latency_s`` 0 leaves the latency
+    out.
     """
     for subject in subjects:
         produce(subject, new_topic(subject), _WARM_RECORDS)

@@ -1,4 +1,4 @@
-"""Measure what very many partitions cost brokers with shared storage, PostgreSQL and clients."""
+"""Measure what very many partitions cost brokers with shared storage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class _Use:
 
 
 def measure_many_partitions(partitions: int) -> None:
-    """Create a topic, restart a broker, idle, produce to all partitions, and idle with a consumer of all."""
+    """Measure what a topic with very many partitions costs.
+
+    Brokers create it, restart, idle, take records for each partition, and idle with a consumer of all.
+    """
     with stele_cluster(brokers=BROKERS, store="inline", linger_ms=250) as cluster:
         empty = _metadata_bytes(cluster)
         print(f"{cluster.name}, {partitions:,} partitions")

@@ -1,4 +1,7 @@
-"""What the clients of ``bench_cluster`` do: produce, consume, and send at a steady rate."""
+"""What the clients of ``bench_cluster`` do.
+
+They produce, consume, and send at a steady rate.
+"""
 
 from __future__ import annotations
 

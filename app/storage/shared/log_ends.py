@@ -127,7 +127,7 @@ class LogEnds:
                     self._on_start_moved(log)
 
     def _waited(self) -> list[SharedLog]:
-        """Return the logs with waiting readers, or the next of them if they are too many for one query.
+        """Return the logs with waiting readers, or the next 1,000 of them.
 
         So what a poll costs is bounded, here and in the database.
         """

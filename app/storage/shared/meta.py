@@ -449,9 +449,9 @@ class Meta(Protocol):
         ...
 
     async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
-        """Return the logs that are no longer as they are known, as of now, with all earlier commits.
+        """Return the logs that are no longer as they are known.
 
-        Those that were deleted are missing.
+        As of now, with all earlier commits. Those that were deleted are missing.
 
         One query: the poll for news of other brokers, and the refresh of an end. Mostly nothing has moved, and rows
         that do not come cost a broker nothing.

@@ -53,5 +53,8 @@ class PostgresPolls(PostgresCalls):
 
 
 def _bigints(numbers: Sequence[int]) -> str:
-    """Return an array as text, which takes a fraction of the time that the driver takes for a list."""
+    """Return an array as text.
+
+    That takes a fraction of the time that the driver takes for a list.
+    """
     return f"{{{','.join(map(str, numbers))}}}"

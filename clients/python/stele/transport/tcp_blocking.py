@@ -167,7 +167,10 @@ class BlockingTcpTransport:
                 self._give_back(connection, is_reusable=False)
 
     def _move_on(self, silent: Endpoint) -> None:
-        """Go on with another broker: ``silent`` may be paused, or cut off from what it needs."""
+        """Go on with another broker than ``silent``.
+
+        That one may be paused, or cut off from what it needs.
+        """
         self._endpoints.move_on(silent)
         if self._endpoints.current is silent:
             return
