@@ -72,7 +72,7 @@ class Authenticate:
             await self._app(scope, receive, send)
             return
         certificate = _certificate_principal(scope)
-        host = peer_of(scope).host
+        host = str((scope.get("client") or ("?", 0))[0])
         if authenticator is None:
             scope["stele.principal"] = certificate
             scope["stele.access"] = self._access(scope, certificate, host)

@@ -136,7 +136,14 @@ class Metric:
         return {self.name + suffix for suffix in ("", "_total", "_bucket", "_sum", "_count")}
 
 
-_METRIC_TYPES = {"Counter", "Gauge", "Histogram", "CounterMetricFamily", "GaugeMetricFamily"}
+_METRIC_TYPES = {
+    "Counter",
+    "Gauge",
+    "Histogram",
+    "CounterMetricFamily",
+    "GaugeMetricFamily",
+    "HistogramMetricFamily",
+}
 
 
 def _constants(node: ast.AST | None) -> tuple[str, ...]:
