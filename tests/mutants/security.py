@@ -44,7 +44,8 @@ SECURITY_MUTANTS = (
     # A read that has waited brings records after its right has ended.
     Mutant(
         "app/tcp/binary/connection.py",
-        "            rest = self._checked(request, frame_type, rest, access.epoch)\n",
+        "            checked = self._checked(request, frame_type, go_on(rest.work, rest.awaited), access.epoch)\n"
+        "            rest = Begun(checked, begin_now(checked)[0])\n",
         "            pass\n",
         "tests/integration/test_authorization.py",
         "reads_that_wait",

@@ -150,8 +150,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/storage/waiters.py",
-        "if self.missing_bytes <= 0 and",
-        "if self.missing_bytes < 0 and",
+        "if self.missing_bytes <= 0:",
+        "if self.missing_bytes < 0:",
         _CONTRACT,
         "long_poll or drop_ends or wake_all",
     ),
