@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -9,7 +10,9 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..errors import BrokerClosing
 from ..logs import request_id
+from .errors import error_response
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +22,10 @@ _HEADER = b"x-request-id"
 
 
 class RequestIds:
-    """ASGI middleware; keeps the ``X-Request-Id`` of the request if it is valid."""
+    """ASGI middleware; keeps the ``X-Request-Id`` of the request if it is valid.
+
+    It also answers a request that the end of a shutdown cancels.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -43,6 +49,11 @@ class RequestIds:
 
         try:
             await self._app(scope, receive, send_named)
+        except asyncio.CancelledError:
+            if status:
+                raise
+            # The shutdown does not wait any longer. uvicorn would answer 500, which says nothing.
+            await error_response(BrokerClosing())(scope, receive, send_named)
         finally:
             if logger.isEnabledFor(logging.DEBUG):
                 spent_ms = (time.perf_counter() - begin_s) * 1000

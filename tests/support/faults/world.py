@@ -46,6 +46,7 @@ PROGRESS = ("kafka", "http", "binary", "short", *(f"read by {group}" for group i
 PATIENCE_S = 180.0
 # How long a broker may take to end, or to start, while something that it needs may be cut off.
 _END_S = 8.0
+_START_S = 30.0
 _BATCHES_SHOWN = 40
 
 
@@ -271,7 +272,7 @@ class World:
         """
         broker.await_end(_END_S)
         if not broker.process.is_running:
-            broker.process._start_timeout_s = _END_S
+            broker.process._start_timeout_s = _START_S
             with suppress(BrokerStartError):
                 broker.process.start()
                 self._connect(broker)
