@@ -80,7 +80,7 @@ class LogReader:
                 error = refused
             is_committed = request.isolation is IsolationLevel.READ_COMMITTED
             aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
-            end_offset = log.last_stable_offset if is_committed else log.high_watermark
+            end_offset = _visible_end(log.readable_ends, is_committed=is_committed)
             # Nothing is at the end of the log, where most partitions of a wide reader are.
             if error is None and (request.offset < end_offset or request.offset > log.log_end_offset):
                 try:
@@ -135,8 +135,8 @@ class LogReader:
         Raises ``LogDirFailed``: the disk does not allow it.
         """
         is_committed = request.isolation is IsolationLevel.READ_COMMITTED
-        last_stable_offset, high_watermark = log.readable_ends
-        end_offset = last_stable_offset if is_committed else high_watermark
+        last_stable_offset, high_watermark = ends = log.readable_ends
+        end_offset = _visible_end(ends, is_committed=is_committed)
         offset = request.offset
         if not log.log_start_offset <= offset <= end_offset:
             return None
@@ -270,6 +270,15 @@ class LogReader:
                     continue
                 directory = self._logs.directory(topic_partition)
                 raise LogDirFailed(directory, error.strerror or str(error)) from error
+
+
+def _visible_end(ends: tuple[int, int], *, is_committed: bool) -> int:
+    """Return up to which offset a reader sees a log.
+
+    ``ends`` are its last stable offset and its high watermark.
+    """
+    last_stable_offset, high_watermark = ends
+    return last_stable_offset if is_committed else high_watermark
 
 
 def _aborted(

@@ -508,8 +508,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/storage/log_reader.py",
-        "log.last_stable_offset if is_committed else log.high_watermark",
-        "log.last_stable_offset if is_committed else log.log_end_offset",
+        "end_offset = _visible_end(log.readable_ends, is_committed=is_committed)",
+        "end_offset = log.last_stable_offset if is_committed else log.log_end_offset",
         f"{_STORAGE}/test_visibility.py",
     ),
     Mutant(

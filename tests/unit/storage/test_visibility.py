@@ -100,16 +100,22 @@ def test_a_sync_that_failed_makes_nothing_visible() -> None:
 # ── reads ──
 
 
+@pytest.mark.parametrize("is_cold", [False, True], ids=["in memory", "on disk"])
 @pytest.mark.parametrize("isolation", [_COMMITTED, _UNCOMMITTED], ids=lambda isolation: isolation.name)
 @simulated
-async def test_no_isolation_level_shows_what_waits_for_a_sync(isolation: IsolationLevel) -> None:
-    engine = await opened()
+async def test_no_isolation_level_shows_what_waits_for_a_sync(
+    isolation: IsolationLevel, is_cold: bool
+) -> None:
+    files = SimulatedFiles()
+    files.is_cold = lambda: is_cold
+    engine = await opened(files=files)
     append(engine, b"seen")
     append(engine, b"waits", sync=True)
     request = PartitionFetch(topic="orders", partition=0, offset=0, max_bytes=1000, isolation=isolation)
     (read,) = await engine.read([request], 1000)
     assert [header.base_offset for header in rb.iter_headers(read.batches)] == [0]
-    assert read.high_watermark == 1
+    # While the disk is read, the sync ends.
+    assert read.high_watermark == (2 if is_cold else 1)
     await engine.close()
 
 
