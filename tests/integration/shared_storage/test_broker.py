@@ -10,9 +10,7 @@ import pytest
 from stele import Client
 from stele.broker_process import BrokerStartError
 from stele.testing import BrokerProcess, run_broker
-from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from load.postgres_server import PostgresServer
 from tests.support import kafka_peer
 from tests.support.kafka_peer import KafkaPeer
@@ -66,18 +64,6 @@ def test_what_shared_storage_cannot_do_is_refused_with_a_reason(
         assert refused.status_code == 400, refused.text
         assert "shared storage" in refused.text
         assert http.get("/v1/topics/table").status_code == 404
-        joining = ShareGroupHeartbeatRequest(
-            group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["orders"]
-        )
-        with KafkaPeer(broker) as peer:
-            answer = peer.call(joining, 1)
-            while answer.error_code == ErrorCode.NOT_COORDINATOR:
-                # The broker has just started, and takes its leases.
-                answer = peer.call(joining, 1)
-        assert (answer.error_code, "storage=embedded" in answer.error_message) == (
-            ErrorCode.INVALID_REQUEST,
-            True,
-        )
 
 
 @pytest.mark.parametrize(
