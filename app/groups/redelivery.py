@@ -52,8 +52,31 @@ class Redelivery:
     def fail(self, pool: LeasePool, held: HeldLease) -> asyncio.Future[Results] | None:
         """End a lease whose records were not handled, and count the failure.
 
-        The future completes when the count is durable. None if it cannot be kept,
-        because the member has left or the coordinator is closing.
+        The future completes when the count is durable. None if it cannot be kept, because the member has left, the
+        coordinator is closing, or another broker has the group.
+        """
+        pool.counting += 1
+
+        def counted() -> None:
+            pool.counting -= 1
+            self._pools.drop_if_idle(pool)
+
+        self._pools.free(pool, held)
+        try:
+            offsets = self._count(pool, held)
+            membership = self._coordinator.membership(pool.group, pool.member_id)
+            counting = self._coordinator.commit_assigned(membership, pool.group, offsets)
+        except SteleError as error:
+            logger.info("group %r: a failed delivery is not counted: %s", pool.group, error)
+            counted()
+            return None
+        counting.add_done_callback(lambda _: counted())
+        return counting
+
+    def _count(self, pool: LeasePool, held: HeldLease) -> list[OffsetToCommit]:
+        """Count the failure of what the group handles next.
+
+        Return the offsets that keep the count.
         """
         offsets: list[OffsetToCommit] = []
         for part in held.lease.partitions:
@@ -69,19 +92,4 @@ class Redelivery:
                     metadata=f"{FAILURES}{failures}",
                 )
             )
-        pool.counting += 1
-        self._pools.free(pool, held)
-
-        def counted() -> None:
-            pool.counting -= 1
-            self._pools.drop_if_idle(pool)
-
-        try:
-            membership = self._coordinator.membership(pool.group, pool.member_id)
-            counting = self._coordinator.commit_assigned(membership, pool.group, offsets)
-        except SteleError as error:
-            logger.info("group %r: a failed delivery is not counted: %s", pool.group, error)
-            counted()
-            return None
-        counting.add_done_callback(lambda _: counted())
-        return counting
+        return offsets
