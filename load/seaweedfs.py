@@ -104,17 +104,7 @@ def seaweedfs_server(
         stack.callback(_stop, process)
         endpoint = f"http://127.0.0.1:{ports['s3.port']}"
         _wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
-        shell = subprocess.run(
-            [WEED, "shell", f"-master=127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}"],
-            input="fs.configure -locationPrefix=/buckets/ -fsync -apply\nexit\n",
-            cwd=home,
-            env={**os.environ, "HOME": str(home)},
-            capture_output=True,
-            text=True,
-            timeout=_START_S,
-            check=False,
-        )
-        assert re.search(r'"fsync":\s+true', shell.stdout), shell.stdout + shell.stderr
+        _sync_each_put(f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}", bucket, home)
         yield f"s3://{bucket}/weed?endpoint={endpoint}", process.pid
 
 
@@ -127,10 +117,30 @@ def _wait_until_it_serves(process: subprocess.Popen[bytes], bucket_url: str, log
             status = httpx.head(bucket_url).status_code
         except httpx.TransportError:
             status = 0
-        # 403: it serves, and the bucket is there.
+        # 403: it serves, and asks for a login before it looks for the bucket.
         if status in (200, 403):
             return
         time.sleep(0.1)
+
+
+def _sync_each_put(master: str, bucket: str, home: Path) -> None:
+    """Return when the bucket is there, and its files are synced."""
+    give_up_s = time.monotonic() + _START_S
+    while True:
+        shell = subprocess.run(
+            [WEED, "shell", f"-master={master}"],
+            input="fs.configure -locationPrefix=/buckets/ -fsync -apply\ns3.bucket.list\nexit\n",
+            cwd=home,
+            env={**os.environ, "HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=_START_S,
+            check=False,
+        )
+        assert re.search(r'"fsync":\s+true', shell.stdout), shell.stdout + shell.stderr
+        if re.search(rf"^ *{re.escape(bucket)}\t", shell.stdout, re.MULTILINE):
+            return
+        assert time.monotonic() < give_up_s, shell.stdout + shell.stderr
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
