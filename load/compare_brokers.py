@@ -31,7 +31,12 @@ _producer_ids = count(1_000_000)
 
 
 def environment_of(tree: Path) -> dict[str, str]:
-    """Return what lets an interpreter find the modules of ``tree`` anywhere."""
+    """Return what lets an interpreter find the modules of ``tree`` anywhere.
+
+    Raises ``SystemExit`` if it is no source tree: the installed modules would be measured instead.
+    """
+    if not (tree / "app").is_dir():
+        raise SystemExit(f"{tree} is no source tree of Stele: it has no directory app")
     return {"PYTHONPATH": f"{tree}:{tree / 'clients/python'}", "PYTHONSAFEPATH": "1"}
 
 

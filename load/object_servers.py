@@ -7,11 +7,9 @@ sync, and moto keeps it in memory.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,11 +18,10 @@ from pathlib import Path
 import httpx
 
 from .seaweedfs import seaweedfs_server
+from .server_start import START_S, free_ports, wait_until_it_serves
 
 VERSITYGW = Path(__file__).resolve().parents[1] / ".versitygw" / "versitygw"
 STORES = ("seaweedfs", "versitygw", "moto", "directory")
-_START_S = 60.0
-_LOOK_S = 0.05
 
 
 class VersitygwMissing(Exception):
@@ -80,7 +77,7 @@ def versitygw_server(
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-versitygw-", dir=parent)))
         # A bucket is a directory.
         (home / "data" / bucket).mkdir(parents=True)
-        port = _free_port()
+        (port,) = free_ports(1)
         key, secret = login
         process = _run(
             stack,
@@ -89,7 +86,7 @@ def versitygw_server(
             {"ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret},
         )
         endpoint = f"http://127.0.0.1:{port}"
-        _wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
+        wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
         yield ObjectServer(url=f"s3://{bucket}/versitygw?endpoint={endpoint}", pid=process.pid)
 
 
@@ -97,7 +94,7 @@ def versitygw_server(
 def _moto_server(bucket: str, *, parent: Path) -> Generator[ObjectServer]:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-moto-", dir=parent)))
-        port = _free_port()
+        (port,) = free_ports(1)
         process = _run(
             stack,
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
@@ -105,8 +102,8 @@ def _moto_server(bucket: str, *, parent: Path) -> Generator[ObjectServer]:
             {},
         )
         endpoint = f"http://127.0.0.1:{port}"
-        _wait_until_it_serves(process, endpoint, home / "log")
-        httpx.put(f"{endpoint}/{bucket}", timeout=_START_S).raise_for_status()
+        wait_until_it_serves(process, endpoint, home / "log")
+        httpx.put(f"{endpoint}/{bucket}", timeout=START_S).raise_for_status()
         yield ObjectServer(url=f"s3://{bucket}/moto?endpoint={endpoint}", pid=process.pid)
 
 
@@ -118,24 +115,3 @@ def _run(
     stack.callback(process.wait)
     stack.callback(process.terminate)
     return process
-
-
-def _wait_until_it_serves(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    give_up_s = time.monotonic() + _START_S
-    while True:
-        assert process.poll() is None, log.read_text(errors="replace")
-        assert time.monotonic() < give_up_s, log.read_text(errors="replace")
-        try:
-            status = httpx.get(url).status_code
-        except httpx.TransportError:
-            status = 0
-        # 403: it serves, and the bucket is there.
-        if status in (200, 403):
-            return
-        time.sleep(_LOOK_S)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,11 +13,10 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import httpx
+from .server_start import START_S, free_ports, wait_until_it_serves
 
 BUCKET = "stele"
 WEED = Path(__file__).resolve().parents[1] / ".seaweedfs" / "bin" / "weed"
-_START_S = 60.0
 
 
 class SeaweedMissing(Exception):
@@ -65,7 +63,7 @@ def seaweedfs_server(
             "volume.port",
             "volume.port.grpc",
         )
-        ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
         log = stack.enter_context((home / "log").open("wb"))
         identities: list[str] = []
         if login is not None:
@@ -103,29 +101,14 @@ def seaweedfs_server(
         )
         stack.callback(_stop, process)
         endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-        _wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
+        wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
         _sync_each_put(f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}", bucket, home)
         yield f"s3://{bucket}/weed?endpoint={endpoint}", process.pid
 
 
-def _wait_until_it_serves(process: subprocess.Popen[bytes], bucket_url: str, log: Path) -> None:
-    give_up_s = time.monotonic() + _START_S
-    while True:
-        assert process.poll() is None, log.read_text(errors="replace")
-        assert time.monotonic() < give_up_s, log.read_text(errors="replace")
-        try:
-            status = httpx.head(bucket_url).status_code
-        except httpx.TransportError:
-            status = 0
-        # 403: it serves, and asks for a login before it looks for the bucket.
-        if status in (200, 403):
-            return
-        time.sleep(0.1)
-
-
 def _sync_each_put(master: str, bucket: str, home: Path) -> None:
     """Return when the bucket is there, and its files are synced."""
-    give_up_s = time.monotonic() + _START_S
+    give_up_s = time.monotonic() + START_S
     while True:
         shell = subprocess.run(
             [WEED, "shell", f"-master={master}"],
@@ -134,7 +117,7 @@ def _sync_each_put(master: str, bucket: str, home: Path) -> None:
             env={**os.environ, "HOME": str(home)},
             capture_output=True,
             text=True,
-            timeout=_START_S,
+            timeout=START_S,
             check=False,
         )
         assert re.search(r'"fsync":\s+true', shell.stdout), shell.stdout + shell.stderr
@@ -150,11 +133,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

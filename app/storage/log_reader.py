@@ -140,35 +140,16 @@ class LogReader:
         offset = request.offset
         if not log.log_start_offset <= offset <= end_offset:
             return None
+        batches: bytes | bytearray = b""
+        extent: Extent | None = None
         aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
-        if offset == end_offset:
-            return PartitionRead(
-                topic=request.topic,
-                partition=request.partition,
-                high_watermark=high_watermark,
-                last_stable_offset=last_stable_offset,
-                log_start_offset=log.log_start_offset,
-                aborted=aborted,
-                holes_until=log.holes_until,
-            )
-        try:
-            search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
-            span = None if search is None else search(True)
-            batches = None if span is None else span.read_nowait()
-        except (WouldBlockError, FileNotFoundError, SteleError):
-            # ``read`` repeats it where it may wait, and reports what is wrong then.
-            return None
-        except OSError as refused:
-            raise LogDirFailed(self._log_dir.path, refused.strerror or str(refused)) from refused
-        if not batches:
-            return None
-        extent = span if isinstance(span, Extent) else None
-        if extent is not None:
-            if len(batches) != extent.size:
+        if offset < end_offset:
+            found = self._batches_in_memory(log, offset, max_bytes, at_least_one, end_offset)
+            if found is None:
                 return None
-            self.open_segments.touch(extent.segment)
-        if is_committed and (aborted_search := log.aborted_search(offset)) is not None:
-            aborted = _aborted(aborted_search, batches, end_offset)
+            batches, extent = found
+            if is_committed and (aborted_search := log.aborted_search(offset)) is not None:
+                aborted = _aborted(aborted_search, batches, end_offset)
         return PartitionRead(
             topic=request.topic,
             partition=request.partition,
@@ -180,6 +161,27 @@ class LogReader:
             holes_until=log.holes_until,
             origin=extent,
         )
+
+    def _batches_in_memory(
+        self, log: PartitionLog, offset: int, max_bytes: int, at_least_one: bool, end_offset: int
+    ) -> tuple[bytes | bytearray, Extent | None] | None:
+        try:
+            search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
+            span = None if search is None else search(True)
+            batches = None if span is None else span.read_nowait()
+        except (WouldBlockError, FileNotFoundError, SteleError):
+            # ``read`` repeats it where it may wait, and reports what is wrong then.
+            return None
+        except OSError as refused:
+            raise LogDirFailed(self._log_dir.path, refused.strerror or str(refused)) from refused
+        if not batches:
+            return None
+        if not isinstance(span, Extent):
+            return batches, None
+        if len(batches) != span.size:
+            return None
+        self.open_segments.touch(span.segment)
+        return batches, span
 
     async def _find_span(
         self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool, end_offset: int

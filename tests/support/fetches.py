@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from stele.wire import record_batch as rb
 
 from app.broker.produce import Acks
-from app.network.admission import Admission
-from app.settings import Settings
-from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from app.tcp.kafka.trace import RequestTracer
-from app.tcp.server import TcpServer
+from tests.support.kafka_application import served
 from tests.support.kafka_peer import read_response, request_frame
 
 NOW_MS = 1_790_000_000_000
@@ -58,15 +53,6 @@ class Fetch:
     client_id: str | None = "a"
     rack_id: str = ""
     trailing: bytes = b""
-
-
-class _Silent:
-    """A tracer that does nothing: where there is one, requests take the generic way."""
-
-    def request(self, *_: object) -> None: ...
-    def response(self, *_: object) -> None: ...
-    def unanswered(self, *_: object) -> None: ...
-    def closed(self, *_: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -144,23 +130,11 @@ class FetchClient:
 @asynccontextmanager
 async def connected(listener: KafkaListener, *, is_generic: bool = False) -> AsyncGenerator[Send]:
     """Yield a function that sends a frame and returns the response, ``closed`` if there is none."""
-    server = TcpServer(
-        "kafka",
-        lambda registry: KafkaConnection(
-            listener=listener,
-            settings=Settings(),
-            registry=registry,
-            tracers=(cast("RequestTracer", _Silent()),) if is_generic else (),
-        ),
-        admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
-    )
-    listening = socket.create_server(("127.0.0.1", 0))
-    server.start(listening)
     streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def send(frame: bytes) -> bytes:
         if not streams:
-            streams.append(await asyncio.open_connection(*listening.getsockname()))
+            streams.append(await asyncio.open_connection(*address))
         reader, writer = streams[-1]
         writer.write(frame)
         try:
@@ -170,12 +144,10 @@ async def connected(listener: KafkaListener, *, is_generic: bool = False) -> Asy
             streams.clear()
             return b"closed"
 
-    try:
+    async with served(listener, is_generic=is_generic) as address:
         yield send
         for _, writer in streams:
             writer.close()
-    finally:
-        await server.stop(1000)
 
 
 def append_to(listener: KafkaListener, append: Append) -> None:

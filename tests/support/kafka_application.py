@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from app.broker.broker import Broker
 from app.clock import SystemClock
@@ -16,10 +18,14 @@ from app.groups.coordinator import GroupCoordinator
 from app.groups.lease_manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
+from app.network.admission import Admission
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
+from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.trace import RequestTracer
+from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator
 from tests.support.engines import QUIET
 from tests.support.simulated_time import RealFilesInSimulatedTime
@@ -63,3 +69,31 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
         await transactions.close()
         await coordinator.close()
         await broker.close()
+
+
+class _Silent:
+    """A tracer that does nothing: where there is one, requests take the generic way."""
+
+    def request(self, *_: object) -> None: ...
+    def response(self, *_: object) -> None: ...
+    def unanswered(self, *_: object) -> None: ...
+    def closed(self, *_: object) -> None: ...
+
+
+@asynccontextmanager
+async def served(listener: KafkaListener, *, is_generic: bool) -> AsyncGenerator[tuple[str, int]]:
+    """Accept connections; yield the address. With ``is_generic`` no request takes a short way."""
+    tracers = (cast("RequestTracer", _Silent()),) if is_generic else ()
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(
+            listener=listener, settings=Settings(), registry=registry, tracers=tracers
+        ),
+        admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    server.start(listening)
+    try:
+        yield listening.getsockname()
+    finally:
+        await server.stop(1000)

@@ -33,10 +33,8 @@ LONG_MS = 10_000_000
 ORDERS = TopicPartition("orders", 0)
 FIRST = Append("orders", 0, 1, 100)
 
-pytestmark = [
-    pytest.mark.parametrize("has_session", [False, True]),
-    pytest.mark.parametrize("is_generic", [False, True]),
-]
+pytestmark = pytest.mark.parametrize("is_generic", [False, True])
+with_and_without_session = pytest.mark.parametrize("has_session", [False, True])
 
 
 @dataclass(slots=True)
@@ -122,6 +120,7 @@ def _count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12}, {"request_percentage": 1e6}])
+@with_and_without_session
 async def test_an_append_ends_the_wait(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -153,6 +152,7 @@ async def test_an_append_ends_the_wait(
             assert sum(amount for _, _, _, amount in charges.noted) == size
 
 
+@with_and_without_session
 async def test_too_little_does_not_end_the_wait(tmp_path: Path, has_session: bool, is_generic: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
@@ -170,6 +170,7 @@ async def test_too_little_does_not_end_the_wait(tmp_path: Path, has_session: boo
         assert _records(_partition(await waiting)) == 3
 
 
+@with_and_without_session
 async def test_the_deletion_of_the_topic_ends_the_wait(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -182,6 +183,7 @@ async def test_the_deletion_of_the_topic_ends_the_wait(
         assert _partition(await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@with_and_without_session
 async def test_a_fetch_out_of_time_is_answered_without_records(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -201,6 +203,7 @@ async def test_a_fetch_out_of_time_is_answered_without_records(
             assert _partition(response).high_watermark == 1
 
 
+@with_and_without_session
 async def test_little_is_returned_when_the_time_is_up(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -212,6 +215,7 @@ async def test_little_is_returned_when_the_time_is_up(
         assert _records(_partition(response)) == 1
 
 
+@with_and_without_session
 async def test_the_close_of_the_broker_ends_the_wait(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -226,6 +230,7 @@ async def test_the_close_of_the_broker_ends_the_wait(
         assert not any(partition.records for topic in response.responses for partition in topic.partitions)
 
 
+@with_and_without_session
 async def test_nothing_waits_for_a_closed_connection(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -240,6 +245,7 @@ async def test_nothing_waits_for_a_closed_connection(
         waiting.cancel()
 
 
+@with_and_without_session
 async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -261,6 +267,7 @@ async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
             assert not partition.records
 
 
+@with_and_without_session
 async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
@@ -285,13 +292,11 @@ async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
 
 
 async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_it(
-    tmp_path: Path, has_session: bool, is_generic: bool
+    tmp_path: Path, is_generic: bool
 ) -> None:
-    if not has_session:
-        return
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, has_session=True, is_generic=is_generic) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         listener.fetch_sessions.take(
@@ -308,6 +313,7 @@ async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_
         assert not response.responses
 
 
+@with_and_without_session
 async def test_requests_that_follow_a_waiting_one_begin(
     tmp_path: Path, has_session: bool, is_generic: bool
 ) -> None:
