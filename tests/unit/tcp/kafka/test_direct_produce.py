@@ -106,6 +106,15 @@ RECORDS: list[bytes | None] = [
     None,
 ]  # fmt: skip
 
+
+def _is_prepared_in_thread(produce: Produce) -> bool:
+    """Return whether it may be refused by a thread.
+
+    How many later requests begin before acks=0 closes the connection is chance then.
+    """
+    return produce.topic == "compressed" or produce.records is FUTURE
+
+
 produces = st.builds(
     Produce,
     version=st.integers(3, 13),
@@ -115,8 +124,8 @@ produces = st.builds(
     records=st.sampled_from(RECORDS),
     client_id=st.sampled_from(["a", "another client", "", None]),
     trailing=st.sampled_from([b"", b"", b"", b"\0"]),
-    # Timestamps are looked at in a thread. How many later requests begin before acks=0 closes the connection is chance.
-).filter(lambda produce: produce.acks or produce.records is not FUTURE)
+).filter(lambda produce: produce.acks or not _is_prepared_in_thread(produce))
+
 
 # Some are exceeded by most histories, some by none.
 quotas_set = st.sampled_from(
