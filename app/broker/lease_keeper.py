@@ -135,6 +135,10 @@ class LeaseKeeper:
             return
         for name in names:
             held, epoch = self._leases[name], epochs.get(name)
+            if held.until_ms is None:
+                # Given up meanwhile, because its work could not begin: a lease that is held without work would
+                # keep other brokers from it for good.
+                continue
             if epoch is None:
                 self._lose(held, f"another broker has taken the lease {name}")
             elif epoch != held.epoch:

@@ -640,4 +640,10 @@ MUTANTS = (
         "False",
         f"{_BROKER}/test_lease_keeper.py",
     ),
+    Mutant(
+        "app/broker/lease_keeper.py",
+        "            if held.until_ms is None:\n                # Given up meanwhile",
+        "            if False:\n                # Given up meanwhile",
+        f"{_BROKER}/test_lease_keeper.py",
+    ),
 )

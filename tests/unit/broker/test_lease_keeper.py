@@ -11,6 +11,7 @@ from uuid import UUID
 from app.broker.lease_keeper import LeaseKeeper
 from app.cluster.leaders import ranked
 from app.cluster.membership import Lease, Member
+from app.errors import StorageUnavailable
 from tests.support.one_lease import HandClock
 
 _T = TypeVar("_T")
@@ -33,6 +34,14 @@ class OneRow:
         self.members: list[Member] = []
         self.log: list[str] = []
         self.renewed = asyncio.Event()
+        # Answers of the database are on their way while this is clear.
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def run(self, call: Callable[[], _T]) -> _T:
+        answer = call()
+        await self.answers.wait()
+        return answer
 
     def acquire(self, name: str, member: Member) -> int | None:
         if self.holder is None:
@@ -48,6 +57,12 @@ class OneRow:
         self.log.append(f"released by {member.broker_id}")
         self.holder = None
 
+    async def renewed_after(self, clock: HandClock, ms: int) -> None:
+        """Wait for a renewal that begins ``ms`` later."""
+        self.renewed.clear()
+        clock.ms += ms
+        await self.renewed.wait()
+
     def known(self, name: str) -> Lease | None:
         holder = self.holder
         if holder is None:
@@ -60,9 +75,14 @@ class OneRow:
 class Work:
     def __init__(self, row: OneRow, member: Member) -> None:
         self._row, self._id = row, member.broker_id
-        self.has_begun, self.has_ended = asyncio.Event(), asyncio.Event()
+        self.is_asked, self.has_begun, self.has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        # What ``begin`` waits for, and may raise.
+        self.begins: asyncio.Future[None] | None = None
 
     async def begin(self, epoch: int) -> None:
+        self.is_asked.set()
+        if self.begins is not None:
+            await self.begins
         self._row.log.append(f"begun by {self._id}")
         self.has_begun.set()
 
@@ -74,12 +94,9 @@ class Work:
 def keeper_of(
     row: OneRow, clock: HandClock, member: Member, work: Work
 ) -> tuple[LeaseKeeper, asyncio.Task[None]]:
-    async def run(call: Callable[[], _T]) -> _T:
-        return call()
-
     keeper = LeaseKeeper(
         row,  # pyright: ignore[reportArgumentType] - the part that a keeper uses
-        run,
+        row.run,
         clock=clock,
         known=row.known,
         members=lambda: row.members,
@@ -130,9 +147,7 @@ async def test_a_lease_that_its_preferred_broker_does_not_take_is_taken_back_and
     await work.has_begun.wait()
     for _ in range(2):
         # A round has ended when the next one renews.
-        row.renewed.clear()
-        clock.ms += 2_000
-        await row.renewed.wait()
+        await row.renewed_after(clock, 2_000)
     # Not given again at once.
     assert keeper.is_held(NAME)
     assert not work.has_ended.is_set()
@@ -160,5 +175,26 @@ async def test_a_lease_is_given_again_at_once_to_a_broker_that_counted_as_dead()
     row.members = [replace(FIRST, started_at_ms=7_000), SECOND]
     await work.has_ended.wait()
     assert not keeper.is_held(NAME)
+    keeping.cancel()
+    await keeper.leave()
+
+
+async def test_a_renewal_does_not_bring_back_a_lease_whose_work_could_not_begin() -> None:
+    """Else the broker would hold it for good and refuse whoever needs that work."""
+    row, clock = OneRow(), HandClock()
+    row.members = [FIRST]
+    work = Work(row, FIRST)
+    work.begins = asyncio.get_running_loop().create_future()
+    keeper, keeping = keeper_of(row, clock, FIRST, work)
+    await work.is_asked.wait()
+    # The work cannot begin while the next renewal is on its way.
+    row.answers.clear()
+    await row.renewed_after(clock, 2_000)
+    failing, work.begins = work.begins, None
+    failing.set_exception(StorageUnavailable("reading groups", "the database is away"))
+    await work.has_ended.wait()
+    row.answers.set()
+    await work.has_begun.wait()
+    assert keeper.is_held(NAME)
     keeping.cancel()
     await keeper.leave()
