@@ -111,17 +111,23 @@ class LeaseKeeper:
         for name, held in self._leases.items():
             if held.until_ms is not None and now_ms >= held.until_ms:
                 self._lose(held, f"the lease {name} could not be renewed in time")
-        if now_ms >= self._renew_ms:
-            self._renew_ms = now_ms + LEASE_RENEW_INTERVAL_MS
-            await self._renew(member)
+        await self._renew_if_due(member)
         for name, held in self._leases.items():
             if held.calls:
                 continue
             if held.until_ms is None:
                 if self._wants(name, held, member):
                     await self._take(name, held, member)
+                    # Each lease may be locked for seconds by a broker that is paused.
+                    await self._renew_if_due(member)
             elif held.is_spread:
                 self._give(name, held, member)
+
+    async def _renew_if_due(self, member: Member) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._renew_ms:
+            self._renew_ms = now_ms + LEASE_RENEW_INTERVAL_MS
+            await self._renew(member)
 
     async def _renew(self, member: Member) -> None:
         names = [name for name, held in self._leases.items() if held.until_ms is not None]

@@ -198,3 +198,39 @@ async def test_a_renewal_does_not_bring_back_a_lease_whose_work_could_not_begin(
     assert keeper.is_held(NAME)
     keeping.cancel()
     await keeper.leave()
+
+
+async def test_leases_that_are_locked_do_not_hold_up_renewals() -> None:
+    """A broker that is paused in its writes locks the rows of their leases for seconds."""
+    clock = HandClock()
+
+    class LockedRows(OneRow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tries = 0
+            self.two_rounds = asyncio.Event()
+
+        def acquire(self, name: str, member: Member) -> int | None:
+            if name == NAME:
+                return super().acquire(name, member)
+            clock.ms += 2_000
+            self.tries += 1
+            if self.tries == 2 * len(locked):
+                self.two_rounds.set()
+            raise StorageUnavailable(f"taking the lease {name}", "lock timeout")
+
+        def known(self, name: str) -> Lease | None:
+            return super().known(name) if name == NAME else None
+
+    locked = [f"groups-{number:02}" for number in range(1, 6)]
+    row = LockedRows()
+    row.members = [FIRST]
+    work = Work(row, FIRST)
+    keeper, keeping = keeper_of(row, clock, FIRST, work)
+    for name in locked:
+        keeper.hold(name, Work(row, FIRST), is_spread=True)
+    await row.two_rounds.wait()
+    assert keeper.is_held(NAME)
+    assert not work.has_ended.is_set()
+    keeping.cancel()
+    await keeper.leave()
