@@ -67,17 +67,22 @@ class Quotas:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Take over what is stored, which another broker may have changed."""
+        """Take over what is stored, which another broker may have changed.
+
+        Waits go on if no quota has changed: this is also called when a topic has, or this broker changed a quota.
+        """
         async with self._changes:
             records = await self._catalog.run(lambda catalog: catalog.configs())
-            self._set = {
+            stored: dict[QuotaEntity, Mapping[QuotaKey, float]] = {
                 QuotaEntity.from_text(record.entity): {
                     QuotaKey(name): float(value) for name, value in record.configs.items()
                 }
                 for record in records
                 if record.kind == QUOTA_KIND
             }
-            self._apply()
+            if stored != self._set:
+                self._set = stored
+                self._apply()
 
     def begin_close(self) -> None:
         """End all waits, because the broker is shutting down."""

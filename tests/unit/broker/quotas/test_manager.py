@@ -94,6 +94,19 @@ async def test_a_change_ends_waits_at_once(tmp_path: Path) -> None:
 
 
 @simulated
+async def test_waits_go_on_when_something_else_has_changed(tmp_path: Path) -> None:
+    async with quotas(tmp_path) as one, quotas(tmp_path) as other:
+        await one.alter(OF_ALICE, {"producer_byte_rate": 1})
+        delay_ms = one.charge("http", QuotaKey.PRODUCE, ALICE, 1_000_000)
+        await one.refresh()
+        assert one.wait_ms(QuotaKey.PRODUCE, ALICE) == delay_ms
+        await other.refresh()
+        await other.alter(OF_ALICE, {"producer_byte_rate": 2})
+        await one.refresh()
+        assert one.wait_ms(QuotaKey.PRODUCE, ALICE) == 0
+
+
+@simulated
 async def test_a_closing_broker_delays_nobody(tmp_path: Path) -> None:
     async with quotas(tmp_path) as one:
         await one.alter(OF_ALICE, {"producer_byte_rate": 1})
