@@ -476,13 +476,14 @@ def test_reads_that_wait_are_refused_when_their_right_ends(broker: BrokerProcess
     with Peer(broker) as fetching, Peer(broker) as polling:
         give(root, "READ", OPEN, user="ANONYMOUS")
         give(root, "READ", "waiting", **group)
-        answer = fetching.call(end)
-        assert isinstance(answer, m.ListOffsetsResponse)
-        wanted = m.FetchPartition(topic=OPEN, partition=0, offset=answer.offset, max_bytes=1 << 20)
+        other = {"records": [{"value": "read before", "partition": 1}]}
+        assert root.post(f"/v1/topics/{OPEN}/records", json=other).status_code == 200
+        ends = [end_of(root, 0), end_of(root, 1)]
+        wanted = m.FetchPartition(topic=OPEN, partition=0, offset=ends[0], max_bytes=1 << 20)
         fetch = m.FetchRequest(partitions=[wanted], max_bytes=1 << 20, max_wait_ms=60_000)
-        # The group may still join when the record comes, and must not begin after it.
-        position = {"offsets": [{"topic": OPEN, "partition": 0, "offset": answer.offset}]}
-        assert root.put("/v1/groups/waiting/offsets", json=position).status_code == 200
+        # The group may still join when the record comes, and must not begin after it; nor has it any other to read.
+        positions = [{"topic": OPEN, "partition": at, "offset": offset} for at, offset in enumerate(ends)]
+        assert root.put("/v1/groups/waiting/offsets", json={"offsets": positions}).status_code == 200
         poll = m.PollRequest(group="waiting", topics=[OPEN], max_wait_ms=60_000)
         for peer, request in ((fetching, fetch), (polling, poll)):
             # Requests that arrive together begin together: with the first answer, the second one waits.
