@@ -65,14 +65,15 @@ class Exchange:
     uncounted_bytes: int = 4
 
 
-def _batch(values: int, size: int) -> bytes:
+def batch_of(values: int, size: int) -> bytes:
     return bytes(build_values([b"x" * size] * values, time.time_ns() // 1_000_000))
 
 
-def _http(acks: str) -> bytes:
+def http_produce(topic: str, acks: str) -> bytes:
+    """Return a produce of one small JSON record."""
     body = b'{"records": [{"value": {"order": 4711, "amount": 12.5, "note": "' + b"x" * 40 + b'"}}]}'
     head = (
-        f"POST /v1/topics/{HTTP_TOPIC}/records?acks={acks} HTTP/1.1\r\nHost: {HOST}\r\n"
+        f"POST /v1/topics/{topic}/records?acks={acks} HTTP/1.1\r\nHost: {HOST}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -88,7 +89,7 @@ def exchanges(scale: float) -> list[Exchange]:
     def count(requests: int) -> int:
         return max(100, int(requests * scale))
 
-    small, kb10, kb16 = _batch(1, 100), _batch(1, 10_000), _batch(16, 1_000)
+    small, kb10, kb16 = batch_of(1, 100), batch_of(1, 10_000), batch_of(16, 1_000)
     return [
         Exchange(
             what=f"Kafka Produce, a record of 100 B, acks=1, {IN_FLIGHT} in flight",
@@ -155,7 +156,7 @@ def exchanges(scale: float) -> list[Exchange]:
             what=f"HTTP, a JSON record, acks=1, {HTTP_CONNECTIONS} connections",
             goal="http",
             port=lambda broker: broker.http_port,
-            request=_http("1"),
+            request=http_produce(HTTP_TOPIC, "1"),
             requests=count(3000),
             connections=HTTP_CONNECTIONS,
             is_http=True,
@@ -164,7 +165,7 @@ def exchanges(scale: float) -> list[Exchange]:
             what=f"HTTP, a JSON record, acks=all, {HTTP_CONNECTIONS} connections",
             goal="http",
             port=lambda broker: broker.http_port,
-            request=_http("all"),
+            request=http_produce(HTTP_TOPIC, "all"),
             requests=count(2000),
             connections=HTTP_CONNECTIONS,
             is_http=True,
@@ -173,15 +174,19 @@ def exchanges(scale: float) -> list[Exchange]:
 
 
 def answer_of(exchange: Exchange, port: int) -> bytes:
+    """Send the request of ``exchange`` and return the whole answer."""
+    return answer_to(
+        exchange.request, port, is_http=exchange.is_http, uncounted_bytes=exchange.uncounted_bytes
+    )
+
+
+def answer_to(request: bytes, port: int, *, is_http: bool, uncounted_bytes: int = 4) -> bytes:
     """Send one request and return the whole answer."""
     with connect(HOST, port) as connection:
-        connection.sendall(exchange.request)
+        connection.sendall(request)
         answer = b""
-        if not exchange.is_http:
-            while (
-                len(answer) < 4
-                or len(answer) < exchange.uncounted_bytes + struct.unpack_from(">i", answer)[0]
-            ):
+        if not is_http:
+            while len(answer) < 4 or len(answer) < uncounted_bytes + struct.unpack_from(">i", answer)[0]:
                 answer += connection.recv(65536)
             return answer
         while b"\r\n\r\n" not in answer:
@@ -254,11 +259,11 @@ def prepare(broker: BrokerProcess) -> None:
     for topic in (TOPIC, HTTP_TOPIC, "bench-fetch", "bench-binary"):
         make_topic(HOST, broker.kafka_port, topic)
     with connect(HOST, broker.kafka_port) as connection:
-        connection.sendall(produce_request("bench-fetch", _batch(16, 1_000), acks=1))
+        connection.sendall(produce_request("bench-fetch", batch_of(16, 1_000), acks=1))
         receive(connection)
     # Offsets of the HTTP topic keep one number of digits for the whole run.
     with connect(HOST, broker.kafka_port) as connection:
-        batch = _batch(100_000, 1)
+        batch = batch_of(100_000, 1)
         connection.sendall(produce_request(HTTP_TOPIC, batch, acks=1))
         receive(connection)
 

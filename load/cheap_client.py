@@ -1,0 +1,143 @@
+"""Drive a broker at the least CPU time that a client can take.
+
+The client sends prepared bytes and discards the answers in the kernel, without copying them. It knows their size.
+The first and the last answers of each connection are read and checked. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Literal
+
+from .kafka_frames import check_fetch, check_produce, connect
+
+Kind = Literal["produce", "fetch", "http"]
+
+TIMEOUT_S = 30
+_LENGTH_BYTES = 4
+# The kernel drops the bytes instead of copying them (``man 7 tcp``), and returns when all of them have come.
+_DISCARD = socket.MSG_WAITALL | socket.MSG_TRUNC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """Equal requests that one client process sends on several connections.
+
+    It sends them for ``seconds`` from ``start_s`` on, a time of ``time.monotonic``, which all processes share.
+    ``answer_bytes`` is the size of each answer.
+    """
+
+    kind: Kind
+    host: str
+    port: int
+    request: bytes
+    answer_bytes: int
+    connections: int
+    in_flight: int
+    cores: frozenset[int]
+    start_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driven:
+    """What a client process did.
+
+    ``cpu_s`` is its own CPU time between the two points of time.
+    """
+
+    requests: int
+    cpu_s: float
+    started_s: float
+    ended_s: float
+
+
+def drive(work: Drive) -> Driven:
+    """Keep ``in_flight`` requests under way on each connection.
+
+    When the time is over, await their answers.
+
+    Raises:
+        ConnectionError: the broker closed a connection, or an answer did not come within ``TIMEOUT_S``.
+        ErrorAnswered: an answer that was checked is an error.
+    """
+    os.sched_setaffinity(0, work.cores)
+    window = work.request * work.in_flight
+    window_bytes = work.answer_bytes * work.in_flight
+    buffer = bytearray(window_bytes)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(_connected(work)) for _ in range(work.connections)]
+        for connection in connections:
+            connection.sendall(window)
+            _read_checked(connection, work, buffer)
+        time.sleep(max(0.0, work.start_s - time.monotonic()))
+        monotonic = time.monotonic
+        started_s, cpu_s = monotonic(), time.process_time()
+        end_s = started_s + work.seconds
+        for connection in connections:
+            connection.sendall(window)
+        windows = len(connections)
+        while monotonic() < end_s:
+            for connection in connections:
+                if connection.recv_into(buffer, window_bytes, _DISCARD) != window_bytes:
+                    raise ConnectionError("the broker closed the connection, or did not answer in time")
+                connection.sendall(window)
+            windows += len(connections)
+        for connection in connections:
+            _read_checked(connection, work, buffer)
+        return Driven(
+            requests=windows * work.in_flight,
+            cpu_s=time.process_time() - cpu_s,
+            started_s=started_s,
+            ended_s=monotonic(),
+        )
+
+
+def _connected(work: Drive) -> socket.socket:
+    connection = connect(work.host, work.port)
+    # A timeout of Python's would make the socket non-blocking, which cannot wait for all bytes in one call.
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT_S, 0))
+    return connection
+
+
+def _read_checked(connection: socket.socket, work: Drive, buffer: bytearray) -> None:
+    """Read the answers of one window, and check each."""
+    if connection.recv_into(buffer, len(buffer), socket.MSG_WAITALL) != len(buffer):
+        raise ConnectionError("the broker closed the connection, or did not answer in time")
+    for start in range(0, len(buffer), work.answer_bytes):
+        _CHECKS[work.kind](bytes(buffer[start : start + work.answer_bytes]))
+
+
+def _kafka_body(answer: bytes) -> bytes:
+    (length,) = struct.unpack_from(">i", answer)
+    if length != len(answer) - _LENGTH_BYTES:
+        raise ConnectionError(f"an answer has {length + _LENGTH_BYTES} bytes instead of {len(answer)}")
+    return answer[_LENGTH_BYTES:]
+
+
+def _check_produce(answer: bytes) -> None:
+    check_produce(_kafka_body(answer))
+
+
+def _check_fetch(answer: bytes) -> None:
+    if not check_fetch(_kafka_body(answer)):
+        raise ConnectionError("a fetch got no records")
+
+
+def _check_http(answer: bytes) -> None:
+    if not answer.startswith(b"HTTP/1.1 20"):
+        raise ConnectionError(f"refused: {answer!r}")
+
+
+_CHECKS: dict[Kind, Callable[[bytes], None]] = {
+    "produce": _check_produce,
+    "fetch": _check_fetch,
+    "http": _check_http,
+}
