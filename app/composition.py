@@ -35,6 +35,7 @@ from .groups.group_lease import GroupLease
 from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups, GroupServices
+from .groups.sharded_offsets_topic import ShardedOffsetsTopic
 from .groups.shards import GroupShards
 from .groups.share_queue import ShareQueue
 from .security.peer_tls import PeerTls
@@ -283,6 +284,16 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         await work.stand_by()
         shared.cluster.hold(lease, work, is_spread=True)
         shards.append(shard)
+    # Before the broker joins and gets leases, as above.
+    broker.serve_virtual(
+        ShardedOffsetsTopic(
+            [shard.coordinator for shard in shards],
+            shared.cluster,
+            deletions=[store.deletions for store in shared.stores.groups],
+            cluster_id=broker.cluster_id,
+            broker_id=broker.broker_id,
+        )
+    )
     return GroupShards(shards)
 
 

@@ -309,6 +309,13 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         ErrorCode.NOT_COORDINATOR,
         retriable=True,
     ),
+    errors.NotLeader: ProblemKind(
+        503,
+        "leader-elsewhere",
+        "Another broker serves the partition",
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        retriable=True,
+    ),
     errors.CorruptLog: ProblemKind(500, "corrupt-log", "Stored data is corrupt", ErrorCode.CORRUPT_MESSAGE),
     errors.StorageFull: ProblemKind(
         507, "storage-full", "No space left", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True

@@ -52,7 +52,7 @@ from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
 from .transaction_gate import MarkerOrder, TransactionGate
-from .virtual import VirtualTopic, VirtualTopics
+from .virtual import PartitionLeader, VirtualTopic, VirtualTopics
 
 
 class Broker:
@@ -573,6 +573,7 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition: the partition does not exist.
             StorageUnavailable: the end cannot be found out now.
+            NotLeader: another broker serves this partition of an internal topic.
         """
         return await self._reader.list_offset(
             topic, partition, at, isolation=isolation, is_refreshed=is_refreshed
@@ -608,7 +609,10 @@ class Broker:
         return self._reader.epoch_end_offset(topic, partition, epoch)
 
     async def producers(self, topic: str, partition: int) -> list[ProducerView]:
-        """Return the producers that a partition remembers; none for an internal topic."""
+        """Return the producers that a partition remembers; none for an internal topic.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``, and ``NotLeader`` for an internal topic.
+        """
         if topic in self._virtual:
             self._virtual.state(topic, partition)
             return []
@@ -624,9 +628,20 @@ class Broker:
     def log_state(self, topic: str, partition: int) -> LogState:
         """Return the offsets and size of a partition.
 
-        Raises ``UnknownTopic``, ``UnknownPartition``.
+        Raises ``UnknownTopic``, ``UnknownPartition``, and ``NotLeader`` for an internal topic.
         """
         return self._reader.log_state(topic, partition)
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        """Raises ``UnknownTopic``, ``UnknownPartition``."""
+        self._reader.check_partition(topic, partition)
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader | None:
+        """Return which broker serves a partition of an internal topic.
+
+        None if every broker would: ``cluster.leaders`` says where clients are sent. Raises ``UnknownPartition``.
+        """
+        return self._reader.leader(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the leader epoch of ``log_state``, at less cost; raises the same."""

@@ -31,7 +31,7 @@ from ..work_budget import WorkBudget
 from .counts import Counts
 from .fetch import needs_more
 from .topics import Topics
-from .virtual import MAX_TIMESTAMP, VirtualTopics
+from .virtual import MAX_TIMESTAMP, PartitionLeader, VirtualTopics
 
 
 class PartitionReader:
@@ -244,6 +244,15 @@ class PartitionReader:
         if topic in self._virtual:
             return self._virtual.state(topic, partition)
         return self._engine.state(self._topics.partition(topic, partition))
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader | None:
+        return self._virtual.leader(topic, partition) if topic in self._virtual else None
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        if topic in self._virtual:
+            self._virtual.check(topic, partition)
+        else:
+            self._topics.partition(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         if topic in self._virtual:

@@ -9,26 +9,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.record_batch import NO_TIMESTAMP
 
-from ..errors import SteleError, UnknownPartition
+from ..errors import NotLeader, SteleError, UnknownPartition
 from ..storage.engine import LogState, PartitionFetch, PartitionRead
 from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import Waiters
 from .topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, Topic
 
-__all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "VirtualTopic", "VirtualTopics"]
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "INTERNAL_TOPICS",
+    "TRANSACTION_STATE",
+    "PartitionLeader",
+    "VirtualTopic",
+    "VirtualTopics",
+]
 
 # Kafka's number in ListOffsets for the record with the newest time (KIP-734).
 MAX_TIMESTAMP = -3
 
 
+class PartitionLeader(NamedTuple):
+    """The broker that serves a partition, and its leader epoch.
+
+    None and -1 while no broker does.
+    """
+
+    broker_id: int | None
+    epoch: int
+
+
 class VirtualTopic(Protocol):
-    """Makes the records of one topic; callers pass only partitions that exist."""
+    """Makes the records of one topic; callers pass only partitions that exist.
+
+    In a cluster a partition may be served by another broker. Then all methods but ``leader`` raise ``NotLeader``. Any
+    await may be the moment when that begins.
+    """
 
     @property
     def topic(self) -> Topic: ...
@@ -37,8 +58,15 @@ class VirtualTopic(Protocol):
         """Notify ``waiters`` of each partition that has more to read."""
         ...
 
-    async def prepare(self) -> None:
-        """Wait until the records can be read; they may be made only on request."""
+    def leader(self, partition: int) -> PartitionLeader | None:
+        """Return which broker serves a partition; None if every broker would."""
+        ...
+
+    async def prepare(self, partition: int) -> None:
+        """Wait until the records can be read; they may be made only on request.
+
+        Nothing else has run since then when this returns.
+        """
         ...
 
     def state(self, partition: int) -> LogState: ...
@@ -102,8 +130,19 @@ class VirtualTopics:
             raise UnknownPartition(name, partition, partitions=virtual.topic.partitions)
         return virtual
 
-    def state(self, name: str, partition: int) -> LogState:
+    def check(self, name: str, partition: int) -> None:
         """Raises ``UnknownPartition``."""
+        self._partition(name, partition)
+
+    def leader(self, name: str, partition: int) -> PartitionLeader | None:
+        """Return which broker serves a partition; None if every broker would.
+
+        Raises ``UnknownPartition``.
+        """
+        return self._partition(name, partition).leader(partition)
+
+    def state(self, name: str, partition: int) -> LogState:
+        """Raises ``UnknownPartition``, ``NotLeader``."""
         return self._partition(name, partition).state(partition)
 
     def epoch_end_offset(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
@@ -117,7 +156,7 @@ class VirtualTopics:
     async def list_offset(self, name: str, partition: int, at: int) -> tuple[int, int, int]:
         """As ``Broker.list_offset``."""
         virtual = self._partition(name, partition)
-        await virtual.prepare()
+        await virtual.prepare(partition)
         state = virtual.state(partition)
         if at == LATEST_TIMESTAMP:
             return state.high_watermark, NO_TIMESTAMP, state.leader_epoch
@@ -141,9 +180,11 @@ class VirtualTopics:
             name = request.topic, request.partition
             try:
                 virtual = self._partition(*name)
-                await virtual.prepare()
+                await virtual.prepare(request.partition)
                 limit = min(max_bytes, request.max_bytes)
                 batch = virtual.read(request.partition, request.offset, limit, at_least_one=at_least_one)
+                # With the batch: a later end would let a wait for more overlook what came in between.
+                state = virtual.state(request.partition)
             except SteleError as error:
                 reads.append(PartitionRead(topic=name[0], partition=name[1], error=error))
                 continue
@@ -152,7 +193,6 @@ class VirtualTopics:
                 at_least_one = False
                 # Making a batch takes time: let the loop serve others before the next.
                 await asyncio.sleep(0)
-            state = virtual.state(request.partition)
             reads.append(
                 PartitionRead(
                     topic=name[0],
@@ -167,6 +207,13 @@ class VirtualTopics:
         return reads
 
     async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """Wait until a partition has records after its given offset, or time is up."""
-        if all(self.state(*name).log_end_offset <= offset for name, offset in positions.items()):
+        """Wait until a partition has records after its given offset, or time is up.
+
+        Returns at once if another broker serves one of them.
+        """
+        try:
+            is_at_end = all(self.state(*name).log_end_offset <= offset for name, offset in positions.items())
+        except NotLeader:
+            return
+        if is_at_end:
             await self._waiters.wait(positions, min_bytes=1, timeout_ms=timeout_ms)

@@ -9,5 +9,5 @@ Ids are never assigned twice. Reading order:
 - ``shared_transactions``, ``postgres_transactions``   transactional ids that belong to no broker (ADR-0055)
 - ``survey``                    what operators ask about brokers, objects and backlogs
 - ``postgres``, ``postgres_acls``, ``postgres_credentials``, ``postgres_membership``, ``postgres_survey``, ``postgres_groups``,
-  ``postgres_pending_offsets``, ``postgres_consumer_groups``, ``postgres_share_groups``, ``postgres_import``   what several brokers share (ADR-0046, ADR-0047)
+  ``postgres_group_deletions``, ``postgres_pending_offsets``, ``postgres_consumer_groups``, ``postgres_share_groups``, ``postgres_import``   what several brokers share (ADR-0046, ADR-0047)
 """

@@ -44,6 +44,13 @@ from .group_store import (
     StoredGroups,
 )
 from .postgres_consumer_groups import apply_consumer_change, consumer_groups, delete_consumer_group
+from .postgres_group_deletions import (
+    Deletion,
+    delete_group_record,
+    delete_offsets,
+    deletions,
+    forget_deletions,
+)
 from .postgres_pending_offsets import (
     drop_pending_offsets,
     end_pending_offsets,
@@ -110,6 +117,7 @@ class PostgresGroupStore:
 
     def open(self) -> StoredGroups:
         def work(connection: Connection) -> StoredGroups:
+            forget_deletions(connection, self._shard)
             owners: defaultdict[bytes, list[OwnerRecord]] = defaultdict(list)
             for group_id, topic, part, member_id in connection.execute(
                 "SELECT group_id, topic, part, member_id FROM group_owners WHERE shard = %s"
@@ -168,6 +176,8 @@ class PostgresGroupStore:
                 else:
                     for change in group:
                         self._apply(connection, change)
+                if kind is DeleteGroup or kind is DeleteTopicOffsets:
+                    forget_deletions(connection, self._shard)
 
         self._run(work)
 
@@ -181,11 +191,20 @@ class PostgresGroupStore:
 
     def _delete_topic_offsets(self, connection: Connection, change: DeleteTopicOffsets) -> None:
         """Delete them in this shard; the coordinators of the others do so in theirs."""
-        for table in ("group_offsets", "group_pending_offsets", "share_partitions"):
+        delete_offsets(
+            connection,
+            "topic = %s AND topic_id IS DISTINCT FROM %s AND shard = %s",
+            (change.topic, change.besides, self._shard),
+        )
+        for table in ("group_pending_offsets", "share_partitions"):
             connection.execute(
                 f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s AND shard = %s",  # noqa: S608 - from above
                 (change.topic, change.besides, self._shard),
             )
+
+    def deletions(self) -> Sequence[Deletion]:
+        """Return the deletions of the last day, the oldest first."""
+        return self._run(lambda connection: deletions(connection, self._shard))
 
     def ended_producers(self, asked: Sequence[tuple[int, int]]) -> Sequence[tuple[int, bool]]:
         """See ``app.groups.ended_elsewhere``."""
@@ -236,6 +255,7 @@ def _apply(connection: Connection, change: StoreChange) -> None:
             for owner in change.owners:
                 _insert_owner(connection, owner)
         case ConsumerGroupRecord():
+            delete_group_record(connection, change.group.encode())
             _delete_group(connection, change.group.encode())
             apply_consumer_change(connection, change)
         case ConsumerMemberRecord() | DeleteConsumerMember() | DeleteConsumerGroup():
@@ -249,16 +269,19 @@ def _apply(connection: Connection, change: StoreChange) -> None:
             )
         case DeleteGroup():
             group_id = change.group.encode()
+            # The group itself last, as readers get it.
+            delete_offsets(connection, "group_id = %s", (group_id,))
+            delete_group_record(connection, group_id)
             _delete_group(connection, group_id)
             delete_consumer_group(connection, group_id)
-            for table in ("group_offsets", "group_pending_offsets"):
-                connection.execute(f"DELETE FROM {table} WHERE group_id = %s", (group_id,))  # noqa: S608 - from above
+            connection.execute("DELETE FROM group_pending_offsets WHERE group_id = %s", (group_id,))
             apply_share_change(connection, DeleteSharePartitions(group=change.group, topic_id=None))
         case SharePartitionRecord() | DeleteSharePartitions():
             apply_share_change(connection, change)
         case DeleteOffset():
-            connection.execute(
-                "DELETE FROM group_offsets WHERE group_id = %s AND topic = %s AND part = %s",
+            delete_offsets(
+                connection,
+                "group_id = %s AND topic = %s AND part = %s",
                 (change.group.encode(), change.topic, change.partition),
             )
             drop_pending_offsets(connection, [(change.group, change.topic, change.partition)])

@@ -93,6 +93,7 @@
     ├── CoordinatorNotAvailable      groups cannot be served now; try again
     ├── CoordinatorFenced            another coordinator has taken over the groups; find it
     ├── NotCoordinator               another broker of the cluster has the groups
+    ├── NotLeader                    another broker of the cluster serves the partition
     └── StorageError                 (``storage``) the storage is at fault
         ├── CorruptLog               stored bytes that fail their CRC: file and position are known
         ├── StorageFull              no space; acknowledged records are safe
@@ -196,6 +197,7 @@ from .topics import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopicName,
+    NotLeader,
     TooManyPartitions,
     TopicDiffers,
     TopicError,
@@ -279,6 +281,7 @@ __all__ = [
     "MemberIdRequired",
     "MissingKey",
     "NotCoordinator",
+    "NotLeader",
     "OffsetMetadataTooLarge",
     "OffsetOutOfRange",
     "OperationNotAttempted",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from .base import RequestError, short
+from .base import RequestError, SteleError, short
 
 
 class TopicError(RequestError):
@@ -140,3 +140,20 @@ class InvalidReplicaAssignment(RequestError):
             f"the replicas cannot be assigned: {reason}; omit the assignment to let the broker choose"
         )
         self.reason = reason
+
+
+class NotLeader(SteleError):
+    """Another broker of the cluster serves the partition.
+
+    None does for the moment if ``broker_id`` is None.
+    """
+
+    def __init__(self, topic: str, partition: int, broker_id: int | None) -> None:
+        where = "no broker does at the moment" if broker_id is None else f"broker {broker_id} does"
+        super().__init__(
+            f"this broker does not serve partition {partition} of topic {topic!r}: {where}; "
+            "request the metadata again, and try again"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.broker_id = broker_id

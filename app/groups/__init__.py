@@ -29,5 +29,6 @@ Every listener serves them. Reading order:
   group has given up, and their way back (KIP-1191, ADR-0049)
 - ``share_queue``   single records of share groups without a session (ADR-0045)
 - ``lag``                           lag, and what a reset would do
-- ``offset_records``, ``replay_log``, ``offsets_topic``   ``__consumer_offsets`` as a read-only topic
+- ``offset_records``, ``replay_log``, ``offsets_view``   the records of ``__consumer_offsets``
+- ``offsets_topic``, ``sharded_offsets_topic``   the topic of a broker on its own, and that of a cluster (ADR-0059)
 """

@@ -114,6 +114,7 @@ class GroupTable:
         self._change_watchers: list[Callable[[str], None]] = []
         self._durable_watchers: list[Callable[[Sequence[StoreChange]], None]] = []
         self._end_watchers: list[Callable[[EndedOffsets], None]] = []
+        self._stand_by_watchers: list[Callable[[], None]] = []
 
     # ── life ──
 
@@ -189,6 +190,8 @@ class GroupTable:
         self.groups.clear()
         self.pending_producers = PendingProducers()
         self._refusal = refusal
+        for watcher in self._stand_by_watchers:
+            watcher()
 
     async def transactions(self) -> StoredTransactions:
         """Return what the store has of transactions."""
@@ -204,6 +207,15 @@ class GroupTable:
     async def stored_answer(self, key: str) -> StoredAnswer | None:
         """Return the answer that the store has of an idempotency key."""
         return await self._writer.answer(key)
+
+    async def submitted(self) -> None:
+        """Wait until all changes that were submitted are durable, and watchers know them.
+
+        Raises what a write raises.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.persist([], lambda error: answer(stored, error))
+        await stored
 
     async def run_in_store(self, call: Callable[[], _T]) -> _T:
         """Run ``call`` in the thread of the store, after what is being written."""
@@ -290,6 +302,10 @@ class GroupTable:
     def watch_ends(self, watcher: Callable[[EndedOffsets], None]) -> None:
         """Call ``watcher`` after a transaction has committed or dropped its offsets."""
         self._end_watchers.append(watcher)
+
+    def watch_stand_by(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` when all groups were forgotten: others may have them."""
+        self._stand_by_watchers.append(watcher)
 
     # ── transactions ──
 

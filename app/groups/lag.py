@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
-from ..errors import GroupNotEmpty, InvalidRequest, TopicError
+from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
 from .group_states import GroupState
@@ -53,6 +53,8 @@ async def fresh_group_lag(broker: Broker, coordinator: GroupCoordinator, group: 
 def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
     """Return the lag in all committed and assigned partitions, by the known ends.
 
+    Without partitions of an internal topic that another broker serves.
+
     Raises ``GroupNotFound``.
     """
     described = coordinator.describe(group)
@@ -67,7 +69,7 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
     for part in sorted(assigned.keys() | committed.keys()):
         try:
             state = broker.log_state(*part)
-        except TopicError:
+        except (TopicError, NotLeader):
             continue
         commit = committed.get(part)
         offset = NO_OFFSET if commit is None else commit.offset
@@ -94,7 +96,7 @@ def _share_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> lis
     for offsets in coordinator.shares.offsets(group):
         try:
             state = broker.log_state(offsets.topic, offsets.partition)
-        except TopicError:
+        except (TopicError, NotLeader):
             continue
         lags.append(
             PartitionLag(

@@ -164,6 +164,8 @@ class LiveShareGroup:
         wanted = [
             (name, OwnedPartition(facts.topic_id, number))
             for name, facts in self._context.topic_facts(topics).items()
+            # Records that are made on read are not shared.
+            if not self._context.topic(name).is_internal
             for number in range(facts.partitions)
         ]
         missing = [

@@ -90,6 +90,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.CoordinatorFenced: ErrorCode.NOT_COORDINATOR,
     errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
     errors.StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,

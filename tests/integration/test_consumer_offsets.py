@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
@@ -43,18 +43,10 @@ from tests.integration.test_kafka_groups import stable
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import TIMEOUT_S, KafkaPeer, create_topic, fetch, only_partition, produce
-from tests.support.offset_records import (
-    Commit,
-    GroupKey,
-    GroupState,
-    OffsetKey,
-    decode_commit,
-    decode_group,
-    decode_key,
-)
+from tests.support.offset_records import GroupKey, OffsetKey
+from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, PARTITIONS, Monitor
 
-OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-PARTITIONS = 50
+TRANSACTIONS = "__transaction_state"
 
 
 @pytest.fixture(scope="module")
@@ -74,61 +66,6 @@ def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
 def tools() -> None:
     with kafka_or_skip():
         libs()
-
-
-class Monitor:
-    """A plain consumer of all 50 partitions, from a position on."""
-
-    def __init__(self, bootstrap: str, at: int) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "not-used",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "latest",
-                "enable.partition.eof": True,
-            }
-        )
-        self._consumer.assign([TopicPartition(OFFSETS, partition, at) for partition in range(PARTITIONS)])
-        self._ended: set[int] = set()
-        self.commits: dict[OffsetKey, Commit] = {}
-        self.groups: dict[str, GroupState] = {}
-
-    def close(self) -> None:
-        self._consumer.close()
-
-    def catch_up(self) -> None:
-        """Read until the end of every partition was reached once."""
-        while len(self._ended) < PARTITIONS:
-            self.read()
-
-    def read(self) -> OffsetKey | GroupKey | None:
-        """The key of the next record, which is noted; None for the end of a partition."""
-        message = self._consumer.poll(TIMEOUT_S)
-        assert message is not None, "nothing came"
-        error = message.error()
-        if error is not None:
-            assert error.code() == KafkaError._PARTITION_EOF, error  # pyright: ignore[reportPrivateUsage]
-            self._ended.add(cast("int", message.partition()))
-            return None
-        return self._note(cast("bytes", message.key()), message.value(), message.partition())
-
-    def _note(self, raw_key: bytes, value: bytes | None, partition: int | None) -> OffsetKey | GroupKey:
-        key = decode_key(raw_key)
-        assert partition_of(key.group, PARTITIONS) == partition
-        if isinstance(key, OffsetKey):
-            self.commits.pop(key, None)
-            if value is not None:
-                self.commits[key] = decode_commit(value)
-        else:
-            self.groups.pop(key.group, None)
-            if value is not None:
-                self.groups[key.group] = decode_group(value)
-        return key
-
-    def read_until(self, key: OffsetKey | GroupKey) -> None:
-        while self.read() != key:
-            pass
 
 
 def commit(peer: KafkaPeer, group: str, offset: int, *, partition: int = 0, **more: Any) -> None:
@@ -168,7 +105,7 @@ def test_a_monitor_that_begins_at_the_start_learns_all_groups_and_follows_them(
     joined = stable(peer, "seen")
     commit(peer, "seen", 5, generation=joined.generation_id, member_id=joined.member_id)
     commit(peer, "alone", 7, partition=1)
-    with closing(Monitor(broker.kafka_bootstrap, -2)) as monitor:
+    with closing(Monitor(broker.kafka_bootstrap, EARLIEST)) as monitor:
         monitor.catch_up()
         (member,) = monitor.groups["seen"].members
         assert (member.member_id, member.assignment, member.client_host) == (
@@ -198,7 +135,7 @@ def test_a_monitor_that_begins_at_the_start_learns_all_groups_and_follows_them(
 
 def test_a_monitor_that_begins_at_the_end_sees_what_comes(broker: BrokerProcess, peer: KafkaPeer) -> None:
     commit(peer, "before", 1)
-    with closing(Monitor(broker.kafka_bootstrap, -1)) as monitor:
+    with closing(Monitor(broker.kafka_bootstrap, LATEST)) as monitor:
         monitor.catch_up()
         commit(peer, "after", 1)
         monitor.read_until(OffsetKey("after", "orders", 0))
@@ -210,7 +147,7 @@ def test_a_monitor_continues_after_a_kill_of_the_broker_and_misses_nothing() -> 
         with KafkaPeer(broker) as peer:
             create_topic(peer, "orders")
             commit(peer, "g", 1)
-        with closing(Monitor(broker.kafka_bootstrap, -1)) as monitor:
+        with closing(Monitor(broker.kafka_bootstrap, LATEST)) as monitor:
             monitor.catch_up()
             broker.kill()
             broker.start()

@@ -417,6 +417,55 @@ def test_only_the_holder_of_the_lease_writes_groups(session: PostgresSession) ->
     assert [record.offset for record in stores[1].open().offsets] == [1]
 
 
+def test_what_is_deleted_is_told_to_later_coordinators_for_a_day(session: PostgresSession) -> None:
+    member, topic_id = member_of(1), UUID(int=7)
+    membership = PostgresMembership(session)
+    assert membership.register(member)
+    shards = {name: shard_of(name) for name in ("g", "classic")}
+    stores = {
+        name: PostgresGroupStore(session, shard=shard, incarnation=member.incarnation)
+        for name, shard in shards.items()
+    }
+    for name, store in stores.items():
+        epoch = membership.acquire(lease_of_group(name), member)
+        assert epoch is not None
+        store.take(epoch)
+    store = stores["g"]
+    store.write([group("g", "m"), *(offset("g", part, 1, topic_id) for part in range(3))])
+    store.write([group("g", "m", "n")])
+    assert store.deletions() == [], "a record that is replaced is not deleted"
+    store.write([DeleteOffset(group="g", topic="orders", partition=1)])
+    store.write([DeleteOffset(group="g", topic="orders", partition=9)])
+    assert store.deletions() == [("g", "orders", 1)]
+    store.write([DeleteGroup(group="g")])
+    assert store.deletions()[0] == ("g", "orders", 1)
+    assert sorted(store.deletions()[1:], key=str) == [
+        ("g", "orders", 0),
+        ("g", "orders", 2),
+        ("g", None, -1),
+    ]
+    # Those of other shards are not among them.
+    other = stores["classic"]
+    other.write([group("classic", "m"), offset("classic", 0, 1, topic_id)])
+    other.write([replace(CONSUMER_GROUP, group="classic")])
+    assert other.deletions() == [("classic", None, -1)]
+    other.write([DeleteTopicOffsets(topic="orders", besides=topic_id)])
+    assert other.deletions() == [("classic", None, -1)]
+    other.write([DeleteTopicOffsets(topic="orders", besides=None)])
+    assert other.deletions() == [("classic", None, -1), ("classic", "orders", 0)]
+    session.run(
+        lambda connection: connection.execute(
+            "UPDATE group_deletions SET deleted_at = now() - interval '25 hours' WHERE topic = 'orders'"
+        )
+    )
+    assert other.deletions() == [("classic", None, -1)]
+    store.open()
+    kept = session.run(
+        lambda connection: connection.execute("SELECT count(*) FROM group_deletions").fetchone()
+    )
+    assert kept == (3,), "those of this shard are gone"
+
+
 def test_pending_offsets_are_stored_while_their_transaction_is_open_and_settled_when_it_has_ended(
     server: PostgresServer, session: PostgresSession, schema: str
 ) -> None:

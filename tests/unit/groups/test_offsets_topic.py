@@ -11,10 +11,11 @@ from stele.wire import record_batch as rb
 
 from app.broker.virtual import VirtualTopics
 from app.errors import InternalTopic, OffsetOutOfRange, UnknownPartition
-from app.groups import offsets_topic
+from app.groups import offsets_view
 from app.groups.consumer_messages import ConsumerHeartbeat
 from app.groups.offset_records import partition_of
-from app.groups.offsets_topic import EPOCH_BITS, HISTORY_BYTES, PARTITIONS, OffsetsTopic
+from app.groups.offsets_topic import PARTITIONS, OffsetsTopic
+from app.groups.offsets_view import EPOCH_BITS, HISTORY_BYTES
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters
 from tests.support.groups import GroupBench
@@ -61,7 +62,7 @@ class Bench(GroupBench):
         return found
 
     async def records(self, group: str = "g") -> list[Found]:
-        await self.topic_of_offsets.prepare()
+        await self.topic_of_offsets.prepare(0)
         return [found for _, found in self.read(group)]
 
     @property
@@ -222,7 +223,7 @@ async def test_after_a_restart_offsets_continue_above_and_a_reader_continues_whe
     ((before, _), *_) = bench.read()
     await bench.close()
     await bench.start()
-    await bench.topic_of_offsets.prepare()
+    await bench.topic_of_offsets.prepare(0)
     ((after, _), *_) = bench.read()
     assert after == bench.start_offset > before
     # At the end of the former log, as a consumer with auto.offset.reset=latest is.
@@ -234,9 +235,33 @@ async def test_after_a_restart_offsets_continue_above_and_a_reader_continues_whe
     )
     with pytest.raises(OffsetOutOfRange):
         bench.topic_of_offsets.read(partition, after + 99, 1000, at_least_one=True)
-    with pytest.raises(OffsetOutOfRange):
-        # In an empty partition there is nothing that could be missed.
-        bench.topic_of_offsets.read(partition + 1, before, 1000, at_least_one=True)
+    await bench.close()
+
+
+@simulated
+async def test_a_reader_of_an_earlier_run_is_led_to_the_start_of_an_empty_partition(bench: Bench) -> None:
+    await bench.start()
+    await bench.records()
+    before = bench.start_offset
+    await bench.close()
+    await bench.start()
+    await bench.topic_of_offsets.prepare(0)
+    # Reset to the end, a reader would miss the commit that comes before it asks for the end.
+    partition = partition_of("g", PARTITIONS)
+    batch = bench.topic_of_offsets.read(partition, before, 1000, at_least_one=False)
+    header = rb.check_batch(batch)
+    assert (header.is_control, header.is_transactional, header.has_producer_id) == (True, False, False)
+    assert header.next_offset == bench.start_offset > before
+    assert header.partition_leader_epoch == bench.coordinator.epoch
+    assert bench.topic_of_offsets.read(partition, before, len(batch) - 1, at_least_one=False) == b""
+    assert bench.topic_of_offsets.read(partition, bench.start_offset, 1000, at_least_one=True) == b""
+    await bench.commit(1)
+    await bench.written()
+    for offset in (before, bench.start_offset):
+        assert commits([found for _, found in bench.read(offset=offset)]) == [(0, 1)]
+    for offset in (-1, bench.start_offset + 2):
+        with pytest.raises(OffsetOutOfRange):
+            bench.topic_of_offsets.read(partition, offset, 1000, at_least_one=True)
     await bench.close()
 
 
@@ -244,11 +269,11 @@ async def test_after_a_restart_offsets_continue_above_and_a_reader_continues_whe
 async def test_commits_that_come_while_the_topic_is_made_are_neither_lost_nor_undone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_topic, "_ENTRIES_PER_PAUSE", 1)
+    monkeypatch.setattr(offsets_view, "_ENTRIES_PER_PAUSE", 1)
     await bench.start()
     for number in range(20):
         await bench.commit(1, group=f"g{number}")
-    walk = asyncio.create_task(bench.topic_of_offsets.prepare())
+    walk = asyncio.create_task(bench.topic_of_offsets.prepare(0))
     await asyncio.sleep(0)
     for number in range(20):
         await bench.commit(2, group=f"g{number}")

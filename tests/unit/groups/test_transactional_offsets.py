@@ -485,8 +485,7 @@ async def test_staged_offsets_of_a_topic_that_was_deleted_before_a_crash_are_dro
 async def test_the_offsets_topic_has_a_staged_offset_once_it_is_committed(bench: GroupBench) -> None:
     await bench.open()
     topic = OffsetsTopic(bench.coordinator, cluster_id="here")
-    bench.coordinator.table.watch_durable(topic.apply)
-    await topic.prepare()
+    await topic.prepare(0)
     partition = partition_of("g", PARTITIONS)
 
     def end() -> int:
@@ -505,7 +504,7 @@ async def test_the_offsets_topic_has_a_staged_offset_once_it_is_committed(bench:
     await bench.stage(7)
     # A view that is made later has the same.
     later = OffsetsTopic(bench.coordinator, cluster_id="here")
-    await later.prepare()
+    await later.prepare(0)
     assert later.read(partition, start, 1000, at_least_one=True) == topic.read(
         partition, start, 1000, at_least_one=True
     )

@@ -68,7 +68,7 @@ _NAME_CHARACTERS_MAX = 1000
 def partition_error(context: Context, topic: str, partition: int) -> tuple[ErrorCode, str | None]:
     """Return NONE and no text if the partition exists, else the error."""
     try:
-        context.broker.log_state(topic, partition)
+        context.broker.check_partition(topic, partition)
     except SteleError as error:
         return describe_error(error)
     return ErrorCode.NONE, None

@@ -9,12 +9,14 @@ one moment; topics that are deleted in a pause are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import NO_UUID
 
 from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
+from ....broker.virtual import PartitionLeader
 from ....errors import InvalidRequest, SteleError, UnknownTopic
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
@@ -49,6 +51,7 @@ _FIRST_WITH_NULL = 1
 _FIRST_WITH_TOPIC_IDS = 12
 _BROKER_ENDPOINTS, _CONTROLLER_ENDPOINTS = 1, 2
 _NAME_CHARACTERS_MAX = 1000
+_NO_LEADER = -1
 
 
 def may_create_topics(broker: Broker, request: MetadataRequest) -> bool:
@@ -151,16 +154,16 @@ async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_
 
 async def _known(context: Context, topic: Topic, budget: WorkBudget) -> MetadataResponseTopic:
     # All before the first pause, in which the topic may be deleted.
-    epochs = _leader_epochs(context.broker, topic, range(topic.partitions))
+    leaders = _leaders(context.broker, topic, range(topic.partitions))
     partitions: list[MetadataResponsePartition] = []
-    for partition, leader_epoch in enumerate(epochs):
-        brokers = replicas(context, topic, partition)
+    for partition, leader in enumerate(leaders):
+        brokers = _replicas(context, topic, partition, leader)
         partitions.append(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=ErrorCode.NONE if brokers else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=partition,
-                leader_id=brokers[0],
-                leader_epoch=leader_epoch,
+                leader_id=brokers[0] if brokers else _NO_LEADER,
+                leader_epoch=leader.epoch,
                 replica_nodes=brokers,
                 isr_nodes=brokers,
             )
@@ -175,8 +178,36 @@ async def _known(context: Context, topic: Topic, budget: WorkBudget) -> Metadata
     )
 
 
-def _leader_epochs(broker: Broker, topic: Topic, partitions: Iterable[int]) -> Sequence[int]:
-    return [broker.leader_epoch(topic.name, partition) for partition in partitions]
+class _Leader(NamedTuple):
+    """The leader epoch of a partition, and which broker serves it.
+
+    ``served_by`` is None if every broker would.
+    """
+
+    epoch: int
+    served_by: PartitionLeader | None
+
+
+def _leaders(broker: Broker, topic: Topic, partitions: Iterable[int]) -> Sequence[_Leader]:
+    if not topic.is_internal:
+        return [_Leader(broker.leader_epoch(topic.name, partition), None) for partition in partitions]
+    leaders: list[_Leader] = []
+    for partition in partitions:
+        leader = broker.leader(topic.name, partition)
+        epoch = broker.leader_epoch(topic.name, partition) if leader is None else leader.epoch
+        leaders.append(_Leader(epoch, leader))
+    return leaders
+
+
+def _replicas(context: Context, topic: Topic, partition: int, leader: _Leader) -> Sequence[int]:
+    """Return the brokers shown as replicas of a partition, the leader first.
+
+    None while no broker serves it.
+    """
+    if leader.served_by is None:
+        return replicas(context, topic, partition)
+    holder = leader.served_by.broker_id
+    return () if holder is None else (holder,)
 
 
 def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -261,16 +292,16 @@ async def _described(
     context: Context, topic: Topic, partitions: range, budget: WorkBudget
 ) -> DescribeTopicPartitionsResponseTopic:
     # All before the first pause, in which the topic may be deleted.
-    epochs = _leader_epochs(context.broker, topic, partitions)
+    leaders = _leaders(context.broker, topic, partitions)
     described: list[DescribeTopicPartitionsResponsePartition] = []
-    for partition, leader_epoch in zip(partitions, epochs, strict=True):
-        brokers = replicas(context, topic, partition)
+    for partition, leader in zip(partitions, leaders, strict=True):
+        brokers = _replicas(context, topic, partition, leader)
         described.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=ErrorCode.NONE if brokers else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=partition,
-                leader_id=brokers[0],
-                leader_epoch=leader_epoch,
+                leader_id=brokers[0] if brokers else _NO_LEADER,
+                leader_epoch=leader.epoch,
                 replica_nodes=brokers,
                 isr_nodes=brokers,
                 # Empty and not null, because the Java client reads their elements.

@@ -26,10 +26,12 @@ def rack_to_read_from(context: Context, rack: str) -> str | None:
 def read_elsewhere(context: Context, partition: FetchedPartition, rack: str) -> PartitionData | None:
     """Return the answer that sends a consumer to a broker of ``rack``.
 
-    None if no broker of it is alive.
+    None if no broker of it is alive. An internal topic is read from its leader.
     """
     broker = context.broker
     topic = broker.readable_topic(partition.topic)
+    if topic.is_internal:
+        return None
     near = broker.cluster.leaders.near(topic.topic_id.bytes, partition.index, rack)
     if near is None:
         return None

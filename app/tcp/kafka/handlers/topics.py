@@ -220,6 +220,8 @@ async def _delete_before(
 ) -> DeleteRecordsPartitionResult:
     broker = context.broker
     try:
+        # An internal topic is refused at every broker, also where its end is not known.
+        broker.topic(topic)
         if offset == _HIGH_WATERMARK:
             await broker.refresh([(topic, partition)])
             offset = broker.log_state(topic, partition).high_watermark

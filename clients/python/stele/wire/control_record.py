@@ -40,9 +40,15 @@ class EndTransactionMarker:
 def marker_batch(
     marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int
 ) -> bytearray:
-    """Return the control batch of a marker, at offset 0."""
+    """Return the control batch of a marker, at offset 0.
+
+    With ``NO_PRODUCER_ID`` it is of no transaction, and consumers only move past it.
+    """
     builder = rb.BatchBuilder(
-        producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=producer_id != rb.NO_PRODUCER_ID,
+        is_control=True,
     )
     builder.append(
         timestamp_ms=timestamp_ms,

@@ -15,6 +15,8 @@ class ErrorCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
     MESSAGE_TOO_LARGE = 10
@@ -114,6 +116,8 @@ class ErrorCode(IntEnum):
 # disk, which is permanent.
 _RETRIABLE = frozenset(
     {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
