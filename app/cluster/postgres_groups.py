@@ -176,7 +176,7 @@ class PostgresGroupStore:
                 else:
                     for change in group:
                         self._apply(connection, change)
-                if kind is DeleteGroup or kind is DeleteTopicOffsets:
+                if kind in (DeleteGroup, DeleteOffset, DeleteTopicOffsets):
                     forget_deletions(connection, self._shard)
 
         self._run(work)

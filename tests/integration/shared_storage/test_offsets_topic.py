@@ -53,6 +53,10 @@ def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) ->
         running.settle()
         with KafkaPeer(running[1]) as peer:
             create_topic(peer, "orders", partitions=4)
+        # A commit does not look for topics of other brokers; a request for metadata does.
+        for broker in running.processes.values():
+            with KafkaPeer(broker) as peer:
+                assert metadata_of(peer, "orders").error_code == E.NONE
         yield running
 
 
@@ -98,9 +102,9 @@ def read_until_true(monitor: Monitor, brokers: Brokers, groups: list[str]) -> No
         monitor.read()
 
 
-def metadata_of(peer: KafkaPeer) -> MetadataResponseTopic:
-    (topic,) = peer.call(MetadataRequest(topics=[MetadataRequestTopic(name=OFFSETS)]), 12).topics
-    return topic
+def metadata_of(peer: KafkaPeer, topic: str = OFFSETS) -> MetadataResponseTopic:
+    (shown,) = peer.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+    return shown
 
 
 # ── monitors ──
