@@ -48,6 +48,8 @@ GOAL = 1.6
 BOTH, TWO, ONE = "one broker, both cores", "two brokers, a core each", "one broker, one core"
 # Connections are made and the first answers checked meanwhile.
 _PREPARE_S = 0.2
+# A broker on one core of a busy machine takes long.
+_START_TIMEOUT_S = 120.0
 # Offsets of the HTTP topics keep one number of digits, so answers keep their size.
 _FIRST_HTTP_OFFSET = 1_000_000
 _PREFILL_RECORDS = 100_000
@@ -336,7 +338,11 @@ def main() -> None:
         brokers: list[BrokerProcess] = []
         for allowed in (cores, *([core] for core in cores)):
             with pinned(frozenset(allowed)):
-                brokers.append(stack.enter_context(run_broker(arguments=("--log-level", "warning"))))
+                brokers.append(
+                    stack.enter_context(
+                        run_broker(arguments=("--log-level", "warning"), start_timeout_s=_START_TIMEOUT_S)
+                    )
+                )
         clients = Clients(stack, frozenset(cores))
         setups = setups_of(cores, brokers)
         load = os.getloadavg()[0]
