@@ -36,7 +36,6 @@ def test_a_users_test_gets_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -106,7 +106,7 @@ def test_it_is_live_on_a_terminal_and_gives_the_terminal_back(broker: BrokerProc
         read_until(r"of-orders +\w+ +1 +12\x1b")
         process.send_signal(signal.SIGINT)
         read_until(r"\x1b\[\?1049l")
-        assert process.wait(20) == 0
+        assert process.wait() == 0
     finally:
         process.kill()
         process.wait()

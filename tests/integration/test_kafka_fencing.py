@@ -18,7 +18,7 @@ from kafka.errors import ProducerFencedError  # type: ignore[import-untyped]
 from stele import Client
 from stele.broker_process import BrokerProcess, run_broker
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 _numbers = itertools.count()
 
 

@@ -37,7 +37,7 @@ from tests.support.warm_processes import run_stele
 USER, PASSWORD = "operator", "a-long-generated-password"
 USERS_SERVICE, BROKER_SERVICE = "secure-user", "broker-secure"
 PORTS = {"8080": "http_port", "9009": "binary_port", "9092": "kafka_port"}
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 ATTEMPTS = 3
 IN_USE = os.strerror(errno.EADDRINUSE)
 

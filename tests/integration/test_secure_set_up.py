@@ -18,7 +18,7 @@ from tests.support.documents import ROOT
 from tests.support.warm_processes import run_stele
 
 LOGIN = BrokerLogin(user="alice", password="a-long-generated-password")
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 @pytest.fixture(scope="module")

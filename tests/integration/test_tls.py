@@ -36,7 +36,7 @@ from tests.support.apache_kafka import kafka_or_skip
 from tests.support.certificates import Authority, Pair
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 @pytest.fixture(scope="module")

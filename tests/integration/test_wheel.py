@@ -131,7 +131,7 @@ def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
             with urllib.request.urlopen(f"http://{http}{asset[1]}") as style:
                 assert style.status == 200
             broker.terminate()
-            assert broker.wait(20) == 0
+            assert broker.wait() == 0
     finally:
         broker.kill()
         broker.wait()

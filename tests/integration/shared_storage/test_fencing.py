@@ -36,7 +36,7 @@ TOPIC, LOG = "committed", "appended"
 # Errors after which clients find the coordinator of their group again.
 LOOK_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 @contextmanager

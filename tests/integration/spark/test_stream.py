@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 Fill = Callable[..., None]
-TIMEOUT_S = 90
+TIMEOUT_S = 240
 
 
 @pytest.fixture(params=["tcp", "http"])

@@ -154,6 +154,5 @@ def test_the_process_ends_with_its_standard_input(tmp_path: Path) -> None:
         [sys.executable, "-m", worker_process.__name__, str(tmp_path)],
         input=b"",
         capture_output=True,
-        timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
