@@ -646,4 +646,10 @@ MUTANTS = (
         "            if False:\n                # Given up meanwhile",
         f"{_BROKER}/test_lease_keeper.py",
     ),
+    Mutant(
+        "app/storage/shared/upkeep_rules.py",
+        "return silent.looked_s is None or silent.silent_s >= 2 * silent.looked_s",
+        "return silent.looked_s is None",
+        "tests/unit/storage/shared/test_upkeep.py",
+    ),
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from uuid import UUID
 
 from app.storage.engine import AbortedTransaction
@@ -46,6 +45,7 @@ from app.storage.shared.meta import (
     RunRead,
     RunsFound,
     RunsWanted,
+    SilentUploader,
     StoreKind,
 )
 from app.storage.shared.upkeep_rules import (
@@ -97,6 +97,8 @@ class ModelMeta:
         self._suspects: list[str] = []
         self._claims: dict[int, float] = {}
         self._uploaders: dict[UUID, int] = {}
+        # When the objects of a silent one were listed last.
+        self._looked: dict[UUID, int] = {}
         self._first_dirty: dict[int, int] = {}
         # The newest epochs of named producers, by producer id.
         self.named_epochs: dict[int, int] = {}
@@ -531,18 +533,39 @@ class ModelMeta:
 
     async def heartbeat(self, uploader: UUID) -> None:
         self._uploaders[uploader] = self._now_ms()
+        self._looked.pop(uploader, None)
 
     def silent_ms(self, uploader: UUID) -> float:
-        """Return how long ago the last heartbeat was; infinity if the incarnation is not known."""
-        seen_ms = self._uploaders.get(uploader)
-        return inf if seen_ms is None else self._now_ms() - seen_ms
+        """Return how long ago the last heartbeat was."""
+        return self._now_ms() - self._uploaders[uploader]
 
-    async def silent_uploaders(self, silent_s: float) -> list[UUID]:
+    @property
+    def longest_silence_ms(self) -> float:
+        return max(map(self.silent_ms, self._uploaders), default=0)
+
+    async def silent_uploaders(self, silent_s: float) -> list[SilentUploader]:
         silent = [uploader for uploader, seen in self._uploaders.items() if self._is_past(seen, silent_s)]
-        return sorted(silent)[:ROWS_MAX]
+        silent.sort(key=lambda uploader: (self._looked.get(uploader, self._uploaders[uploader]), uploader))
+        return [
+            SilentUploader(
+                uploader,
+                self.silent_ms(uploader) / 1000,
+                (self._looked[uploader] - self._uploaders[uploader]) / 1000
+                if uploader in self._looked
+                else None,
+            )
+            for uploader in silent[:ROWS_MAX]
+        ]
 
-    async def forget_uploader(self, uploader: UUID) -> None:
-        self._uploaders.pop(uploader, None)
+    async def note_look(self, uploader: UUID, forget_s: float) -> None:
+        seen_ms = self._uploaders.get(uploader)
+        if seen_ms is None:
+            return
+        if self._is_past(seen_ms, forget_s):
+            del self._uploaders[uploader]
+            self._looked.pop(uploader, None)
+        else:
+            self._looked[uploader] = self._now_ms()
 
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
         for key in keys:

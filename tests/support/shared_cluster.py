@@ -29,7 +29,6 @@ from app.storage.shared.committer import CommitOptions
 from app.storage.shared.compactor import CompactorOptions
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import MetaUnavailable, ObjectWrite, StoreKind
-from app.storage.shared.object_keys import MERGED, WRITTEN, prefix_of
 from app.storage.shared.objects import ObjectStoreError
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
@@ -49,8 +48,6 @@ _YEARS_MS = 10 * 365 * 24 * 3_600_000
 _DEAD_MS = 90_000
 # Longer than heartbeats fail in a row and the last upload of a dead broker takes, together.
 _SILENT_MS = 150_000
-# An upload takes effect so long after it failed.
-_LAST_UPLOAD_MS = 45_000
 
 OPTIONS = SharedOptions(
     linger_ms=5,
@@ -200,9 +197,6 @@ class Cluster:
         self.brokers: list[SimulatedBroker] = []
         self.some_opened = asyncio.Event()
         self._next_broker = 1
-        # Silent for so long that others may take them for dead, and killed before they had said that they live: nobody
-        # finds what they have uploaded last (ADR-0041, price).
-        self._forgotten: set[UUID] = set()
         self._work: set[asyncio.Task[None]] = set()
         # What happens beside the clients.
         self._deeds: set[asyncio.Task[None]] = set()
@@ -249,8 +243,6 @@ class Cluster:
     def kill(self, broker: SimulatedBroker) -> None:
         broker.gate.kill()
         self.brokers.remove(broker)
-        if self.meta.silent_ms(broker.incarnation) > _SILENT_MS - _LAST_UPLOAD_MS:
-            self._forgotten.add(broker.incarnation)
 
     # ── the run ──
 
@@ -515,21 +507,14 @@ class Cluster:
         for _ in range(2):
             await broker.engine.upkeep.merge_one()
             await broker.engine.upkeep.merge_one()
-            await asyncio.sleep(max(_DEAD_MS, _SILENT_MS) / 1000 + 1)
+            # Each look at the objects of a silent broker comes after twice the silence of the one before it.
+            await asyncio.sleep(max(_DEAD_MS, _SILENT_MS, self.meta.longest_silence_ms) / 1000 + 1)
             await broker.engine.upkeep.collect_garbage()
         await asyncio.sleep(_DEAD_MS / 1000 + 1)
         await broker.engine.upkeep.collect_garbage()
         named = {run.object.key for runs in self.meta.runs_of.values() for run in runs}
-        left = [key for key in self.store.objects if key not in named and not self._is_forgotten(key)]
+        left = [key for key in self.store.objects if key not in named]
         assert not left, f"objects without runs are left: {left}"
-
-    def _is_forgotten(self, key: str) -> bool:
-        """Return whether an object is that of a broker that nobody looks for."""
-        return any(
-            key.startswith(prefix_of(kind, incarnation))
-            for incarnation in self._forgotten
-            for kind in (WRITTEN, MERGED)
-        )
 
     # ── consumers ──
 

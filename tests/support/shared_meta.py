@@ -499,10 +499,18 @@ class RandomCalls:
     async def _uploaders(self) -> None:
         uploader = self.random.choice(UPLOADERS)
         await self.both(lambda meta: meta.heartbeat(uploader))
-        await self.both(lambda meta: meta.silent_uploaders(0.0))
-        await self.both(lambda meta: meta.silent_uploaders(FOREVER_S))
-        if self.random.random() < 0.5:
-            await self.both(lambda meta: meta.forget_uploader(uploader))
+        await self.both(lambda meta: looked_at(meta, 0.0))
+        await self.both(lambda meta: looked_at(meta, FOREVER_S))
+        forget_s = self.random.choice((None, 0.0, FOREVER_S))
+        if forget_s is not None:
+            await self.both(lambda meta: meta.note_look(uploader, forget_s))
+            await self.both(lambda meta: looked_at(meta, 0.0))
+
+
+async def looked_at(meta: Meta, silent_s: float) -> list[tuple[UUID, bool]]:
+    """Return the silent uploaders, and whether their objects have been listed: without times."""
+    silent = await meta.silent_uploaders(silent_s)
+    return sorted((one.uploader, one.looked_s is not None) for one in silent)
 
 
 async def _updated(names: Names, changes: dict[str, IdChange]) -> Sequence[Any]:

@@ -178,6 +178,17 @@ class RunWrite:
     claims: Mapping[int, TransactionClaim] = field(default_factory=dict[int, TransactionClaim])
 
 
+class SilentUploader(NamedTuple):
+    """An incarnation without heartbeats for ``silent_s``.
+
+    ``looked_s`` is how long that was when its objects were listed last.
+    """
+
+    uploader: UUID
+    silent_s: float
+    looked_s: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWrite:
     """An object to commit.
@@ -627,15 +638,18 @@ class Meta(Protocol):
         """Note that an incarnation is alive. It must, before it uploads its first object."""
         ...
 
-    async def silent_uploaders(self, silent_s: float) -> list[UUID]:
+    async def silent_uploaders(self, silent_s: float) -> list[SilentUploader]:
         """Return incarnations without a heartbeat for so long, at most ``ROWS_MAX``.
 
-        List their objects, then ``fence`` them.
+        Those whose objects were listed last come last. List their objects, ``fence`` them, then ``note_look``.
         """
         ...
 
-    async def forget_uploader(self, uploader: UUID) -> None:
-        """Forget an incarnation, all of whose objects were listed and fenced."""
+    async def note_look(self, uploader: UUID, forget_s: float) -> None:
+        """Note that all objects of an incarnation were listed and fenced.
+
+        Forget it if it has been silent for ``forget_s``.
+        """
         ...
 
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:

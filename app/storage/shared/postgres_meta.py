@@ -29,6 +29,7 @@ from .meta import (
     RunRead,
     RunsFound,
     RunsWanted,
+    SilentUploader,
     StoreKind,
 )
 from .postgres_cleaning import CLAIM, PostgresCleaning
@@ -357,16 +358,23 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
     async def heartbeat(self, uploader: UUID) -> None:
         await self._count(
             "INSERT INTO uploaders (uploader, seen) VALUES (%s, now()) "
-            "ON CONFLICT (uploader) DO UPDATE SET seen = EXCLUDED.seen",
+            "ON CONFLICT (uploader) DO UPDATE SET seen = EXCLUDED.seen, looked = NULL",
             uploader,
         )
 
-    async def silent_uploaders(self, silent_s: float) -> list[UUID]:
-        query = f"SELECT uploader FROM uploaders WHERE seen <= {_AGO} ORDER BY uploader LIMIT %s"
-        return [row[0] for row in await self._rows(query, silent_s, ROWS_MAX)]
+    async def silent_uploaders(self, silent_s: float) -> list[SilentUploader]:
+        query = (
+            "SELECT uploader, extract(epoch FROM now() - seen)::float8, extract(epoch FROM looked - seen)::float8"
+            f" FROM uploaders WHERE seen <= {_AGO} ORDER BY coalesce(looked, seen), uploader LIMIT %s"
+        )
+        return [SilentUploader(*row) for row in await self._rows(query, silent_s, ROWS_MAX)]
 
-    async def forget_uploader(self, uploader: UUID) -> None:
-        await self._count("DELETE FROM uploaders WHERE uploader = %s", uploader)
+    async def note_look(self, uploader: UUID, forget_s: float) -> None:
+        forgotten = await self._count(
+            f"DELETE FROM uploaders WHERE uploader = %s AND seen <= {_AGO}", uploader, forget_s
+        )
+        if not forgotten:
+            await self._count("UPDATE uploaders SET looked = now() WHERE uploader = %s", uploader)
 
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
         def work(connection: Connection) -> list[str]:

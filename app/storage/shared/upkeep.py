@@ -38,6 +38,7 @@ from .objects import DELETE_MAX, ObjectStore, ObjectStoreError
 from .run_batches import CorruptRunError, batches_of, index_run
 from .run_builder import BuiltRun, key_index_of
 from .shared_log import SharedLog
+from .upkeep_rules import is_look_due
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ class UpkeepOptions:
 
     A log is merged with ``merge_min_bytes`` unmerged bytes, or when they are ``merge_min_age_ms`` old; a
     merged object has up to ``merged_bytes_max``. Bytes of dead objects are deleted after ``dead_ms``, their
-    rows forgotten after ``forget_ms``. A broker that was silent for ``silent_ms`` is dead.
+    rows forgotten after ``forget_ms``. A broker that was silent for ``silent_ms`` is dead; its objects are looked
+    for several times, until it has been silent for ``forget_ms``.
     """
 
     is_enabled: bool = True
@@ -277,8 +279,9 @@ class Upkeep:
 
     async def _fence_orphans(self) -> None:
         store = self._stores.get(StoreKind.OBJECTS)
-        for uploader in await self._meta.silent_uploaders(self._options.silent_ms / 1000):
-            if uploader == self._incarnation:
+        for silent in await self._meta.silent_uploaders(self._options.silent_ms / 1000):
+            uploader = silent.uploader
+            if uploader == self._incarnation or not is_look_due(silent):
                 continue
             for kind in (WRITTEN, MERGED):
                 after = ""
@@ -287,7 +290,7 @@ class Upkeep:
                 ):
                     await self._meta.fence(uploader, [stored.key for stored in page])
                     after = page[-1].key
-            await self._meta.forget_uploader(uploader)
+            await self._meta.note_look(uploader, self._options.forget_ms / 1000)
 
     async def _delete_bytes(self, dead: Sequence[ObjectRef]) -> None:
         for kind in StoreKind:

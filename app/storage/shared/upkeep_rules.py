@@ -1,4 +1,4 @@
-"""What upkeep decides: which runs retention deletes, and which runs a merge takes.
+"""What upkeep decides: which runs retention deletes, which a merge takes, and when orphans are looked for.
 
 Pure.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .meta import RUNS_DELETED_MAX, CommittedRun, LogRow, RunRead
+from .meta import RUNS_DELETED_MAX, CommittedRun, LogRow, RunRead, SilentUploader
 
 # A read plan of a small budget looks at so many runs more than runs of so many bytes fill it with.
 _READ_AT_LEAST = 16
@@ -60,6 +60,16 @@ def without_runs(log: LogRow, deleted: Sequence[RunRead]) -> LogRow:
         size_bytes=log.size_bytes - sum(run.length for run in deleted),
         unmerged_bytes=log.unmerged_bytes - sum(run.length for run in deleted if not run.is_merged),
     )
+
+
+def is_look_due(silent: SilentUploader) -> bool:
+    """Return whether the objects of a silent uploader are to be listed, perhaps once more.
+
+    A broker that counted as silent may have been paused: it goes on, uploads, and dies before its next heartbeat. A
+    request that the network held up arrives later still. Both get less likely with time, so each look comes after
+    twice the silence of the one before it.
+    """
+    return silent.looked_s is None or silent.silent_s >= 2 * silent.looked_s
 
 
 def runs_to_merge(unmerged: Sequence[RunRead], max_bytes: int) -> Sequence[RunRead]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
 from app.storage.shared.meta import Retained
+from app.storage.shared.object_keys import WRITTEN, ObjectKeys
+from app.storage.shared.objects import StoredObject
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_config import TopicConfig
@@ -13,6 +19,8 @@ from tests.support.simulated_time import SimulatedClock, simulated
 from tests.support.storage_faults import ModelStore
 
 OPTIONS = SharedOptions(linger_ms=10, upkeep=UpkeepOptions(is_enabled=False))
+SILENT_S = 3_601
+DEAD_S = 901
 
 
 class MetaThatNotesLocks(ModelMeta):
@@ -25,6 +33,45 @@ class MetaThatNotesLocks(ModelMeta):
     ) -> Retained | None:
         self.locks += 1
         return await super().retain(log_id, retention_s=retention_s, retention_bytes=retention_bytes)
+
+
+class StoreThatCountsLists(ModelStore):
+    lists = 0
+
+    async def list_page(self, prefix: str, *, after: str = "") -> list[StoredObject]:
+        self.lists += 1
+        return await super().list_page(prefix, after=after)
+
+
+@simulated
+async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_silent() -> None:
+    """It was paused, went on, uploaded, and was killed before its next heartbeat."""
+    store = StoreThatCountsLists()
+    meta = ModelMeta(SimulatedClock().now_ms)
+    forgetful = UpkeepOptions(is_enabled=False, forget_ms=3 * 3_600_000)
+    engine = await open_shared_engine(meta, store, 1, replace(OPTIONS, upkeep=forgetful))
+    paused = UUID(int=2)
+    keys = ObjectKeys(WRITTEN, paused)
+    await meta.heartbeat(paused)
+    await store.put(keys.next(6), b"before")
+    await asyncio.sleep(SILENT_S)
+    await engine.upkeep.collect_garbage()
+    await asyncio.sleep(DEAD_S)
+    assert await engine.upkeep.collect_garbage() == 1
+    await store.put(keys.next(5), b"after")
+    lists = store.lists
+    await engine.upkeep.collect_garbage()
+    assert store.lists == lists, "not before it has been silent for twice as long"
+    await asyncio.sleep(SILENT_S)
+    await engine.upkeep.collect_garbage()
+    await asyncio.sleep(DEAD_S)
+    assert await engine.upkeep.collect_garbage() == 1
+    assert not store.objects
+    # In the end nothing is looked for any more.
+    while silent := await meta.silent_uploaders(SILENT_S):
+        await asyncio.sleep(silent[0].silent_s)
+        await engine.upkeep.collect_garbage()
+    await engine.close()
 
 
 @simulated
