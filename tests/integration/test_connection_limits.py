@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from stele import Client, Producer
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.messages import MetadataRequest
 
@@ -68,6 +69,25 @@ def test_each_listener_has_the_limit_for_itself_and_counts_whom_it_refuses(broke
         assert (refused_by(broker, "binary"), refused_by(broker, "kafka")) == (1, 1)
         assert refused_by(broker, "http") == 0, "HTTP has room of its own"
     assert "refused 1 connections" in broker.stderr
+
+
+@pytest.mark.time_limit(300)
+def test_a_producer_delivers_its_records_when_there_is_room_again(broker: BrokerProcess) -> None:
+    """A frame that refuses the connection is no answer to the records: they were not looked at."""
+    with ExitStack() as held:
+        for _ in range(LIMIT):
+            connection = held.enter_context(connect(broker.binary_url))
+            connection.sendall(ASK_BINARY)
+            assert connection.recv(1)
+        with (
+            Client(broker.binary_url) as client,
+            Producer(client, "orders", delivery_timeout_s=TIMEOUT_S) as producer,
+        ):
+            delivered = producer.enqueue(b"one", partition=0)
+            eventually(lambda: refused_by(broker, "binary") > 0, "a connection is refused")
+            assert not delivered.done()
+            held.close()
+            assert delivered.result(TIMEOUT_S).offset == 0
 
 
 def test_http_beyond_the_limit_is_answered_with_503(broker: BrokerProcess) -> None:

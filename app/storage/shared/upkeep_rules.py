@@ -1,4 +1,4 @@
-"""What upkeep decides: which runs retention deletes, which a merge takes, and when orphans are looked for.
+"""What upkeep decides: runs to delete, runs to merge, looks for orphans.
 
 Pure.
 """
@@ -63,7 +63,7 @@ def without_runs(log: LogRow, deleted: Sequence[RunRead]) -> LogRow:
 
 
 def is_look_due(silent: SilentUploader) -> bool:
-    """Return whether the objects of a silent uploader are to be listed, perhaps once more.
+    """Return whether the objects of a silent uploader are to be listed (again).
 
     A broker that counted as silent may have been paused: it goes on, uploads, and dies before its next heartbeat. A
     request that the network held up arrives later still. Both get less likely with time, so each look comes after

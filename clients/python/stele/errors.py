@@ -277,6 +277,8 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
     ErrorCode.CORRUPT_MESSAGE: CorruptRecordsError,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    ErrorCode.LEADER_NOT_AVAILABLE: BrokerUnavailableError,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: BrokerUnavailableError,
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
     ErrorCode.BROKER_NOT_AVAILABLE: BrokerUnavailableError,
     ErrorCode.MESSAGE_TOO_LARGE: RecordTooLargeError,
@@ -366,6 +368,17 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.PARTITION_NOT_OWNED: GroupError,
     ErrorCode.LEASE_FENCED: LeaseLostError,
 }
+
+
+def connection_error(message: str) -> SteleClientError:
+    """Return the error that a frame of type 00 stands for, which has no number.
+
+    The broker accepts no connection, or ends this one: it is shutting down, has too many, or has heard nothing for
+    too long. It has handled no request that it has not answered.
+    """
+    if message.startswith("frame length"):
+        return error_for(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+    return BrokerUnavailableError(message)
 
 
 def error_for(code: ErrorCode, message: str, **fields: Any) -> SteleClientError:

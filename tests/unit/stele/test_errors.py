@@ -7,6 +7,7 @@ import pickle
 import pytest
 from stele import errors
 from stele.errors import (
+    BrokerUnavailableError,
     OffsetOutOfRangeError,
     ProduceError,
     SteleClientError,
@@ -106,3 +107,29 @@ def test_a_broker_that_is_older_than_a_request_is_named_as_the_cause() -> None:
     ).encode()
     with pytest.raises(UnsupportedOperationError, match=r"does not know LookUpKey .*upgrade the broker"):
         result_of_frame(LookUpKey(topic="t", key=b"k"), frame[4], frame[5:])
+
+
+@pytest.mark.parametrize(
+    ("message", "expected", "is_retriable"),
+    [
+        ("the broker is shutting down; connect again when it is back", BrokerUnavailableError, True),
+        ("too many connections; close one, or raise connections_max", BrokerUnavailableError, True),
+        ("no request arrived within the idle timeout", BrokerUnavailableError, True),
+        (
+            "frame length is 4; it counts the whole frame and must be between 5 and 9 bytes",
+            SteleClientError,
+            False,
+        ),
+    ],
+)
+def test_a_broker_that_ends_a_connection_is_tried_again_unless_the_client_is_at_fault(
+    message: str, expected: type[SteleClientError], is_retriable: bool
+) -> None:
+    frame = m.ErrorResponse(response_type=m.MessageType.ERROR, message=message).encode()
+    with pytest.raises(SteleClientError) as raised:
+        result_of_frame(LookUpKey(topic="t", key=b"k"), frame[4], frame[5:])
+    assert (type(raised.value), raised.value.retriable, str(raised.value)) == (
+        expected,
+        is_retriable,
+        message,
+    )

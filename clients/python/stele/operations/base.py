@@ -15,6 +15,7 @@ from ..errors import (
     ProtocolError,
     SteleClientError,
     UnsupportedOperationError,
+    connection_error,
     error_for,
 )
 from ..wire.error_codes import ErrorCode, error_code
@@ -121,10 +122,12 @@ def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
     except MessageError as error:
         raise ProtocolError(f"the broker's response does not parse: {error}") from error
     if isinstance(response, ErrorResponse):
-        if response.response_type == MessageType.ERROR and "is not a request" in response.message:
-            raise UnsupportedOperationError(
-                f"the broker does not know {type(operation).__name__} ({response.message}); upgrade the broker"
-            )
+        if response.response_type == MessageType.ERROR:
+            if "is not a request" in response.message:
+                raise UnsupportedOperationError(
+                    f"the broker does not know {type(operation).__name__} ({response.message}); upgrade the broker"
+                )
+            raise connection_error(response.message)
         raise error_for(response.code, response.message)
     return operation.from_frame(response)
 

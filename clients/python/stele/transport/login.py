@@ -31,6 +31,7 @@ from ..errors import (
     ProtocolError,
     SteleClientError,
     UnsupportedOperationError,
+    connection_error,
     error_for,
 )
 from ..wire.error_codes import ErrorCode
@@ -197,10 +198,12 @@ class Attempt:
         self.lifetime_ms = response.lifetime_ms
 
     def _after_error(self, response: ErrorResponse) -> bytes:
-        if response.response_type == MessageType.ERROR and "is not a request" in response.message:
-            raise UnsupportedOperationError(
-                f"{self._where()} is older than logins over the binary protocol; upgrade it, or use http://"
-            )
+        if response.response_type == MessageType.ERROR:
+            if "is not a request" in response.message:
+                raise UnsupportedOperationError(
+                    f"{self._where()} is older than logins over the binary protocol; upgrade it, or use http://"
+                )
+            raise connection_error(response.message)
         if response.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             if self._index + 1 < len(self._login.mechanisms):
                 self._index += 1
