@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 from stele import Client
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import run_broker
 
 from tests.conformance.clients import DRIVERS, Missing, install_by_script
+from tests.support.offsets_monitor import read_one
 
 MONITOR = "offsets-monitor"
 TIMEOUT_S = 60.0
@@ -28,23 +27,6 @@ def monitor() -> str:
             raise
         pytest.skip(str(missing))
     return str(DRIVERS.parents[2] / ".conformance" / MONITOR / "driver")
-
-
-def read_one(broker: BrokerProcess, group: str) -> None:
-    """As a member of ``group``, with librdkafka, which commits and stays until it is closed."""
-    settings = {
-        "bootstrap.servers": broker.kafka_bootstrap,
-        "client.id": f"client-of-{group}",
-        "group.id": group,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-    }
-    with closing(Consumer(settings)) as consumer:
-        consumer.subscribe(["orders"])
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None
-        assert message.error() is None
-        consumer.commit(message=message, asynchronous=False)
 
 
 @pytest.mark.long

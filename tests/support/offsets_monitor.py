@@ -1,11 +1,13 @@
-"""A lag monitor: a plain consumer of ``__consumer_offsets``, and what it has learned."""
+"""A lag monitor: a plain consumer of ``__consumer_offsets``, what it has learned, and a group for it to see."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from stele.broker_process import BrokerProcess
 
 from app.groups.offset_records import partition_of
 from tests.support.kafka_peer import TIMEOUT_S
@@ -101,3 +103,20 @@ class Monitor:
     def read_until(self, key: OffsetKey | GroupKey) -> None:
         while self.read() != key:
             pass
+
+
+def read_one(broker: BrokerProcess, group: str) -> None:
+    """Read and commit a record of ``orders`` as a member of ``group``, with librdkafka."""
+    settings = {
+        "bootstrap.servers": broker.kafka_bootstrap,
+        "client.id": f"client-of-{group}",
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.subscribe(["orders"])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.error() is None
+        consumer.commit(message=message, asynchronous=False)

@@ -290,7 +290,9 @@ class Upkeep:
                 ):
                     await self._meta.fence(uploader, [stored.key for stored in page])
                     after = page[-1].key
-            await self._meta.note_look(uploader, self._options.forget_ms / 1000)
+            # What is stored inline is stored by its commit, so it is never an orphan.
+            forget_ms = 0 if store is None else self._options.forget_ms
+            await self._meta.note_look(uploader, forget_ms / 1000)
 
     async def _delete_bytes(self, dead: Sequence[ObjectRef]) -> None:
         for kind in StoreKind:

@@ -35,13 +35,13 @@ from app.tcp.kafka.schemas.offset_for_leader_epoch import (
 )
 from load.apache_kafka import libs, run_tool
 from load.postgres_server import PostgresServer
-from tests.integration.test_consumer_offsets import codes, commit, formatted, leave
+from tests.integration.test_consumer_offsets import SILENCES_MS, codes, commit, formatted, leave
 from tests.integration.test_kafka_groups import stable
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.kafka_peer import TIMEOUT_S, WITHOUT_RETENTION, KafkaPeer, create_topic, only_partition
 from tests.support.offset_records import GroupKey, OffsetKey
-from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, Monitor
+from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, Monitor, read_one
 
 _names = count(1)
 
@@ -79,7 +79,7 @@ def at_coordinator(brokers: Brokers, group: str) -> KafkaPeer:
 def committed(brokers: Brokers, group: str) -> dict[OffsetKey, int]:
     """What the group has committed, as its coordinator tells any client."""
     number = next(iter(brokers.running()))
-    described = httpx.get(f"{brokers[number].http_url}/v1/groups/{group}")
+    described = httpx.get(f"{brokers[number].http_url}/v1/groups/{group}", timeout=60)
     if described.status_code == 404:
         return {}
     assert described.status_code == 200, described.text
@@ -117,24 +117,14 @@ def test_a_monitor_sees_the_commits_of_every_protocol(brokers: Brokers) -> None:
             client.produce("orders", b"x", partition=partition)
     with closing(monitor_of(brokers, LATEST)) as follower:
         follower.catch_up()
-        settings = {
-            "bootstrap.servers": brokers[3].kafka_bootstrap,
-            "group.id": kafka,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-        with closing(Consumer(settings)) as consumer:
-            consumer.subscribe(["orders"])
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None
-            assert message.error() is None
-            consumer.commit(message=message, asynchronous=False)
+        read_one(brokers[3], kafka)
         polled = httpx.post(
             f"{brokers[1].http_url}/v1/groups/{http}/poll",
             json={"topics": ["orders"], "max_records": 1},
             timeout=60,
         ).json()
-        acked = httpx.post(f"{brokers[3].http_url}/v1/groups/{http}/ack", json={"lease": polled["lease"]})
+        lease = {"lease": polled["lease"]}
+        acked = httpx.post(f"{brokers[3].http_url}/v1/groups/{http}/ack", json=lease, timeout=60)
         assert acked.status_code < 300, acked.text
         with (
             Client(brokers[2].binary_url) as client,
@@ -234,7 +224,7 @@ def test_every_broker_shows_the_holder_of_a_lease_as_the_leader(brokers: Brokers
     brokers.settle()
     ids: set[bytes] = set()
     for broker in brokers.processes.values():
-        leases = httpx.get(f"{broker.http_url}/v1/cluster").json()["leases"]
+        leases = httpx.get(f"{broker.http_url}/v1/cluster", timeout=60).json()["leases"]
         expected = [leases[lease_of_shard(shard)] for shard in range(SHARDS)]
         with KafkaPeer(broker) as peer:
             topic = metadata_of(peer)
@@ -313,7 +303,7 @@ def test_only_the_leader_answers(brokers: Brokers) -> None:
         assert list_offset(other, SHARDS, EARLIEST).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_wait_ends_with_a_commit_and_with_the_lease(brokers: Brokers) -> None:
+def test_a_fetch_that_waits_ends_with_a_commit(brokers: Brokers) -> None:
     group = new_group(brokers, of=3)
     shard = shard_of(group)
     with KafkaPeer(brokers[3]) as peer, KafkaPeer(brokers[3]) as other:
@@ -387,7 +377,7 @@ def test_a_group_that_reads_the_topic_commits_and_has_a_description(brokers: Bro
         assert monitor.commits[key].offset == (message.offset() or 0) + 1
     # The coordinator knows the ends of the partitions that it serves.
     for broker in brokers.processes.values():
-        assert httpx.get(f"{broker.http_url}/v1/groups/{name}").status_code == 200
+        assert httpx.get(f"{broker.http_url}/v1/groups/{name}", timeout=60).status_code == 200
 
 
 def test_an_administrator_sees_it(brokers: Brokers) -> None:
@@ -417,5 +407,9 @@ def test_kafkas_tools_show_the_topic_and_its_records(brokers: Brokers) -> None:
         *("--bootstrap-server", bootstrap, "--topic", OFFSETS, "--time", "latest"),
     ).stdout
     assert len(offsets.split()) == SHARDS
-    keys = [record["key"]["data"] for record in formatted(bootstrap, "OffsetsMessageFormatter")]
-    assert {"group": group, "topic": "orders", "partition": 0} in keys
+    wanted = {"group": group, "topic": "orders", "partition": 0}
+    for silence_ms in SILENCES_MS:
+        shown = formatted(bootstrap, "OffsetsMessageFormatter", silence_ms=silence_ms)
+        if any(record["key"]["data"] == wanted for record in shown):
+            return
+    pytest.fail(f"{wanted} was not shown")

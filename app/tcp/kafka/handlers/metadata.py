@@ -202,7 +202,7 @@ def _leaders(broker: Broker, topic: Topic, partitions: Iterable[int]) -> Sequenc
 def _replicas(context: Context, topic: Topic, partition: int, leader: _Leader) -> Sequence[int]:
     """Return the brokers shown as replicas of a partition, the leader first.
 
-    None while no broker serves it.
+    Empty while no broker serves it.
     """
     if leader.served_by is None:
         return replicas(context, topic, partition)

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID
 
+from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import Retained
 from app.storage.shared.object_keys import WRITTEN, ObjectKeys
 from app.storage.shared.objects import StoredObject
@@ -71,6 +72,21 @@ async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_si
     while silent := await meta.silent_uploaders(SILENT_S):
         await asyncio.sleep(silent[0].silent_s)
         await engine.upkeep.collect_garbage()
+    await engine.close()
+
+
+@simulated
+async def test_without_an_object_store_a_silent_broker_is_forgotten_at_once() -> None:
+    """Inline objects are stored by the transaction that commits them."""
+    clock = SimulatedClock()
+    meta = ModelMeta(clock.now_ms)
+    engine = SharedEngine(meta, {}, incarnation=UUID(int=1), clock=clock, options=OPTIONS)
+    await engine.open()
+    await meta.heartbeat(UUID(int=2))
+    await asyncio.sleep(SILENT_S)
+    await engine.upkeep.collect_garbage()
+    # Its own heartbeats begin with its start.
+    assert [silent.uploader for silent in await meta.silent_uploaders(SILENT_S)] == [UUID(int=1)]
     await engine.close()
 
 
