@@ -19,9 +19,9 @@ from ..broker.produce import Acks, Produced
 from ..errors import AuthorizationError, InvalidRequest, SteleError
 from ..storage.topic_partition import TopicPartition
 from ..transactions.writes import RowBatch
-from ..work_budget import RECORDS_PER_TURN, WorkBudget
+from ..work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget, pause
 from .errors import HttpError, kind_of, problem_of
-from .record_json import decode_topic_record
+from .record_json import parse_record, to_record
 from .upload import Upload
 
 _RECORDS_PER_TURN = 128
@@ -76,7 +76,10 @@ class TransactionRecords:
             raise _refusal(errors)
 
     async def _add(self, index: int, text: Raw) -> None:
-        name, record = decode_topic_record(text)
+        parsed = parse_record(text)
+        if len(text) > TURN_BYTES:
+            await pause()
+        name, record = parsed.topic, to_record(parsed)
         if name is None:
             raise InvalidRequest("the record has no topic; each record of a transaction names its topic")
         upload = await self._upload(name)

@@ -1,4 +1,4 @@
-"""Large batches are unpacked in a thread for every reader, and large JSON records are decoded one per turn."""
+"""Large batches are unpacked in a thread for every reader, and large JSON records are decoded in turns of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from stele.wire import messages as m
 from stele.wire import record_batch as rb
 
-from app.api.record_json import NewRecord, decode_record, encode_records
+from app.api.record_json import NewRecord, encode_records
 from app.api.routes import produce as produce_route
 from app.api.upload import Upload
 from app.broker.broker import Broker
@@ -123,20 +123,25 @@ class _AnyUpload:
         pass
 
 
-@pytest.mark.parametrize(("value_bytes", "count", "turns"), [(400_000, 5, 5), (10, 100, 1)])
-async def test_large_json_records_are_decoded_one_in_a_turn(
+@pytest.mark.parametrize(("value_bytes", "count", "turns"), [(400_000, 5, 10), (10, 100, 1)])
+async def test_a_large_json_record_is_decoded_in_two_turns_of_its_own(
     monkeypatch: pytest.MonkeyPatch, value_bytes: int, count: int, turns: int
 ) -> None:
     text = msgspec.json.encode({"records": [{"value": {"text": "x" * value_bytes}}] * count})
     counting, upload = _Turns(), _AnyUpload()
     seen: list[int] = []
-    decode: Callable[[bytes], NewRecord] = decode_record
 
-    def watched(text: bytes) -> NewRecord:
-        seen.append(counting.count)
-        return decode(text)
+    def watch(name: str) -> None:
+        decode: Callable[[Any], object] = getattr(produce_route, name)
 
-    monkeypatch.setattr(produce_route, "decode_record", watched)
+        def watched(text: object) -> object:
+            seen.append(counting.count)
+            return decode(text)
+
+        monkeypatch.setattr(produce_route, name, watched)
+
+    watch("parse_record")
+    watch("to_record")
     await asyncio.sleep(0)
     before = counting.count
     await produce_route._gather_json(cast("Upload", upload), text)
