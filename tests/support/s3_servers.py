@@ -15,6 +15,17 @@ from load.seaweedfs import WEED, SeaweedMissing, running_seaweedfs
 BUCKET = "stele-tests"
 
 
+@contextmanager
+def store_settings(kind: str) -> Generator[dict[str, str]]:
+    """Yield the environment of brokers that keep their records in ``inline`` or in ``seaweedfs``."""
+    if kind == "inline":
+        yield {}
+        return
+    with pytest.MonkeyPatch.context() as patch, seaweedfs() as url:
+        use_test_credentials(patch)
+        yield {"STELE_OBJECT_STORE": url, "STELE_SHARED_LINGER_MS": "20"}
+
+
 def use_test_credentials(patch: pytest.MonkeyPatch) -> None:
     """Set the credentials of the environment; the servers accept any."""
     patch.setenv("AWS_ACCESS_KEY_ID", "test")

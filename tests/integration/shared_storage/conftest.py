@@ -63,6 +63,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server of the test's own, for brokers that ask for a login or have another store."""
+    with PostgresServer(postgres_bin(), fsync="off", wal_level="replica") as server:
+        yield server
+
+
+@pytest.fixture
 def schema() -> str:
     return f"stele_{next(_schemas)}"
 

@@ -18,7 +18,7 @@ from stele import Client
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.postgres import postgres_bin
-from tests.support.s3_servers import seaweedfs, use_test_credentials
+from tests.support.s3_servers import store_settings
 from tests.support.waiting import eventually
 
 CONFIGS = {
@@ -36,19 +36,12 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(params=["inline", "seaweedfs"])
-def brokers(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Brokers]:
-    use_test_credentials(monkeypatch)
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Brokers]:
     environment = {"STELE_LOG_CLEANER_BACKOFF_MS": "100", **SLOW}
     with ExitStack() as stack:
         # Each store has a database of its own.
         server = stack.enter_context(PostgresServer(postgres_bin(), fsync="off"))
-        if request.param == "seaweedfs":
-            environment["STELE_OBJECT_STORE"] = stack.enter_context(seaweedfs())
-            environment["STELE_SHARED_LINGER_MS"] = "20"
+        environment |= stack.enter_context(store_settings(request.param))
         yield stack.enter_context(run_brokers(tmp_path, server.dsn, 2, environment=environment))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -42,6 +43,7 @@ from tests.support.brokers import Brokers, run_brokers
 from tests.support.kafka_peer import TIMEOUT_S, WITHOUT_RETENTION, KafkaPeer, create_topic, only_partition
 from tests.support.offset_records import GroupKey, OffsetKey
 from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, Monitor, read_one
+from tests.support.secured_brokers import ADA, ROOT, run_secured_brokers
 
 _names = count(1)
 
@@ -49,7 +51,9 @@ _names = count(1)
 @pytest.fixture(scope="module")
 def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     path = tmp_path_factory.mktemp("brokers")
-    with run_brokers(path, server.dsn, environment=WITHOUT_RETENTION) as running:
+    # Waits end because of what happens, or a test fails.
+    environment = WITHOUT_RETENTION | {"STELE_FETCH_WAIT_MS_MAX": "3600000"}
+    with run_brokers(path, server.dsn, environment=environment) as running:
         running.settle()
         with KafkaPeer(running[1]) as peer:
             create_topic(peer, "orders", partitions=4)
@@ -305,21 +309,37 @@ def test_only_the_leader_answers(brokers: Brokers) -> None:
 
 def test_a_fetch_that_waits_ends_with_a_commit(brokers: Brokers) -> None:
     group = new_group(brokers, of=3)
-    shard = shard_of(group)
     with KafkaPeer(brokers[3]) as peer, KafkaPeer(brokers[3]) as other:
-        end = list_offset(peer, shard, LATEST).offset
-        asked = FetchPartition(partition=shard, fetch_offset=end, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            # No broker waits for longer than this.
-            max_wait_ms=3_600_000,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            topics=[FetchTopic(topic=OFFSETS, partitions=[asked])],
-        )
-        peer.post(request, 12)
+        end = wait_at_end(peer, shard_of(group))
         commit(other, group, 1)
         read = only_partition(peer.next_answer()[1])
         assert rb.check_batch(read.records or b"").base_offset == end
+
+
+def test_a_fetch_that_waits_ends_when_another_broker_leads(brokers: Brokers) -> None:
+    group = new_group(brokers, of=3)
+    brokers[3].kill()
+    with at_coordinator(brokers, group) as peer:
+        wait_at_end(peer, shard_of(group))
+        # It gets its shards back.
+        brokers[3].start()
+        read = only_partition(peer.next_answer()[1])
+        assert (read.error_code, read.records or b"") == (E.NOT_LEADER_OR_FOLLOWER, b"")
+    brokers.settle()
+
+
+def wait_at_end(peer: KafkaPeer, shard: int) -> int:
+    """Send a fetch that waits for the next record of a partition, and return the offset of that record."""
+    end = list_offset(peer, shard, LATEST).offset
+    asked = FetchPartition(partition=shard, fetch_offset=end, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=3_600_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic=OFFSETS, partitions=[asked])],
+    )
+    peer.post(request, 12)
+    return end
 
 
 def test_a_partition_without_a_holder_has_no_leader(brokers: Brokers) -> None:
@@ -337,6 +357,39 @@ def test_a_partition_without_a_holder_has_no_leader(brokers: Brokers) -> None:
         assert answered.error_code == E.NOT_LEADER_OR_FOLLOWER
     brokers[3].start()
     brokers.settle()
+
+
+def test_who_may_read_it_is_told_at_every_broker(tmp_path: Path, own_server: PostgresServer) -> None:
+    with run_secured_brokers(tmp_path, own_server) as secured:
+        leader = secured.coordinator("g")
+        shard = shard_of("g")
+        root, near, far = (
+            secured.peer(leader, ROOT),
+            secured.peer(leader, ADA),
+            secured.peer(3 - leader, ADA),
+        )
+        create_topic(root, "orders")
+        commit(root, "g", 1)
+        start = list_offset(root, shard, EARLIEST).offset
+
+        def answers(peer: KafkaPeer) -> list[int]:
+            shown, listed = metadata_of(peer), list_offset(peer, shard, LATEST)
+            read, ended = fetched(peer, shard, start), epoch_end(peer, shard, start >> EPOCH_BITS)
+            return [shown.error_code, listed.error_code, read.error_code, ended.error_code]
+
+        # Also a broker that does not lead a partition says nothing of it.
+        assert answers(near) == answers(far) == [E.TOPIC_AUTHORIZATION_FAILED] * 4
+        secured.allow(leader, "DESCRIBE", "TOPIC", OFFSETS)
+        assert answers(near) == [E.NONE, E.NONE, E.TOPIC_AUTHORIZATION_FAILED, E.NONE]
+        secured.allow(leader, "READ", "TOPIC", OFFSETS)
+        assert answers(near) == [E.NONE] * 4
+        while answers(far) != [E.NONE, *[E.NOT_LEADER_OR_FOLLOWER] * 3]:
+            # It learns of a right in a moment.
+            assert set(answers(far)) <= {
+                E.NONE,
+                E.NOT_LEADER_OR_FOLLOWER,
+                E.TOPIC_AUTHORIZATION_FAILED,
+            }
 
 
 def test_no_broker_lets_clients_change_it(brokers: Brokers) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from itertools import count
 from pathlib import Path
@@ -14,8 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from stele.broker_process import BrokerLogin
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 from stele.wire.error_codes import ErrorCode as E
 
 from app.tcp.kafka.schemas.alter_share_group_offsets import (
@@ -31,8 +30,6 @@ from app.tcp.kafka.schemas.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from app.tcp.kafka.schemas.sasl_authenticate import SaslAuthenticateRequest
-from app.tcp.kafka.schemas.sasl_handshake import SaslHandshakeRequest
 from load.apache_kafka import libs, run_tool
 from load.postgres_server import PostgresServer
 from tests.conformance.clients import CLIENTS, Missing
@@ -41,20 +38,30 @@ from tests.support.apache_kafka import kafka_or_skip
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer, create_topic, put, records_in
 from tests.support.postgres import postgres_bin
+from tests.support.s3_servers import store_settings
+from tests.support.secured_brokers import ADA, ROOT, run_secured_brokers
 from tests.support.share_groups import ACCEPT, REJECT, RELEASE, RENEW, Member, configure, joined, offsets_of
 
 PATIENCE_MS = 60_000
 # Locks last for twice as long, so within this time no record is free because its lock has ended.
 LOCKED_MS = 30_000
-ROOT = BrokerLogin(user="root", password="the-password-of-root")
-ADA = ("ada", "the-password-of-ada")
 _names = count(1)
 
 
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    path = tmp_path_factory.mktemp("brokers")
-    with run_brokers(path, server.dsn, environment=WITHOUT_RETENTION) as running:
+@pytest.fixture(scope="module", params=["inline", pytest.param("seaweedfs", marks=pytest.mark.long)])
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with run_brokers_on(request.param, tmp_path_factory.mktemp("brokers")) as running:
+        yield running
+
+
+@contextmanager
+def run_brokers_on(store: str, path: Path) -> Generator[Brokers]:
+    """Run three brokers with a PostgreSQL server and a store of their own."""
+    with ExitStack() as stack:
+        # A database belongs to one store.
+        server = stack.enter_context(PostgresServer(postgres_bin(), fsync="off", wal_level="replica"))
+        environment = WITHOUT_RETENTION | stack.enter_context(store_settings(store))
+        running = stack.enter_context(run_brokers(path, server.dsn, environment=environment))
         running.settle()
         yield running
 
@@ -348,12 +355,11 @@ class Consumers:
 
 
 @pytest.mark.long
-def test_javas_consumers_get_every_record_whichever_broker_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["inline", "seaweedfs"])
+def test_javas_consumers_get_every_record_whichever_broker_is_killed(tmp_path: Path, store: str) -> None:
     partitions, per_partition = 6, 20
     with ExitStack() as stack:
-        own = stack.enter_context(PostgresServer(postgres_bin(), fsync="off", wal_level="replica"))
-        brokers = stack.enter_context(run_brokers(tmp_path, own.dsn, environment=WITHOUT_RETENTION))
-        brokers.settle()
+        brokers = stack.enter_context(run_brokers_on(store, tmp_path))
         with KafkaPeer(brokers[1]) as peer:
             create_topic(peer, "orders", partitions)
             configure(peer, "packers", share_auto_offset_reset="earliest")
@@ -425,62 +431,20 @@ def lag_of(brokers: Brokers, group: str) -> int:
     return 1
 
 
-def test_the_rights_of_the_client_count(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        server = stack.enter_context(PostgresServer(postgres_bin(), fsync="off", wal_level="replica"))
-
-        def broker(number: int) -> BrokerProcess:
-            environment = {
-                "STELE_STORAGE": "shared",
-                "STELE_POSTGRES_URL": server.dsn,
-                "STELE_BROKER_ID": str(number),
-                **WITHOUT_RETENTION,
-            }
-            path = tmp_path / f"broker-{number}"
-            # The second one finds the users in PostgreSQL.
-            return stack.enter_context(run_broker(path, environment=environment, login=ROOT))
-
-        brokers = Brokers({number: broker(number) for number in (1, 2)})
+def test_the_rights_of_the_client_count(tmp_path: Path, own_server: PostgresServer) -> None:
+    with run_secured_brokers(tmp_path, own_server) as brokers:
         coordinator = brokers.coordinator("g")
-        root = brokers[coordinator].http_url
-        assert httpx.put(f"{root}/v1/topics/secret", json={"partitions": 1}).status_code == 201
-        added = {"name": ADA[0], "password": ADA[1]}
-        assert httpx.post(f"{root}/v1/users", json=added).status_code == 201
-        near = stack.enter_context(logged_in(brokers[coordinator], ROOT.user, ROOT.password))
-        far = stack.enter_context(logged_in(brokers[3 - coordinator], *ADA))
+        near, far = brokers.peer(coordinator, ROOT), brokers.peer(3 - coordinator, ADA)
+        create_topic(near, "secret")
         configure(near, "g", share_auto_offset_reset="earliest")
         put(near, "secret", b"x")
         member = through(joined(near, "g", "secret"), far)
-
-        def allow(operation: str, kind: str, name: str) -> None:
-            rule = {
-                "resource_type": kind,
-                "resource_name": name,
-                "pattern_type": "LITERAL",
-                "principal": f"User:{ADA[0]}",
-                "operation": operation,
-            }
-            answer = httpx.post(f"{root}/v1/acls", json={"acls": [rule]})
-            assert answer.status_code < 300, answer.text
-
         refused = far.call(member.fetch_request(), 2)
         assert (refused.error_code, refused.responses) == (E.GROUP_AUTHORIZATION_FAILED, [])
-        allow("READ", "GROUP", "g")
+        brokers.allow(coordinator, "READ", "GROUP", "g")
         (topic,) = far.call(member.fetch_request(), 2).responses
         assert topic.partitions[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
-        allow("READ", "TOPIC", "secret")
+        brokers.allow(coordinator, "READ", "TOPIC", "secret")
         member.session_epoch = 0
         assert member.fetch() == {0: [(0, 0, 1)]}
         assert member.acknowledge({0: [(0, 0, ACCEPT)]}) == {0: E.NONE}
-
-
-def logged_in(broker: BrokerProcess, user: str, password: str) -> KafkaPeer:
-    peer = KafkaPeer(broker)
-    assert peer.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == E.NONE
-    token = f"\0{user}\0{password}".encode()
-    while peer.call(SaslAuthenticateRequest(auth_bytes=token), 2).error_code:
-        # The broker learns of the user within 250 ms.
-        peer.close()
-        peer = KafkaPeer(broker)
-        assert peer.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == E.NONE
-    return peer
