@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from stele import Client
-from stele.broker_process import run_broker
 
+from app.cluster.group_shards import SHARDS
 from tests.conformance.clients import DRIVERS, Missing, install_by_script
+from tests.support.brokers import BROKERS, run_broker_or_cluster
 from tests.support.offsets_monitor import read_one
 
 MONITOR = "offsets-monitor"
@@ -30,8 +32,8 @@ def monitor() -> str:
 
 
 @pytest.mark.long
-def test_it_learns_every_group_and_commit(monitor: str) -> None:
-    with run_broker() as broker:
+def test_it_learns_every_group_and_commit(monitor: str, tmp_path: Path) -> None:
+    with run_broker_or_cluster(tmp_path) as broker:
         with Client(broker.binary_url) as client:
             client.produce("orders", b"first")
             with client.group("polled", "orders") as group:
@@ -49,7 +51,7 @@ def test_it_learns_every_group_and_commit(monitor: str) -> None:
             )
             assert done.returncode == 0, done.stderr
             learned: dict[str, Any] = json.loads(done.stdout)
-            assert (learned["partitions"], learned["internal"]) == (50, True)
+            assert (learned["partitions"], learned["internal"]) == (50 if BROKERS == 1 else SHARDS, True)
             assert learned["commits"] == {"polled/orders/0": 1, "rdkafka/orders/0": 1}
             assert learned["groups"]["rdkafka"] == "consumer generation 2"
             broker.kill()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -109,8 +110,11 @@ func (found *learned) list(ctx context.Context, client *kgo.Client, at int64) (m
 	}
 	offsets := map[int32]int64{}
 	for _, one := range answer.Topics[0].Partitions {
-		if one.ErrorCode != 0 {
-			return nil, fmt.Errorf("the end of partition %d: error %d", one.Partition, one.ErrorCode)
+		if err := kerr.ErrorForCode(one.ErrorCode); kerr.IsRetriable(err) && ctx.Err() == nil {
+			// The client asks for the leaders again.
+			return found.list(ctx, client, at)
+		} else if err != nil {
+			return nil, fmt.Errorf("the end of partition %d: %w", one.Partition, err)
 		}
 		offsets[one.Partition] = one.Offset
 	}
