@@ -342,9 +342,14 @@ def wait_at_end(peer: KafkaPeer, shard: int) -> int:
     return end
 
 
-def test_a_partition_without_a_holder_has_no_leader(brokers: Brokers) -> None:
+def test_a_partition_without_a_holder_has_no_leader(brokers: Brokers, server: PostgresServer) -> None:
     shards = [shard for shard, part in enumerate(leaders_of(brokers)) if part.leader_id == 3]
-    with KafkaPeer(brokers[1]) as peer:
+    with KafkaPeer(brokers[1]) as peer, closing(server.connect()) as holding:
+        # While their rows are locked, no broker takes the leases.
+        holding.cursor().execute(
+            "SELECT FROM stele.leases WHERE name = ANY(%s) FOR UPDATE",
+            ([lease_of_shard(shard) for shard in shards],),
+        )
         brokers[3].kill()
         while True:
             shown = [metadata_of(peer).partitions[shard] for shard in shards]
