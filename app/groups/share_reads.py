@@ -9,7 +9,7 @@ it acquired say which records are its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stele.wire.isolation_level import IsolationLevel
@@ -34,7 +34,8 @@ _ANY_BYTES = 1 << 62
 class ShareRead:
     """At most ``records_max`` records are acquired.
 
-    With ``is_strict`` false, up to the end of a batch more.
+    With ``is_strict`` false, up to the end of a batch more. ``is_over`` returns whether nobody reads any more; nothing
+    is acquired then, because each time counts as a delivery.
     """
 
     member_id: str
@@ -44,6 +45,7 @@ class ShareRead:
     bytes_max: int
     wait_ms: int
     is_strict: bool = True
+    is_over: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ async def acquire_records(broker: Broker, share: LiveShareGroup, read: ShareRead
             watch.take()
             taken = await _acquire_once(broker, share, read)
             left_ms = deadline_ms - broker.monotonic_ms()
-            if taken or left_ms <= 0 or broker.is_closing or not read.partitions:
+            if taken or left_ms <= 0 or broker.is_closing or not read.partitions or read.is_over():
                 return taken
             await watch.wait(min_bytes=1, timeout_ms=left_ms)
     finally:
@@ -190,6 +192,8 @@ async def _acquire_in(
             raise fetched.error
         headers = list(batches_from(fetched, offset))
         share.check_served()
+        if read.is_over():
+            return None
         acquired = known.acquire(
             read.member_id,
             read_from=offset,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, overload
 from uuid import UUID
 
@@ -118,11 +119,12 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
                     bytes_max=max(1, answer_bytes_max(context.broker, request)),
                     wait_ms=0 if has_news else wait_ms_of(context, request),
                     is_strict=request.share_acquire_mode == _STRICT,
+                    is_over=partial(context.listener.share_sessions.is_gone, session),
                 ),
             )
         finally:
             if context.listener.share_sessions.is_gone(session):
-                # Its connection has ended meanwhile, and what this read acquired came after that.
+                # Its connection has ended meanwhile, and what this read had acquired is of no use to anyone.
                 context.listener.give_back([session])
     access = context.access
     acquired: list[tuple[SharedPartition, SharedRecords]] = []
