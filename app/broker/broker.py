@@ -485,13 +485,12 @@ class Broker:
             with_internal=with_internal,
         )
 
-    def fetch_now(self, request: PartitionFetch, *, max_bytes: int) -> PartitionRead | None:
-        """Fetch from one stored partition, if no disk must be waited for.
+    def fetch_now(self, requests: Sequence[PartitionFetch], *, max_bytes: int) -> list[PartitionRead] | None:
+        """Fetch from a few stored partitions, if no disk must be waited for.
 
         The result is that of ``fetch`` with ``is_scan`` and without a wait; None for every error.
-        ``request.max_bytes`` is lowered to the limits.
         """
-        return self._reader.fetch_now(request, max_bytes=max_bytes)
+        return self._reader.fetch_now(requests, max_bytes=max_bytes)
 
     async def wait_for_more(
         self,

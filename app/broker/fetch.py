@@ -25,6 +25,7 @@ __all__ = [
     "batch_in_turns",
     "batches_from",
     "brings_all",
+    "bytes_of",
     "end_of",
     "needs_more",
     "read_bound",
@@ -42,17 +43,26 @@ _SKIPPED_PER_TURN = 1024
 _THREAD_BYTES = 16 * 1024
 
 
+def bytes_of(reads: Sequence[Fetched]) -> int:
+    """Return the size of all batches of ``reads``."""
+    # A generator takes longer than the few reads of most fetches.
+    size = 0
+    for read in reads:
+        size += len(read.batches)
+    return size
+
+
 def needs_more(requests: Sequence[PartitionFetch], reads: Sequence[Fetched], min_bytes: int) -> bool:
     """Return whether a fetch of at least ``min_bytes`` has to wait for records.
 
     It has not if there is an error, or if its limits were reached: whole batches need not add up to ``min_bytes``.
     """
-    if sum(len(read.batches) for read in reads) >= min_bytes:
+    if bytes_of(reads) >= min_bytes:
         return False
-    return all(
-        read.error is None and brings_all(read, request.offset)
-        for read, request in zip(reads, requests, strict=True)
-    )
+    for read, request in zip(reads, requests, strict=True):
+        if read.error is not None or not brings_all(read, request.offset):
+            return False
+    return True
 
 
 def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]:

@@ -82,8 +82,6 @@ class PartitionReader:
         while True:
             reads = await self._read(requests, max_bytes, with_internal=with_internal)
             have = sum(len(read.batches) for read in reads)
-            if not is_scan:
-                self._counts.fetched_bytes += have
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if not have and not max_wait_ms and not is_refreshed:
                 # Without a wait nothing else finds out whether the end has moved.
@@ -95,6 +93,8 @@ class PartitionReader:
                 except StorageUnavailable as error:
                     return [replace(read, error=error) for read in reads]
             if left_ms <= 0 or self._is_closing or not needs_more(requests, reads, min_bytes):
+                if not is_scan:
+                    self._counts.fetched_bytes += have
                 return reads
             await self.wait_for_more(requests, reads, min_bytes=min_bytes - have, timeout_ms=left_ms)
 
@@ -115,12 +115,13 @@ class PartitionReader:
         }
         await self._wait(positions, min_bytes, timeout_ms, isolation)
 
-    def fetch_now(self, request: PartitionFetch, *, max_bytes: int) -> PartitionRead | None:
-        topic = self._topics.get(request.topic)
-        if topic is None or not 0 <= request.partition < topic.partitions or request.topic in self._virtual:
-            return None
-        request.max_bytes = min(request.max_bytes, max_bytes, self._settings.fetch_bytes_max)
-        return self._engine.read_now(request)
+    def fetch_now(self, requests: Sequence[PartitionFetch], *, max_bytes: int) -> list[PartitionRead] | None:
+        for request in requests:
+            name = request.topic
+            topic = self._topics.get(name)
+            if topic is None or not 0 <= request.partition < topic.partitions or name in self._virtual:
+                return None
+        return self._engine.read_now(requests, min(max_bytes, self._settings.fetch_bytes_max))
 
     async def _read(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool

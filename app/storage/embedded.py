@@ -362,8 +362,8 @@ class EmbeddedEngine:
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         return await self._reader.read(requests, max_bytes)
 
-    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
-        return self._reader.read_now(request)
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
+        return self._reader.read_now(requests, max_bytes)
 
     async def wait(
         self,

@@ -426,8 +426,8 @@ class LogEngine(Protocol):
         """
         ...
 
-    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
-        """Read one partition, if its batches are in memory or it ends at the offset.
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
+        """Read a few partitions whose batches are in memory or that end at the offset.
 
         The result is that of ``read``. None otherwise; then ``read`` waits for them, or says what is wrong.
         """

@@ -116,14 +116,25 @@ class LogReader:
             )
         return reads
 
-    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
         """See ``LogEngine.read_now``."""
-        log = self._logs.find(request.topic_partition)
+        reads: list[PartitionRead] = []
+        left, is_empty = max_bytes, True
         try:
-            return None if log is None else self._read_now(log, request, request.max_bytes, at_least_one=True)
+            for request in requests:
+                log = self._logs.find(request.topic_partition)
+                if log is None:
+                    return None
+                read = self._read_now(log, request, min(request.max_bytes, left), at_least_one=is_empty)
+                if read is None:
+                    return None
+                if read.batches:
+                    is_empty, left = False, max(0, left - len(read.batches))
+                reads.append(read)
         except LogDirFailed:
             # ``read`` reports it, if it is still so.
             return None
+        return reads
 
     def _read_now(
         self, log: PartitionLog, request: PartitionFetch, max_bytes: int, *, at_least_one: bool
@@ -148,7 +159,7 @@ class LogReader:
             if found is None:
                 return None
             batches, extent = found
-            if is_committed and (aborted_search := log.aborted_search(offset)) is not None:
+            if is_committed and batches and (aborted_search := log.aborted_search(offset)) is not None:
                 aborted = _aborted(aborted_search, batches, end_offset)
         return PartitionRead(
             topic=request.topic,
@@ -168,7 +179,10 @@ class LogReader:
         try:
             search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
             span = None if search is None else search(True)
-            batches = None if span is None else span.read_nowait()
+            if span is None:
+                # The limits leave room for none.
+                return b"", None
+            batches = span.read_nowait()
         except (WouldBlockError, FileNotFoundError, SteleError):
             # ``read`` repeats it where it may wait, and reports what is wrong then.
             return None

@@ -124,7 +124,7 @@ SECURITY_MUTANTS = (
     ),
     # A client passes for a replica (CVE-2018-1288).
     Mutant(
-        "app/tcp/kafka/handlers/fetch.py",
+        "app/tcp/kafka/handlers/fetch_requests.py",
         "if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):",
         "if False:",
         _MATRIX,

@@ -7,6 +7,8 @@ import struct
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 from stele.wire import record_batch as rb
@@ -35,7 +37,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """One request, for one partition or for all of its topic."""
+    """One request, for one partition or for all of its topic, and for ``others``: topic, partition and offset."""
 
     version: int
     topic: str
@@ -53,6 +55,7 @@ class Fetch:
     client_id: str | None = "a"
     rack_id: str = ""
     trailing: bytes = b""
+    others: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,18 +67,32 @@ class FetchClient:
     correlation: int = field(default=0)
 
     def frame(self, listener: KafkaListener, fetch: Fetch) -> bytes:
-        topic_id = b"\0" * 16
-        partitions = [fetch.partition]
-        epoch = -1
-        if listener.broker.has_topic(fetch.topic):
-            topic_id = listener.broker.topic(fetch.topic).topic_id.bytes
-            partitions = (
-                list(range(listener.broker.topic(fetch.topic).partitions))
-                if fetch.all_partitions
-                else partitions
+        broker = listener.broker
+        named = [(fetch.topic, fetch.partition, fetch.offset)]
+        if fetch.all_partitions and broker.has_topic(fetch.topic):
+            count = broker.topic(fetch.topic).partitions
+            named = [(fetch.topic, partition, fetch.offset) for partition in range(count)]
+        topics: list[FetchTopic] = []
+        for name, partitions in groupby((*named, *fetch.others), key=itemgetter(0)):
+            has_topic = broker.has_topic(name)
+            epoch = -1
+            if fetch.epoch_ahead is not None and has_topic:
+                epoch = broker.leader_epoch(name, 0) + fetch.epoch_ahead
+            topics.append(
+                FetchTopic(
+                    topic=name,
+                    topic_id=broker.topic(name).topic_id.bytes if has_topic else b"\0" * 16,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition,
+                            current_leader_epoch=epoch,
+                            fetch_offset=offset,
+                            partition_max_bytes=fetch.partition_bytes,
+                        )
+                        for _, partition, offset in partitions
+                    ],
+                )
             )
-            if fetch.epoch_ahead is not None:
-                epoch = listener.broker.leader_epoch(fetch.topic, 0) + fetch.epoch_ahead
         session_id, session_epoch = {
             "none": (0, -1),
             "begin": (self.session_id, 0),
@@ -91,23 +108,9 @@ class FetchClient:
             isolation_level=fetch.isolation,
             session_id=session_id,
             session_epoch=session_epoch,
-            topics=[
-                FetchTopic(
-                    topic=fetch.topic,
-                    topic_id=topic_id,
-                    partitions=[
-                        FetchPartition(
-                            partition=partition,
-                            current_leader_epoch=epoch,
-                            fetch_offset=fetch.offset,
-                            partition_max_bytes=fetch.partition_bytes,
-                        )
-                        for partition in partitions
-                    ],
-                )
-            ],
+            topics=topics,
             forgotten_topics_data=(
-                [ForgottenTopic(topic=fetch.topic, topic_id=topic_id, partitions=[1])]
+                [ForgottenTopic(topic=fetch.topic, topic_id=topics[0].topic_id, partitions=[1])]
                 if fetch.forgets
                 else []
             ),

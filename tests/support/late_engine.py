@@ -171,7 +171,7 @@ class LateEngine(EmbeddedEngine):
             last_stable_offset=min(end, state.last_stable_offset),
         )
 
-    def read_now(self, request: PartitionFetch) -> None:
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> None:
         """Every read takes the way that may ask for the end."""
 
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:

@@ -8,7 +8,7 @@
 - ``schemas``                       one module per API: its request and response, as declarations
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the short way of the commonest produce, with the same result as its handler
-- ``direct_fetch``                  the same for a fetch
+- ``fetch_routes``, ``direct_fetch``  the same for a fetch
 - ``direct_charge``                 charges requests of both short ways to quotas
 - ``route_learning``                when a request is decoded for the short ways
 - ``handlers``                      one handler per API, over the broker

@@ -37,16 +37,16 @@ from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
-from . import direct_fetch
+from . import fetch_routes
 from .direct_charge import DirectCharge
-from .direct_fetch import DirectFetch, begin_fetch
+from .direct_fetch import DirectFetch, begin_fetch, has_batches
 from .direct_produce import Route, Routes
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from .guards.rights import Guard
 from .guards.table import GUARDS
 from .handlers import produce
 from .handlers.context import Answer, Context, KafkaListener, NoResponse
-from .handlers.fetch import fetch_changes
+from .handlers.fetch import fetch_changes, fetch_more
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
@@ -132,7 +132,7 @@ class KafkaConnection(Connection[memoryview]):
         # None until it produces.
         self._routes: Routes | None = None
         # None until it fetches.
-        self._fetch_routes: direct_fetch.Routes | None = None
+        self._fetch_routes: fetch_routes.Routes | None = None
         # The principal whose access this is.
         self._asked_for: Principal | None = None
 
@@ -379,7 +379,7 @@ class KafkaConnection(Connection[memoryview]):
         if self._tracers or broker.cluster.is_shared:
             return False
         if self._fetch_routes is None:
-            self._fetch_routes = direct_fetch.Routes()
+            self._fetch_routes = fetch_routes.Routes()
         matched = self._fetch_routes.match(frame)
         if matched is None:
             return False
@@ -388,25 +388,25 @@ class KafkaConnection(Connection[memoryview]):
         charge = self._charge_of(route.client_id)
         access = self._access if self._asked_for is self.principal else self._access_now()
         fetch = begin_fetch(broker, sessions, route, layout, frame, charge)
-        read = None if fetch is None else fetch.look(access)
-        if fetch is None or read is None:
+        reads = None if fetch is None else fetch.look(access)
+        if fetch is None or reads is None:
             return False
-        must_wait = fetch.needs_more(read)
+        must_wait = fetch.needs_more(reads)
         if must_wait:
             # The generic way can tell the time that a request holds the loop from the time that it waits.
             if fetch.left_ms <= 0 or broker.quotas.times_requests:
                 return False
-        elif not read.batches:
+        elif not has_batches(reads):
             return False
         if not fetch.take():
             return False
         if route.client_id:
             self.client_id = route.client_id
         if must_wait:
-            work = self._fetch_when_woken(fetch, read, memoryview(bytes(frame)), head)
+            work = self._fetch_when_woken(fetch, reads, memoryview(bytes(frame)), head)
             self.read_later(work, bytes_max=fetch.bytes_max)
         else:
-            self.answer_read(fetch.response(head.correlation_id, read, charge))
+            self.answer_read(fetch.response(head.correlation_id, reads, charge))
         return True
 
     def _forwarded(self, served: Served, request: Any) -> Served | None:
@@ -423,30 +423,36 @@ class KafkaConnection(Connection[memoryview]):
         return replace(served, handle=partial(self._shares.handle, member))
 
     async def _fetch_when_woken(
-        self, fetch: DirectFetch, read: Fetched, frame: memoryview, head: RequestHead
+        self, fetch: DirectFetch, reads: list[Fetched], frame: memoryview, head: RequestHead
     ) -> Buffers:
-        """Answer a Fetch of the short way that waits for more than ``read``."""
+        """Answer a Fetch of the short way that waits for more than ``reads``."""
         while True:
-            await fetch.wait(read)
+            await fetch.wait(reads)
             news = fetch.look(self._access_now())
-            if news is None or not news.batches:
+            if news is None or not has_batches(news):
                 return await self._fetch_generically(fetch, frame, head)
             if not fetch.needs_more(news):
                 charge = self._charge_of(fetch.route.client_id)
                 return fetch.response(head.correlation_id, news, charge)
             if fetch.left_ms <= 0:
                 return await self._fetch_generically(fetch, frame, head)
-            read = news
+            reads = news
 
     async def _fetch_generically(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
         """Go on in the generic way with a Fetch that has waited in the short one."""
         served = SERVED[FETCH_KEY]
         client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
         request = served.api.read_request(head.version, frame, position)
-        request.max_wait_ms = max(0, fetch.left_ms)
         if fetch.session is not None:
+            request.max_wait_ms = max(0, fetch.left_ms)
             go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
-            served = replace(served, handle=go_on)
+        else:
+            # The rights are checked again at its end, because it had a time to wait at first.
+            request.max_bytes = fetch.bytes_max
+            go_on = partial(
+                fetch_more, partitions=fetch.partitions(), wanted=fetch.wanted, deadline_ms=fetch.deadline_ms
+            )
+        served = replace(served, handle=go_on)
         context = self._context(head, client_id)
         if context.access is not None:
             served = _guarded(served, GUARDS[FETCH_KEY])

@@ -1,6 +1,6 @@
 """When a request that no route matches is decoded for one.
 
-For ``direct_produce`` and ``direct_fetch``.
+For ``direct_produce`` and ``fetch_routes``.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ from stele.wire.record_batch import CorruptBatchError
 
 from ....broker.broker import Broker
 from ....broker.fetch import Fetched, PartitionFetch, end_of, needs_more
-from ....security.acl import CLUSTER_ACTION_CLUSTER, READ_TOPIC
+from ....security.acl import READ_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
-from ..fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession, PartitionKey
+from ..fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession
 from ..message_set import MessageSetTooLarge, UnsupportedCodec, down_convert
 from ..schemas.fetch import (
     AbortedTransaction,
@@ -40,6 +40,7 @@ from ..schemas.fetch import (
     PartitionData,
 )
 from .context import Context
+from .fetch_requests import FIRST_WITH_TOPIC_IDS, forgotten, is_from_follower, isolation_of, requested
 from .leader_epoch import check_leader_epoch
 from .read_replicas import rack_to_read_from, read_elsewhere
 
@@ -47,8 +48,6 @@ _NO_OFFSET = -1
 # Fetch v0 and v1 return messages of magic 0, v2 and v3 of magic 1 (KIP-31).
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
-_FIRST_WITH_TOPIC_IDS = 13
-_FIRST_WITH_REPLICA_STATE = 15
 
 
 def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
@@ -57,18 +56,18 @@ def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
 
 
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
-    uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
+    uses_topic_ids = context.version >= FIRST_WITH_TOPIC_IDS
     if uses_topic_ids:
         await context.broker.try_to_find_topics(ids=(topic.topic_id for topic in request.topics))
     else:
         await context.broker.try_to_find_topics(_readable_names(context, request))
-    requested = _requested(context, request)
+    named = requested(context, request)
     taken = context.listener.fetch_sessions.take(
         session_id=request.session_id,
         epoch=request.session_epoch,
         uses_topic_ids=uses_topic_ids,
-        requested=requested,
-        forgotten=_forgotten(request, uses_topic_ids=uses_topic_ids),
+        requested=named,
+        forgotten=forgotten(request, uses_topic_ids=uses_topic_ids),
         now_ms=context.broker.monotonic_ms(),
     )
     if taken.error:
@@ -80,14 +79,14 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         return FetchResponse(throttle_time_ms=wait_ms, session_id=session_id, responses=())
     if taken.session is not None:
         return await fetch_changes(context, request, taken.session)
-    answers = await _fetch_all(context, request, list(requested.values()))
+    answers = await _fetch_all(context, request, list(named.values()))
     session_id = NO_SESSION_ID
     if taken.may_begin:
         for answer in answers:
             answer.note()
         session_id = context.listener.fetch_sessions.begin(
-            requested,
-            is_privileged=_is_from_follower(context, request),
+            named,
+            is_privileged=is_from_follower(context, request),
             uses_topic_ids=uses_topic_ids,
             now_ms=context.broker.monotonic_ms(),
         )
@@ -106,52 +105,6 @@ def _readable_names(context: Context, request: FetchRequest) -> Iterable[str]:
     return (
         topic.topic for topic in request.topics if access is None or access.allows(READ_TOPIC, topic.topic)
     )
-
-
-def _requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
-    """Return the partitions of a request.
-
-    Of one named twice the last counts, as in Kafka.
-    """
-    requested: dict[PartitionKey, FetchedPartition] = {}
-    uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
-    for topic in request.topics:
-        name = topic.topic
-        if uses_topic_ids:
-            known = context.broker.topic_by_id(topic.topic_id)
-            name = "" if known is None else known.name
-        topic_key = topic.topic_id if uses_topic_ids else name
-        for partition in topic.partitions:
-            requested[topic_key, partition.partition] = FetchedPartition(
-                topic=name,
-                topic_id=topic.topic_id,
-                index=partition.partition,
-                offset=partition.fetch_offset,
-                max_bytes=max(0, partition.partition_max_bytes),
-                leader_epoch=partition.current_leader_epoch,
-                is_by_id=uses_topic_ids,
-            )
-    return requested
-
-
-def _forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[PartitionKey]:
-    return [
-        (topic.topic_id if uses_topic_ids else topic.topic, partition)
-        for topic in request.forgotten_topics_data
-        for partition in topic.partitions
-    ]
-
-
-def _is_from_follower(context: Context, request: FetchRequest) -> bool:
-    """Return whether the session comes before those of clients.
-
-    With access rules, not every client may say so.
-    """
-    if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):
-        return False
-    if context.version >= _FIRST_WITH_REPLICA_STATE:
-        return request.replica_state is not None and request.replica_state.replica_id >= 0
-    return request.replica_id >= 0
 
 
 # ── answers ──
@@ -347,19 +300,42 @@ def _check_exists(broker: Broker, partition: FetchedPartition) -> ErrorCode:
 async def _fetch_all(
     context: Context, request: FetchRequest, partitions: Sequence[FetchedPartition]
 ) -> list[_Answer]:
-    look, broker = (
-        await _look_at(
-            context,
-            partitions,
-            isolation_of(request),
-            missing=set(partitions),
-            rack=rack_to_read_from(context, request.rack_id),
-        ),
-        context.broker,
+    broker = context.broker
+    look = await _look_at(
+        context,
+        partitions,
+        isolation_of(request),
+        missing=set(partitions),
+        rack=rack_to_read_from(context, request.rack_id),
     )
     may_wait = bool(look.wanted) and not look.is_urgent
-    left_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max) if may_wait else 0
-    deadline_ms = broker.monotonic_ms() + left_ms
+    wait_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max) if may_wait else 0
+    return await _read_until(context, request, look, broker.monotonic_ms() + wait_ms)
+
+
+async def fetch_more(
+    context: Context,
+    request: FetchRequest,
+    *,
+    partitions: list[FetchedPartition],
+    wanted: Sequence[PartitionFetch],
+    deadline_ms: int,
+) -> FetchResponse:
+    """Go on with a fetch without a session that has waited.
+
+    The client could read all ``partitions`` when it began, and what has happened to them since then is reported as
+    it is to any fetch that waits.
+    """
+    answers = await _read_until(context, request, _Look(partitions, list(wanted)), deadline_ms)
+    return FetchResponse(session_id=NO_SESSION_ID, responses=_responses(answers))
+
+
+async def _read_until(
+    context: Context, request: FetchRequest, look: _Look, deadline_ms: int
+) -> list[_Answer]:
+    """Read what ``look`` wants, and wait for more until ``deadline_ms``."""
+    broker = context.broker
+    left_ms = deadline_ms - broker.monotonic_ms()
     while True:
         fetched = await broker.fetch(
             look.wanted,
@@ -453,15 +429,6 @@ async def _missing(context: Context, partitions: Iterable[FetchedPartition]) -> 
             missing.add(partition)
         await budget.visit()
     return missing
-
-
-def isolation_of(request: FetchRequest) -> IsolationLevel:
-    """Return the isolation level.
-
-    Of an unknown one, and of versions without it, the one that shows everything.
-    """
-    is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-    return IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
 
 
 def _min_bytes(broker: Broker, request: FetchRequest) -> int:

@@ -23,14 +23,11 @@ from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.tcp.kafka import connection as kafka_connection
-from app.tcp.kafka import direct_fetch
-from app.tcp.kafka.direct_fetch import REQUEST_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.handlers.context import KafkaListener
-from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from app.tcp.kafka.schemas.end_txn import EndTxnRequest
-from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic
+from app.tcp.kafka.schemas.fetch import API
 from app.tcp.kafka.schemas.init_producer_id import API as INIT_PRODUCER_ID
 from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -55,6 +52,22 @@ class Delete:
     before: int
 
 
+# Also the same partition twice, and a topic in two places.
+others = st.one_of(
+    st.just(()),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["orders", *TOPICS, *TOPICS, NOT_CREATED]),
+            st.sampled_from([0, 0, 0, 0, 0, 1, 5]),
+            st.integers(0, LENGTH + 1),
+        ),
+        max_size=5,
+        unique_by=lambda named: named[:2],
+    ).map(tuple),
+    st.just((("orders", 1, 0), ("a-topic-with-a-longer-name", 0, LENGTH // 2), ("memory", 0, 3))),
+)
+
+
 def fetches(versions: st.SearchStrategy[int]) -> st.SearchStrategy[Fetch]:
     return st.builds(
         Fetch,
@@ -74,7 +87,33 @@ def fetches(versions: st.SearchStrategy[int]) -> st.SearchStrategy[Fetch]:
         client_id=st.sampled_from(["a", "a", "another client", "", None]),
         rack_id=st.sampled_from(["", "", "rack"]),
         trailing=st.sampled_from([b"", b"", b"", b"", b"\0"]),
+        others=others,
     )  # fmt: skip
+
+
+@st.composite
+def several(draw: st.DrawFn, version: int) -> Fetch:
+    """Return what a client without sessions sends: mostly the same partitions, in the order of its turns."""
+    offsets = draw(st.tuples(*[st.integers(0, 30)] * 4))
+    named = [("orders", 0), ("orders", 1), ("memory", 0), ("aborted", 0)][
+        : draw(st.sampled_from([2, 3, 3, 4]))
+    ]
+    turn = draw(st.integers(0, 1))
+    (topic, partition, offset), *others = (
+        (*one, offset) for one, offset in zip(named[turn:] + named[:turn], offsets, strict=False)
+    )
+    return Fetch(
+        version,
+        topic,
+        partition,
+        offset,
+        others=tuple(others),
+        bytes_max=draw(st.sampled_from([1 << 20, 1 << 20, 5000, 300, 0])),
+        partition_bytes=draw(st.sampled_from([1 << 20, 1 << 20, 1000])),
+        isolation=draw(st.sampled_from([0, 0, 1])),
+        bytes_min=draw(st.sampled_from([1, 1, 200])),
+        wait_ms=draw(st.sampled_from([0, 0, 1])),
+    )
 
 
 changes = st.one_of(
@@ -84,6 +123,9 @@ changes = st.one_of(
         partition=st.just(0),
         count=st.integers(1, 4),
         size=st.sampled_from([1, 100, 5000]),
+    ),
+    st.builds(
+        Append, topic=st.just("orders"), partition=st.just(1), count=st.integers(1, 4), size=st.just(100)
     ),
     st.builds(
         Delete, topic=st.sampled_from(list(TOPICS)), partition=st.just(0), before=st.integers(0, LENGTH)
@@ -102,6 +144,8 @@ histories = st.integers(3, 18).flatmap(
                 offset=st.integers(0, LENGTH),
                 session=st.sampled_from(["next", "next", "begin", "none"]),
             ),
+            several(version),
+            several(version),
             fetches(st.integers(3, 18)),
             changes,
         ),
@@ -131,7 +175,8 @@ async def _fill(listener: KafkaListener) -> None:
             name, placement=Placement(partitions=partitions), configs=CONFIGS.get(name, {})
         )
         for number in range(15 if name != "aborted" else 0):
-            append_to(listener, Append(name, 0, 1 + number % 4, (10, 700, 4000)[number % 3]))
+            for partition in range(partitions):
+                append_to(listener, Append(name, partition, 1 + number % 4, (10, 700, 4000)[number % 3]))
     async with connected(listener) as send:
         version = INIT_PRODUCER_ID.versions[1]
         init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=600_000)
@@ -287,6 +332,59 @@ async def test_the_usual_fetch_takes_the_short_way(
         assert listener.fetch_sessions.partitions == (version >= 7)
 
 
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_a_fetch_of_several_partitions_takes_the_short_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        for name, partitions in TOPICS.items():
+            await listener.broker.create_topic(
+                name, placement=Placement(partitions=partitions), configs=CONFIGS.get(name, {})
+            )
+        for _ in range(10):
+            append_to(listener, Append("orders", 1, 2, 500))
+            append_to(listener, Append("memory", 0, 1, 500))
+        client = FetchClient()
+        _refuse_the_generic_way(monkeypatch)
+        async with connected(listener) as send:
+            for number in range(10):
+                fetch = Fetch(
+                    version, "orders", 0, 0, others=(("orders", 1, 2 * number), ("memory", 0, number))
+                )
+                response = await send(client.frame(listener, fetch))
+                _, answer = read_response(response, API, version)
+                answers = [partition for topic in answer.responses for partition in topic.partitions]
+                assert [partition.high_watermark for partition in answers] == [0, 20, 10]
+                assert not answers[0].records
+                assert rb.read_header(answers[1].records).base_offset == 2 * number
+                assert rb.read_header(answers[2].records).base_offset == number
+
+
+@pytest.mark.parametrize("bytes_max", [0, 1, 1500, 6000, 8000])
+async def test_the_limit_of_bytes_is_one_of_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=3))
+        for partition in (1, 2):
+            for _ in range(10):
+                append_to(listener, Append("orders", partition, 1, 500))
+        others = (("orders", 1, 0), ("orders", 2, 0))
+        fetch = Fetch(12, "orders", 0, 0, bytes_max=bytes_max, others=others, wait_ms=500)
+        async with connected(listener, is_generic=True) as send:
+            generic = await send(FetchClient().frame(listener, fetch))
+        _refuse_the_generic_way(monkeypatch)
+        async with connected(listener) as send:
+            assert await send(FetchClient().frame(listener, fetch)) == generic
+        _, answer = read_response(generic, API, 12)
+        none, first, second = (len(partition.records) for partition in answer.responses[0].partitions)
+        batch = len(rb.build_rows([(NOW_MS, b"k", b"v" * 500, [])]))
+        assert not none
+        assert batch <= first <= max(batch, bytes_max)
+        assert second <= max(0, bytes_max - first)
+        assert (second > 0) == (bytes_max - first >= batch)
+
+
 @pytest.mark.parametrize("quotas", [{"consumer_byte_rate": 1}, {"request_percentage": 1}])
 async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quotas: dict[str, float]
@@ -375,52 +473,3 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
             await authorizer.acls.remove(AclFilter())
             assert await codes(3) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
             assert len(decoded) == 4
-
-
-def _named(*names: str, client_id: str = "a peer") -> memoryview:
-    """Return a fetch of one partition of each of ``names``."""
-    partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1)
-    topics = [FetchTopic(topic=name, partitions=[partition]) for name in names]
-    request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=topics)
-    return memoryview(bytearray(request_frame(request, 11, client_id=client_id)))[4:]
-
-
-def test_a_connection_remembers_a_bounded_number_of_requests() -> None:
-    routes = Routes()
-    for number in range(ROUTES_MAX * 2):
-        matched = routes.match(_named(f"t-{number}"))
-        assert matched is not None
-        assert matched[0].topic == f"t-{number}"
-        assert routes.remembered <= ROUTES_MAX
-
-
-def test_requests_of_one_length_with_their_numbers_elsewhere_are_told_apart() -> None:
-    routes = Routes()
-    for _ in range(3):
-        for name, client_id in (("ab", "c"), ("a", "bc"), ("abc", "")):
-            matched = routes.match(_named(name, client_id=client_id))
-            assert matched is not None
-            assert (matched[0].topic, matched[0].client_id) == (name, client_id)
-
-
-def test_a_connection_does_not_remember_long_names() -> None:
-    routes = Routes()
-    assert routes.match(_named("x" * REQUEST_BYTES_MAX)) is None
-    assert routes.remembered == 0
-
-
-def test_a_client_with_another_layout_is_rarely_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    learned: list[memoryview] = []
-    learn = direct_fetch._learn
-
-    def counted(frame: memoryview) -> Any:
-        learned.append(frame)
-        return learn(frame)
-
-    monkeypatch.setattr(direct_fetch, "_learn", counted)
-    routes = Routes()
-    for _ in range(10_000):
-        assert routes.match(_named("a", "b")) is None
-    assert len(learned) < 60
-    usual = [routes.match(_named("a")) for _ in range(SKIPPED_MAX + 2)]
-    assert usual[-1] is not None, "it comes back to the usual layout"

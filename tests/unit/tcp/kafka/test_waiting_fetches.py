@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from stele.wire import record_batch as rb
@@ -32,9 +32,14 @@ VERSION = 12
 LONG_MS = 10_000_000
 ORDERS = TopicPartition("orders", 0)
 FIRST = Append("orders", 0, 1, 100)
+# Of a fetch of several partitions, in their order; the first of them stands before the one that gets records.
+OTHERS = (TopicPartition("payments", 0), TopicPartition("orders", 1), TopicPartition("users", 0))
+
+Kind = Literal["alone", "in a session", "with others"]
 
 pytestmark = pytest.mark.parametrize("is_generic", [False, True])
-with_and_without_session = pytest.mark.parametrize("has_session", [False, True])
+every_kind = pytest.mark.parametrize("kind", ["alone", "in a session", "with others"])
+with_and_without_others = pytest.mark.parametrize("kind", ["alone", "with others"])
 
 
 @dataclass(slots=True)
@@ -44,13 +49,21 @@ class _Consumer:
     listener: KafkaListener
     send: Send
     client: FetchClient
-    has_session: bool
+    kind: Kind
 
     @property
     def at_the_end(self) -> Fetch:
-        offset = self.listener.broker.log_state(*ORDERS).high_watermark
-        session = "next" if self.has_session else "none"
-        return Fetch(VERSION, "orders", 0, offset, session=session, wait_ms=LONG_MS)
+        session = "next" if self.kind == "in a session" else "none"
+        named = [self._at_the_end(ORDERS)]
+        if self.kind == "with others":
+            named = [self._at_the_end(OTHERS[0]), *named, *map(self._at_the_end, OTHERS[1:])]
+        (topic, partition, offset), *others = named
+        return Fetch(
+            VERSION, topic, partition, offset, session=session, wait_ms=LONG_MS, others=tuple(others)
+        )
+
+    def _at_the_end(self, name: TopicPartition) -> tuple[str, int, int]:
+        return (name.topic, name.partition, self.listener.broker.log_state(*name).high_watermark)
 
     async def fetch(self, fetch: Fetch) -> FetchResponse:
         frame = self.client.frame(self.listener, fetch)
@@ -78,20 +91,30 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def _consumer(
-    listener: KafkaListener, *, has_session: bool, is_generic: bool
-) -> AsyncGenerator[_Consumer]:
-    await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+async def _consumer(listener: KafkaListener, *, kind: Kind, is_generic: bool) -> AsyncGenerator[_Consumer]:
+    await listener.broker.create_topic("orders", placement=Placement(partitions=2))
+    for name in ("payments", "users"):
+        await listener.broker.create_topic(name, placement=Placement(partitions=1))
     append_to(listener, FIRST)
     async with connected(listener, is_generic=is_generic) as send:
-        consumer = _Consumer(listener, send, FetchClient(), has_session)
-        await consumer.fetch(Fetch(VERSION, "orders", 0, 0, session="begin" if has_session else "none"))
+        consumer = _Consumer(listener, send, FetchClient(), kind)
+        session = "begin" if kind == "in a session" else "none"
+        await consumer.fetch(Fetch(VERSION, "orders", 0, 0, session=session))
         yield consumer
 
 
 def _partition(response: FetchResponse) -> PartitionData:
-    ((partition,),) = [topic.partitions for topic in response.responses]
-    return partition
+    """Return the answer for the partition that gets records."""
+    return _answers(response)[ORDERS]
+
+
+def _answers(response: FetchResponse) -> dict[TopicPartition, PartitionData]:
+    """Return the answers in their order."""
+    return {
+        TopicPartition(topic.topic, partition.partition_index): partition
+        for topic in response.responses
+        for partition in topic.partitions
+    }
 
 
 def _bytes(partition: PartitionData) -> bytes:
@@ -120,17 +143,17 @@ def _count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12}, {"request_percentage": 1e6}])
-@with_and_without_session
+@every_kind
 async def test_an_append_ends_the_wait(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    has_session: bool,
+    kind: Kind,
     is_generic: bool,
     quotas: dict[str, float],
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
         await set_quotas(listener.broker.quotas, quotas)
         before = listener.broker.counts.fetched_bytes
@@ -152,11 +175,11 @@ async def test_an_append_ends_the_wait(
             assert sum(amount for _, _, _, amount in charges.noted) == size
 
 
-@with_and_without_session
-async def test_too_little_does_not_end_the_wait(tmp_path: Path, has_session: bool, is_generic: bool) -> None:
+@every_kind
+async def test_too_little_does_not_end_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
         waiting = await consumer.begin(replace(consumer.at_the_end, bytes_min=1000))
         for _ in range(2):
@@ -170,58 +193,58 @@ async def test_too_little_does_not_end_the_wait(tmp_path: Path, has_session: boo
         assert _records(_partition(await waiting)) == 3
 
 
-@with_and_without_session
-async def test_the_deletion_of_the_topic_ends_the_wait(
-    tmp_path: Path, has_session: bool, is_generic: bool
-) -> None:
+@every_kind
+async def test_the_deletion_of_the_topic_ends_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         await listener.broker.delete_topic("orders")
-        assert _partition(await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response = await waiting
+        assert _partition(response).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if kind == "with others":
+            assert list(_answers(response)) == [OTHERS[0], ORDERS, *OTHERS[1:]]
+            assert not _answers(response)[OTHERS[0]].error_code
 
 
-@with_and_without_session
+@every_kind
 async def test_a_fetch_out_of_time_is_answered_without_records(
-    tmp_path: Path, has_session: bool, is_generic: bool
+    tmp_path: Path, kind: Kind, is_generic: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
-        if has_session:
+        if kind == "in a session":
             # The answer to the first says what a session without news need not say again.
             await consumer.fetch(replace(consumer.at_the_end, wait_ms=1))
         response = await consumer.fetch(replace(consumer.at_the_end, wait_ms=20))
         assert response.error_code == ErrorCode.NONE
-        if has_session:
+        if kind == "in a session":
             assert not response.responses
         else:
             assert not _partition(response).records
             assert _partition(response).high_watermark == 1
 
 
-@with_and_without_session
-async def test_little_is_returned_when_the_time_is_up(
-    tmp_path: Path, has_session: bool, is_generic: bool
-) -> None:
+@every_kind
+async def test_little_is_returned_when_the_time_is_up(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
-        response = await consumer.fetch(replace(consumer.at_the_end, offset=0, bytes_min=1000, wait_ms=20))
+        fetch = consumer.at_the_end
+        little = replace(fetch, topic="orders", partition=0, offset=0, others=fetch.others[1:])
+        response = await consumer.fetch(replace(little, bytes_min=1000, wait_ms=20))
         assert _records(_partition(response)) == 1
 
 
-@with_and_without_session
-async def test_the_close_of_the_broker_ends_the_wait(
-    tmp_path: Path, has_session: bool, is_generic: bool
-) -> None:
+@every_kind
+async def test_the_close_of_the_broker_ends_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         listener.broker.begin_close()
@@ -230,14 +253,10 @@ async def test_the_close_of_the_broker_ends_the_wait(
         assert not any(partition.records for topic in response.responses for partition in topic.partitions)
 
 
-@with_and_without_session
-async def test_nothing_waits_for_a_closed_connection(
-    tmp_path: Path, has_session: bool, is_generic: bool
-) -> None:
+@every_kind
+async def test_nothing_waits_for_a_closed_connection(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with kafka_listener(tmp_path) as listener, AsyncExitStack() as stack:
-        consumer = await stack.enter_async_context(
-            _consumer(listener, has_session=has_session, is_generic=is_generic)
-        )
+        consumer = await stack.enter_async_context(_consumer(listener, kind=kind, is_generic=is_generic))
         waiting = await consumer.begin(consumer.at_the_end)
         await stack.aclose()
         await _until(lambda: not consumer.waiting)
@@ -245,49 +264,91 @@ async def test_nothing_waits_for_a_closed_connection(
         waiting.cancel()
 
 
-@with_and_without_session
+@every_kind
 async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
-    tmp_path: Path, has_session: bool, is_generic: bool
+    tmp_path: Path, kind: Kind, is_generic: bool
 ) -> None:
-    read = Acl(
+    authorizer = await authorizer_over([_read(name) for name in ("orders", "payments", "users")])
+    async with kafka_listener(tmp_path) as plain:
+        listener = replace(plain, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
+        async with _consumer(listener, kind=kind, is_generic=is_generic) as consumer:
+            waiting = await consumer.begin(consumer.at_the_end)
+            await authorizer.acls.remove(AclFilter(resource_name="orders"))
+            append_to(listener, FIRST)
+            response = await waiting
+            partition = _partition(response)
+            assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert not partition.records
+            if kind == "with others":
+                assert list(_answers(response)) == [OTHERS[0], ORDERS, *OTHERS[1:]]
+                assert not _answers(response)[OTHERS[0]].error_code
+
+
+def _read(topic: str) -> Acl:
+    return Acl(
         resource_type=ResourceType.TOPIC,
-        resource_name="orders",
+        resource_name=topic,
         principal=str(ANONYMOUS),
         operation=Operation.READ,
     )
-    authorizer = await authorizer_over([read])
-    async with kafka_listener(tmp_path) as plain:
-        listener = replace(plain, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
-        async with _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer:
-            waiting = await consumer.begin(consumer.at_the_end)
-            await authorizer.acls.remove(AclFilter())
-            append_to(listener, FIRST)
-            partition = _partition(await waiting)
-            assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            assert not partition.records
 
 
-@with_and_without_session
-async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
-    tmp_path: Path, has_session: bool, is_generic: bool
+@pytest.mark.parametrize("number", range(len(OTHERS)))
+async def test_an_append_to_any_of_several_partitions_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_generic: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind="with others", is_generic=is_generic) as consumer,
+    ):
+        await consumer.fetch(replace(consumer.at_the_end, wait_ms=1))
+        decoded = _count_decoded(monkeypatch)
+        waiting = await consumer.begin(consumer.at_the_end)
+        append_to(listener, Append(*OTHERS[number], 2, 100))
+        answers = _answers(await waiting)
+        assert {name: _records(answer) for name, answer in answers.items() if answer.records} == {
+            OTHERS[number]: 2
+        }
+        assert len(decoded) == is_generic
+
+
+async def test_the_bytes_of_several_partitions_end_the_wait_together(
+    tmp_path: Path, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, kind="with others", is_generic=is_generic) as consumer,
+    ):
+        waiting = await consumer.begin(replace(consumer.at_the_end, bytes_min=700))
+        for name in (ORDERS, OTHERS[0]):
+            append_to(listener, Append(*name, 1, 200))
+            await pause()
+            assert consumer.waiting == 1
+        append_to(listener, Append(*OTHERS[2], 1, 200))
+        assert [_records(answer) for answer in _answers(await waiting).values()] == [1, 1, 0, 1]
+
+
+@every_kind
+async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
+    tmp_path: Path, kind: Kind, is_generic: bool
+) -> None:
+    async with (
+        kafka_listener(tmp_path) as listener,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
         connected(listener, is_generic=is_generic) as send,
     ):
         fetch = consumer.at_the_end
         waiting = await consumer.begin(fetch)
-        again = _Consumer(listener, send, replace(consumer.client), has_session)
-        if has_session:
+        again = _Consumer(listener, send, replace(consumer.client), kind)
+        if kind == "in a session":
             again.client.epoch += 1
         replacement = asyncio.create_task(again.fetch(fetch))
-        if has_session:
+        if kind == "in a session":
             assert (await waiting).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        await _until(lambda: consumer.waiting == (1 if has_session else 2))
+        await _until(lambda: consumer.waiting == (1 if kind == "in a session" else 2))
         append_to(listener, FIRST)
         assert _records(_partition(await replacement)) == 1
-        if not has_session:
+        if kind != "in a session":
             assert _records(_partition(await waiting)) == 1
 
 
@@ -296,7 +357,7 @@ async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=True, is_generic=is_generic) as consumer,
+        _consumer(listener, kind="in a session", is_generic=is_generic) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         listener.fetch_sessions.take(
@@ -313,16 +374,14 @@ async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_
         assert not response.responses
 
 
-@with_and_without_session
-async def test_requests_that_follow_a_waiting_one_begin(
-    tmp_path: Path, has_session: bool, is_generic: bool
-) -> None:
+@every_kind
+async def test_requests_that_follow_a_waiting_one_begin(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     """Their responses keep the order."""
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, has_session=has_session, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
     ):
-        first, second = consumer.at_the_end, replace(consumer.at_the_end, offset=0, session="none", wait_ms=0)
+        first, second = consumer.at_the_end, Fetch(VERSION, "orders", 0, 0)
         frames = consumer.client.frame(listener, first) + consumer.client.frame(listener, second)
         before = listener.broker.counts.fetched_bytes
         sending = asyncio.create_task(consumer.send(frames))

@@ -1,0 +1,68 @@
+"""Read a Fetch request: its partitions, isolation level and sender."""
+
+from __future__ import annotations
+
+from stele.wire.isolation_level import IsolationLevel
+
+from ....security.acl import CLUSTER_ACTION_CLUSTER
+from ..fetch_sessions import FetchedPartition, PartitionKey
+from ..schemas.fetch import FetchRequest
+from .context import Context
+
+FIRST_WITH_TOPIC_IDS = 13
+_FIRST_WITH_REPLICA_STATE = 15
+
+
+def requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
+    """Return the partitions of a request.
+
+    Of one named twice the last counts, as in Kafka.
+    """
+    named: dict[PartitionKey, FetchedPartition] = {}
+    uses_topic_ids = context.version >= FIRST_WITH_TOPIC_IDS
+    for topic in request.topics:
+        name = topic.topic
+        if uses_topic_ids:
+            known = context.broker.topic_by_id(topic.topic_id)
+            name = "" if known is None else known.name
+        topic_key = topic.topic_id if uses_topic_ids else name
+        for partition in topic.partitions:
+            named[topic_key, partition.partition] = FetchedPartition(
+                topic=name,
+                topic_id=topic.topic_id,
+                index=partition.partition,
+                offset=partition.fetch_offset,
+                max_bytes=max(0, partition.partition_max_bytes),
+                leader_epoch=partition.current_leader_epoch,
+                is_by_id=uses_topic_ids,
+            )
+    return named
+
+
+def forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[PartitionKey]:
+    return [
+        (topic.topic_id if uses_topic_ids else topic.topic, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+
+
+def is_from_follower(context: Context, request: FetchRequest) -> bool:
+    """Return whether the session comes before those of clients.
+
+    With access rules, not every client may say so.
+    """
+    if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):
+        return False
+    if context.version >= _FIRST_WITH_REPLICA_STATE:
+        return request.replica_state is not None and request.replica_state.replica_id >= 0
+    return request.replica_id >= 0
+
+
+def isolation_of(request: FetchRequest) -> IsolationLevel:
+    """Return the isolation level.
+
+    Of an unknown one, and of versions without it, the one that shows everything.
+    """
+    is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    return IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
