@@ -112,16 +112,15 @@ class DirectFetch:
             return True
         if self.sessions.is_over_full:
             return False
-        (partition,) = self.partitions()
-        taken = self.sessions.take(
-            session_id=session.id,
-            epoch=self.epoch,
-            uses_topic_ids=route.is_by_id,
-            requested={route.key(route.partitions[0]): partition},
-            forgotten=(),
+        (partition,), (wanted,) = route.partitions, self.wanted
+        self.sessions.use(
+            session,
+            route.key(partition),
+            offset=wanted.offset,
+            max_bytes=partition.bytes_max,
+            leader_epoch=partition.leader_epoch,
             now_ms=self.broker.monotonic_ms(),
         )
-        assert taken.session is session
         self.epoch = session.epoch
         return True
 

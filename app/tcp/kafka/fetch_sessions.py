@@ -179,11 +179,14 @@ class FetchSession:
 
     def candidates(self) -> list[FetchedPartition]:
         """Return the partitions that may have news, in the order in which to read them."""
+        return sorted(self._with_news().values(), key=_turn)
+
+    def _with_news(self) -> Mapping[PartitionKey, FetchedPartition]:
         for name in self.watch.take():
             key = self._keys.get(name)
             if key is not None:
                 self._unsettled[key] = self._partitions[key]
-        return sorted(self._unsettled.values(), key=_turn)
+        return self._unsettled
 
     def partition(self, key: PartitionKey) -> FetchedPartition:
         """Return a partition of the session."""
@@ -192,7 +195,16 @@ class FetchSession:
     def has_news_only_of(self, key: PartitionKey, topic: str) -> bool:
         """Return whether the partition with ``key`` is here, and no other is a candidate."""
         known = self._partitions.get(key)
-        return known is not None and known.topic == topic and self.candidates() in ([], [known])
+        if known is None or known.topic != topic:
+            return False
+        candidates = self._with_news()
+        return not candidates or (len(candidates) == 1 and key in candidates)
+
+    def ask_again(self, key: PartitionKey, *, offset: int, max_bytes: int, leader_epoch: int) -> None:
+        """``update`` for one partition of the session."""
+        known = self._partitions[key]
+        known.offset, known.max_bytes, known.leader_epoch = offset, max_bytes, leader_epoch
+        self._unsettled[key] = known
 
     def settle(
         self,
@@ -331,6 +343,25 @@ class FetchSessionCache:
         session.epoch = next_epoch(epoch)
         return Round(session=session)
 
+    def use(
+        self,
+        session: FetchSession,
+        key: PartitionKey,
+        *,
+        offset: int,
+        max_bytes: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """Do what ``take`` does with a request for one partition that ``session`` has.
+
+        ``find`` has returned the session, and the cache is not ``is_over_full``.
+        """
+        session.ask_again(key, offset=offset, max_bytes=max_bytes, leader_epoch=leader_epoch)
+        session.watch.interrupt()
+        self._touch(session, now_ms)
+        session.epoch = next_epoch(session.epoch)
+
     def begin(
         self,
         partitions: Mapping[PartitionKey, FetchedPartition],
@@ -363,15 +394,16 @@ class FetchSessionCache:
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.used_ms = now_ms
-        self._sessions[session.id] = self._sessions.pop(session.id)
-        self.partitions += len(session) - self._sizes[session.id]
-        self._sizes[session.id] = len(session)
-        worth = (session.is_privileged, len(session), session.id)
+        session_id, size = session.id, len(session)
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        self.partitions += size - self._sizes[session_id]
+        self._sizes[session_id] = size
+        worth = (session.is_privileged, size, session_id)
         is_old = now_ms - session.created_ms > EVICTION_MS
         if is_old:
-            self._evictable[session.id] = worth
+            self._evictable[session_id] = worth
         if is_old or not session.is_privileged:
-            self._evictable_by_privileged[session.id] = worth
+            self._evictable_by_privileged[session_id] = worth
 
     def _make_room(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
         if size > self._partitions_max:
