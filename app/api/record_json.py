@@ -259,7 +259,7 @@ def record_out(partition: int, record: RecordView, *, parse_values: bool) -> Rec
         except UnicodeDecodeError:
             shown.value_b64 = pybase64.b64encode_as_string(value)
         else:
-            if parse_values and _is_json(value):
+            if parse_values and is_json(value):
                 shown.value = Raw(value)
     if record.headers:
         shown.headers = [_header_out(name, content) for name, content in record.headers]
@@ -319,7 +319,8 @@ def _header_out(name: str, content: bytes | None) -> HeaderOut:
         return HeaderOut(name, value_b64=pybase64.b64encode_as_string(content))
 
 
-def _is_json(value: bytes) -> bool:
+def is_json(value: bytes) -> bool:
+    """Return whether a value is valid JSON."""
     try:
         # Checked and not made: the objects of a value of 1 MiB would take 20 ms.
         _decode_raw(value)

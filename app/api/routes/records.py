@@ -21,6 +21,7 @@ from ...work_budget import pause_among_partitions
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
 from ..event_ids import parse_event_id
+from ..large_records import is_large, record_pieces
 from ..openapi import records as openapi
 from ..record_arrow import MEDIA_TYPE as _ARROW
 from ..record_arrow import arrow_body, decoder_of
@@ -114,6 +115,13 @@ async def _json_body(page: RecordPage, parse_values: bool) -> AsyncGenerator[byt
     try:
         async with aclosing(page.slices()) as slices:
             async for records in slices:
+                if is_large(records):
+                    if not is_first:
+                        yield b","
+                    async for piece in record_pieces(page.partition, records[0], parse_values=parse_values):
+                        yield piece
+                    is_first = False
+                    continue
                 text = encode_records(page.partition, records, parse_values=parse_values)
                 if text:
                     yield text if is_first else b"," + text
@@ -135,7 +143,12 @@ async def _ndjson_body(page: RecordPage, parse_values: bool) -> AsyncGenerator[b
     try:
         async with aclosing(page.slices()) as slices:
             async for records in slices:
-                yield encode_record_lines(page.partition, records, parse_values=parse_values)
+                if not is_large(records):
+                    yield encode_record_lines(page.partition, records, parse_values=parse_values)
+                    continue
+                async for piece in record_pieces(page.partition, records[0], parse_values=parse_values):
+                    yield piece
+                yield b"\n"
     except CorruptLog as error:
         yield encode({"error": problem_of(error)}) + b"\n"
 

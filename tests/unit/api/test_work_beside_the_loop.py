@@ -25,6 +25,7 @@ from app.groups.lease_reads import leased_records
 from app.settings import Settings
 from app.tcp.binary.handlers import simple
 from app.tcp.binary.handlers.context import BinaryListener
+from tests.support.turns import Turns
 
 TOPIC = "orders"
 COUNT = 3000
@@ -88,22 +89,6 @@ async def test_a_group_poll_unpacks_a_large_batch_in_a_thread(
     check(unpacked)
 
 
-class _Turns:
-    """Counts the turns of the loop while it is open."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(0)
-            self.count += 1
-
-    def close(self) -> None:
-        self._task.cancel()
-
-
 class _AnyUpload:
     """Takes every record."""
 
@@ -128,7 +113,7 @@ async def test_a_large_json_record_is_decoded_in_two_turns_of_its_own(
     monkeypatch: pytest.MonkeyPatch, value_bytes: int, count: int, turns: int
 ) -> None:
     text = msgspec.json.encode({"records": [{"value": {"text": "x" * value_bytes}}] * count})
-    counting, upload = _Turns(), _AnyUpload()
+    counting, upload = Turns(), _AnyUpload()
     seen: list[int] = []
 
     def watch(name: str) -> None:
