@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG  # pyright: ignore[reportPrivateUsage]
 
 pytest_plugins = [
     "tests.support.one_tls_context",
@@ -31,6 +32,10 @@ LONGEST_FIRST = (
 # These compute; all others wait for brokers, browsers and clients for much of their time.
 COMPUTING = "tests/unit/"
 
+
+# httpx gives up after 5 s without an answer; a test has a time limit of its own.
+for _part in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _part, 300.0)
 
 # How long an example takes says more about the load of the machine than about the code.
 hypothesis.settings.register_profile(

@@ -29,7 +29,8 @@ PastOrders = Annotated[
     AsyncConsumer[Order],
     Depends(consumer_for(TOPIC, deserializer=_order.decode, start="earliest", follow=False)),
 ]
-Quick = Annotated[AsyncProducer[bytes | str], Depends(producer_for("quick", delivery_timeout_s=0.2))]
+Patient = Annotated[AsyncProducer[bytes | str], Depends(producer_for("live"))]
+Quick = Annotated[AsyncProducer[bytes | str], Depends(producer_for("live", delivery_timeout_s=0.2))]
 Broker = Annotated[AsyncClient, Depends(stele_client)]
 
 
@@ -96,13 +97,17 @@ async def test_the_application_lives_while_the_broker_does_not(
     add_error_handler(app)
 
     @app.post("/")
-    async def place(producer: Quick) -> int:  # pyright: ignore[reportUnusedFunction]
+    async def place(producer: Patient) -> int:  # pyright: ignore[reportUnusedFunction]
+        return (await producer.send(b"x", partition=0)).offset
+
+    @app.post("/quick")
+    async def place_quickly(producer: Quick) -> int:  # pyright: ignore[reportUnusedFunction]
         return (await producer.send(b"x", partition=0)).offset
 
     async with running(app) as caller:
         assert (await caller.post("/")).json() == 0
         stele_broker.kill()
-        answer = await caller.post("/")
+        answer = await caller.post("/quick")
         assert answer.status_code == 503
         assert answer.headers["Retry-After"] == "1"
         assert answer.json()["retriable"] is True

@@ -231,7 +231,7 @@ async def test_records_are_stored_once_and_in_order_through_kills(
     stele_broker: BrokerProcess, transport: str
 ) -> None:
     url, total = url_of(stele_broker, transport), 3000
-    async with AsyncClient(url, connect_timeout_s=0.5) as client:
+    async with AsyncClient(url, connect_timeout_s=5) as client:
         await client.create_topic("t", partitions=3)
         producer = AsyncProducer(client, "t", batch_records_max=20, linger_ms=1)
         acked = 0
@@ -267,7 +267,7 @@ async def test_records_are_stored_once_and_in_order_through_kills(
 @pytest.mark.parametrize("transport", ["tcp", "http"])
 def test_threads_store_once_and_in_order_through_kills(stele_broker: BrokerProcess, transport: str) -> None:
     url, total = url_of(stele_broker, transport), 2000
-    with Client(url, connect_timeout_s=0.5) as client:
+    with Client(url, connect_timeout_s=5) as client:
         client.create_topic("t", partitions=2)
         with Producer(client, "t", batch_records_max=20) as producer:
             for number in range(total):
@@ -288,8 +288,8 @@ async def test_while_the_broker_is_down_a_record_fails_in_its_time_and_later_one
     stele_broker: BrokerProcess, transport: str
 ) -> None:
     url = url_of(stele_broker, transport)
-    async with AsyncClient(url, connect_timeout_s=0.1) as client:
-        async with AsyncProducer(client, "t", delivery_timeout_s=0.5) as producer:
+    async with AsyncClient(url, connect_timeout_s=1) as client:
+        async with AsyncProducer(client, "t", delivery_timeout_s=5) as producer:
             await producer.send(b"before")
             stele_broker.kill()
             with pytest.raises(SteleClientError) as caught:
@@ -331,4 +331,4 @@ def test_closing_with_a_time_limit_gives_every_record_an_outcome_for_threads_too
         futures = [producer.enqueue(b"y") for _ in range(3)]
         with pytest.raises(ProduceError):
             producer.close(timeout_s=0.2)
-        assert all(isinstance(future.exception(timeout=5), SteleClientError) for future in futures)
+        assert all(isinstance(future.exception(timeout=60), SteleClientError) for future in futures)

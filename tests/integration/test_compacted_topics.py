@@ -138,7 +138,7 @@ def test_the_default_of_the_broker_compacts_topics_that_set_no_policy() -> None:
         policy = ConfigEntry("log.cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[policy])
         admin = admin_of(broker)
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(120)
         codes = [
             only_partition(peer.call(produce(topic, batch_of([b"x"])), 12)).error_code
             for topic in ("follows", "ring")
@@ -159,9 +159,9 @@ def test_librdkafka_creates_a_compacted_topic_and_reports_the_record_at_fault(
         "delete.retention.ms": "1000",
         "file.delete.delay.ms": "10",
     }
-    admin.create_topics([NewTopic("librdkafka", 1, 1, config=wanted)])["librdkafka"].result(30)
+    admin.create_topics([NewTopic("librdkafka", 1, 1, config=wanted)])["librdkafka"].result(120)
     resource = ConfigResource(ResourceType.TOPIC, "librdkafka")
-    described = admin.describe_configs([resource])[resource].result(30)
+    described = admin.describe_configs([resource])[resource].result(120)
     assert {name: described[name].value for name in wanted} == wanted
 
     results: dict[bytes, int] = {}

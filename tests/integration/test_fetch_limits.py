@@ -171,7 +171,7 @@ def test_librdkafka_reads_batches_nearly_as_large_as_all_it_allows(broker: Broke
         )
         seen = 0
         while seen < 9:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None, f"nothing came after {seen} records"
             assert message.error() is None, message.error()
             seen += 1

@@ -502,7 +502,7 @@ def read_with_kafka(
         more()
         seen: set[tuple[int, int]] = set()
         while len(seen) < PARTITIONS:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None
             assert message.error() is None
             partition, offset = message.partition(), message.offset()

@@ -100,7 +100,7 @@ def consume_over_kafka(
     )
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, offset)])
-        messages = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count, timeout=120)
     finally:
         consumer.close()
     assert [message.error() for message in messages] == [None] * count
@@ -511,7 +511,7 @@ def test_19_a_consumer_group_over_kafka_goes_on_where_it_stopped_with_what_came_
             consumer.subscribe(["scroll"])
             values: list[bytes | None] = []
             while len(values) < count:
-                message = consumer.poll(30)
+                message = consumer.poll(120)
                 assert message is not None
                 assert message.error() is None, message.error()
                 values.append(message.value())

@@ -72,7 +72,7 @@ def test_a_forgotten_transaction_is_found_and_ended(broker: BrokerProcess) -> No
     consumer = Consumer({**config, "isolation.level": "read_committed"})
     consumer.subscribe([TOPIC])
     assert "aborted the transaction of etl/1" in command(broker, "abort", "etl/1", text="y\n")
-    (record,) = consumer.consume(1, timeout=30)
+    (record,) = consumer.consume(1, timeout=120)
     assert record.value() == b"fine"
     consumer.close()
     with pytest.raises(KafkaException):
