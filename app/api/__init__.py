@@ -9,6 +9,7 @@
 - ``errors``                    the error tree as RFC 9457 problem documents
 - ``record_page``               one page of records, and the offset to continue from
 - ``record_json``, ``record_arrow``, ``showing``   records as JSON and Arrow; which records, how much of each
+- ``large_records``             JSON of records that are too large for one turn of the event loop
 - ``group_json``                offsets of groups in JSON, by topic
 - ``direct_produce``            the short way of a produce of one JSON record, before the application
 - ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out

@@ -1,4 +1,4 @@
-"""Encode records that are too large for one turn of the event loop as JSON, piece by piece.
+"""JSON of records that are too large for one turn of the event loop, in pieces.
 
 The pieces of a record together are what ``record_json`` makes of it at once.
 """
@@ -35,9 +35,9 @@ def is_large(records: list[RecordView]) -> bool:
 
 
 async def record_pieces(partition: int, record: RecordView, *, parse_values: bool) -> AsyncGenerator[bytes]:
-    """Yield the JSON object of a record with a value, and let the event loop run in between.
+    """Yield the JSON object of a record, and let the event loop run in between.
 
-    With ``parse_values`` a value that is valid JSON is one piece: the bytes of the record.
+    It has a value. With ``parse_values`` a value that is valid JSON is one piece: the bytes of the record.
     """
     rest = _WithoutValue(record.offset, record.timestamp, record.key, record.headers)
     shown = record_out(partition, rest, parse_values=False)
