@@ -124,8 +124,11 @@ def survey_of(brokers: Brokers, number: int, *, records_bytes: int) -> dict[str,
     while True:
         survey = brokers.cluster(number)["survey"]
         reported = all(one["rates"] and one["status"] == "live" for one in survey["brokers"])
+        committed = [one["bytes"] for one in survey["objects"] or () if one["state"] == "committed"]
         if (
             reported
+            # Objects are counted less often than the rest.
+            and sum(committed) >= records_bytes
             and survey["merge_backlog"]["bytes"] >= records_bytes
             # A broker reports what it counts once a second, so the backlog may be ahead of it.
             and sum(one["totals"]["bytes_in"] for one in survey["brokers"]) >= records_bytes

@@ -14,8 +14,8 @@ from tests.support.simulated_files import SimulatedFiles
 from tests.support.simulated_time import SimulatedClock, run_simulated
 
 BEFORE = [b"first", b"second", b"third"]
-LAST_BYTES = 16 * 1024 if os.environ.get("STELE_TORTURE") else 1024
-FLIPPED_BYTES = 256
+LAST_BYTES = 16 * 1024 if os.environ.get("STELE_TORTURE") else 512
+FLIPPED_BYTES = 128
 
 LOG = segment_path(0)
 # The leader epoch is outside the CRC, and the records do not depend on it.
