@@ -80,6 +80,10 @@ class Cluster(Protocol):
         """What operators ask about all brokers; None if there can be no others."""
         ...
 
+    def moved(self) -> asyncio.Future[None]:
+        """Return a future for when other brokers are alive or hold a lease."""
+        ...
+
     def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
         """Let each heartbeat carry what ``make`` returns, a small JSON object.
 
@@ -120,6 +124,10 @@ class SoloCluster:
 
     def lease(self, name: str) -> Lease | None:
         return None
+
+    def moved(self) -> asyncio.Future[None]:
+        """Return a future that never ends."""
+        return asyncio.get_running_loop().create_future()
 
     def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
         """Do nothing: no other broker wants to know."""
@@ -192,8 +200,7 @@ class SharedCluster:
     def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
         self._make_report = make
 
-    def lease_moved(self) -> asyncio.Future[None]:
-        """Return a future for when a lease is known to have another holder, or none."""
+    def moved(self) -> asyncio.Future[None]:
         if self._moved is None:
             self._moved = asyncio.get_running_loop().create_future()
         return self._moved
@@ -266,6 +273,7 @@ class SharedCluster:
             self._look = None
 
     async def _take_over(self, state: ClusterState) -> None:
+        has_moved = state.members != self._leaders.members or _epochs(state) != _epochs(self._state)
         if state.members != self._leaders.members:
             known = {member.broker_id for member in self._leaders.members}
             new = {member.broker_id for member in state.members}
@@ -274,9 +282,8 @@ class SharedCluster:
             self._leaders = Leaders(state.members)
             for observe in self._member_observers:
                 observe(state.members)
-        holders = {name: lease.epoch for name, lease in self._state.leases.items()}
         self._state = state
-        if self._moved is not None and holders != {n: lease.epoch for n, lease in state.leases.items()}:
+        if self._moved is not None and has_moved:
             self._moved.set_result(None)
             self._moved = None
         for kind, version in state.versions.items():
@@ -374,3 +381,7 @@ class SharedCluster:
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _epochs(state: ClusterState) -> dict[str, int]:
+    return {name: lease.epoch for name, lease in state.leases.items()}

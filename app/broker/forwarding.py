@@ -117,9 +117,7 @@ class Forwarder:
                 current = self._holder(lease)
                 if current is None or current.incarnation != member.incarnation:
                     raise NotCoordinator(None)
-                await asyncio.wait(
-                    (sending, self._cluster.lease_moved()), return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait((sending, self._cluster.moved()), return_when=asyncio.FIRST_COMPLETED)
             return sending.result()
         finally:
             sending.cancel()
@@ -130,8 +128,8 @@ class Forwarder:
         return await self._send(member, request)
 
     async def moved(self, timeout_ms: int) -> None:
-        """Return when a lease is known to have another holder, or after ``timeout_ms``."""
-        await asyncio.wait((self._cluster.lease_moved(),), timeout=timeout_ms / 1000)
+        """Return when leases or live brokers have changed, or after ``timeout_ms``."""
+        await asyncio.wait((self._cluster.moved(),), timeout=timeout_ms / 1000)
 
     async def _send(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
         endpoint = member.endpoints["http"]

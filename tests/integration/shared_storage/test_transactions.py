@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -16,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from stele import Client
 from stele.operations.transactional import CommitTransactions, TransactionalProducer, WrittenTransaction
 
+from app.cluster.group_shards import lease_of_group
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 
@@ -336,4 +339,38 @@ def test_a_kafka_producer_commits_although_its_broker_is_killed(
         read += [message.value() for message in consumer.consume(24, 1) if message.error() is None]
     expected = [f"{number}-{at}".encode() for number in (1, 3) for at in range(12)]
     assert sorted(read, key=str) == sorted(expected, key=str)
+    consumer.close()
+
+
+def test_offsets_join_a_transaction_although_no_broker_has_their_group_yet(
+    brokers: Brokers, kill_until_the_test_ends: Callable[[int], None], topic: str, server: PostgresServer
+) -> None:
+    """A few refusals of FindCoordinator within a second, and librdkafka would wait for good (its issue 5456)."""
+    brokers.settle()
+    group = next(name for name in (f"{topic}-{n}" for n in count()) if brokers.coordinator(name) == 2)
+    lease = lease_of_group(group)
+    producer = kafka_producer(brokers, f"{topic}-producer")
+    producer.begin_transaction()
+    producer.produce(topic, b"beside the offset")
+    producer.flush(60)
+    consumer = Consumer({"bootstrap.servers": brokers.kafka_bootstrap, "group.id": group})
+    with ThreadPoolExecutor(1) as threads, closing(server.connect()) as holding:
+        # While its row is locked, no broker takes the lease.
+        holding.cursor().execute("SELECT FROM stele.leases WHERE name = %s FOR UPDATE", (lease,))
+        kill_until_the_test_ends(2)
+        while any(lease in brokers.cluster(number)["leases"] for number in (1, 3)):
+            time.sleep(0.02)
+        adding = threads.submit(
+            retried,
+            producer.send_offsets_to_transaction,
+            [TopicPartition(topic, 0, 5)],
+            consumer.consumer_group_metadata(),
+            60,
+        )
+        # librdkafka asks a second time after 0.1 s at most, and a third time after 0.2 s at most.
+        wait([adding], 1)
+        holding.rollback()
+        adding.result()
+    retried(producer.commit_transaction, 60)
+    assert committed_offsets(consumer, topic, 1) == [5]
     consumer.close()

@@ -8,13 +8,15 @@ the other members have joined, or when the leader has sent the assignment.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from stele.wire.error_codes import ErrorCode
 
 from ....cluster.group_shards import lease_of_group
 from ....cluster.group_store import MemberProtocol
+from ....cluster.membership import LEASE_MS
 from ....errors import MemberIdRequired, NotCoordinator, SteleError
 from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from ...errors import error_code_of
@@ -38,16 +40,42 @@ _FIRST_WITH_KEYS = 4
 _FIRST_WITH_PROTOCOL = 5
 
 
-def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Return the broker that has each group, and this one for every transactional id."""
+def find_coordinator(
+    context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    """Return the broker that has each group, and this one for every transactional id.
+
+    A group that no live broker has is about to get one, so the response waits for that: a few refusals within a
+    second are enough to let librdkafka wait for good (its issue 5456).
+    """
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
-    refusal: str | None = None
     if request.key_type not in (_GROUP, _TRANSACTION):
-        refusal = (
+        message = (
             f"coordinators of type {request.key_type} are not served; only those of groups (0) and "
             "transactions (1) are"
         )
-    found = [_found(context, request.key_type, key, refusal) for key in keys]
+        return _found_coordinators(
+            context, [_refused(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
+        )
+    found = [_found(context, request.key_type, key) for key in keys]
+    if any(one.error_code for one in found):
+        return _found_in_time(context, request.key_type, keys)
+    return _found_coordinators(context, found)
+
+
+async def _found_in_time(context: Context, key_type: int, keys: Sequence[str]) -> FindCoordinatorResponse:
+    """Wait for coordinators, no longer than a lease of a lost broker may last."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + LEASE_MS / 1000
+    while True:
+        found = [_found(context, key_type, key) for key in keys]
+        left_s = until_s - loop.time()
+        if left_s <= 0 or not any(one.error_code for one in found):
+            return _found_coordinators(context, found)
+        await asyncio.wait((context.broker.cluster.moved(),), timeout=left_s)
+
+
+def _found_coordinators(context: Context, found: Sequence[Coordinator]) -> FindCoordinatorResponse:
     if context.version >= _FIRST_WITH_KEYS:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found
@@ -60,19 +88,21 @@ def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindC
     )
 
 
-def _found(context: Context, key_type: int, key: str, refusal: str | None) -> Coordinator:
-    node = _coordinator(context, key_type, key) if refusal is None else None
-    if node is not None:
-        return Coordinator(
-            key=key,
-            node_id=node.broker_id,
-            host=node.host,
-            port=node.port,
-            error_code=ErrorCode.NONE,
-            error_message=None,
-        )
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if refusal is None else ErrorCode.INVALID_REQUEST
-    message = str(NotCoordinator(None)) if refusal is None else refusal
+def _found(context: Context, key_type: int, key: str) -> Coordinator:
+    node = _coordinator(context, key_type, key)
+    if node is None:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(NotCoordinator(None)))
+    return Coordinator(
+        key=key,
+        node_id=node.broker_id,
+        host=node.host,
+        port=node.port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )
+
+
+def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
     return Coordinator(key=key, node_id=_NO_NODE, host="", port=-1, error_code=code, error_message=message)
 
 
