@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -67,6 +68,11 @@ def pytest_make_collect_report(
         begin = len(report.result) * number // process["workercount"]
         report.result[:] = report.result[begin:] + report.result[:begin]
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of garbage collections what stays until the end: thousands of tests and their modules."""
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

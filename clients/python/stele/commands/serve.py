@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -77,6 +78,8 @@ def serve(others: tuple[str, ...], **flags: Any) -> None:
     \b
         stele ready http=HOST:PORT binary=HOST:PORT kafka=HOST:PORT data=DIR
     """
+    # What a start makes stays, and collections would visit it again and again. The broker enables them when it is ready.
+    gc.disable()
     overrides = {name: value for name, value in flags.items() if value is not None}
     for pair in others:
         name, equals, value = pair.partition("=")

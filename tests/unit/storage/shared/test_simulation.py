@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -385,57 +386,51 @@ COMPACTED_TRANSACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMet
 }
 
 
+# Seeds that notice a mutant which few do. They are tried first; if one notices it no longer, the others follow.
+NOTICED_BY = {
+    "a key index with aborted records": 10,
+    "a look-up past the last stable offset": 21,
+    "a map that was full": 45,
+    "a pass over open transactions": 44,
+    "a replacement that is not compared with its plan": 13,
+    "a table without what was replaced": 225,
+    "commits out of order": 49,
+}
+
+
+def assert_noticed(mutant: str, **classes: Any) -> None:
+    for seed in chain([NOTICED_BY.get(mutant, 0)], range(MUTANT_SEEDS)):
+        try:
+            simulate(seed, **classes)
+        except AssertionError:
+            return
+    pytest.fail(f"{mutant} was not noticed")
+
+
 @pytest.mark.parametrize("mutant", COMPACTED_TRANSACTION_MUTANTS)
 def test_each_mutant_of_transactions_on_compacted_topics_is_noticed(mutant: str) -> None:
     engine_class, meta_class = COMPACTED_TRANSACTION_MUTANTS[mutant]
-    for seed in count():
-        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
-        try:
-            simulate(
-                seed,
-                engine_class=engine_class,
-                meta_class=meta_class,
-                cluster_class=CompactedTransactionsCluster,
-            )
-        except AssertionError:
-            return
+    assert_noticed(
+        mutant,
+        engine_class=engine_class,
+        meta_class=meta_class,
+        cluster_class=CompactedTransactionsCluster,
+    )
 
 
 @pytest.mark.parametrize("mutant", TRANSACTION_MUTANTS)
 def test_each_mutant_of_transactions_is_noticed(mutant: str) -> None:
     meta_class, cluster_class = TRANSACTION_MUTANTS[mutant]
-    for seed in count():
-        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
-        try:
-            simulate(seed, meta_class=meta_class, cluster_class=cluster_class)
-        except AssertionError:
-            return
+    assert_noticed(mutant, meta_class=meta_class, cluster_class=cluster_class)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_mutant_is_noticed(mutant: str) -> None:
     engine_class, meta_class = MUTANTS[mutant]
-    for seed in count():
-        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
-        try:
-            simulate(seed, engine_class=engine_class, meta_class=meta_class)
-        except AssertionError:
-            return
+    assert_noticed(mutant, engine_class=engine_class, meta_class=meta_class)
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        "a map that was full",
-        pytest.param("a replacement that is not compared with its plan", marks=pytest.mark.long),
-        pytest.param("a table without what was replaced", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("mutant", COMPACTION_MUTANTS)
 def test_each_mutant_of_compaction_is_noticed(mutant: str) -> None:
     engine_class, meta_class = COMPACTION_MUTANTS[mutant]
-    for seed in count():
-        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
-        try:
-            simulate(seed, engine_class=engine_class, meta_class=meta_class, cluster_class=CompactedCluster)
-        except AssertionError:
-            return
+    assert_noticed(mutant, engine_class=engine_class, meta_class=meta_class, cluster_class=CompactedCluster)

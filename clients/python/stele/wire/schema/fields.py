@@ -120,6 +120,10 @@ def _equals(this: Any, other: object) -> bool:
     return all(getattr(this, one.name) == getattr(other, one.name) for one in fields(this))
 
 
+def _hashed(this: Any) -> int:
+    return hash(tuple(getattr(this, one.name) for one in fields(this)))
+
+
 @recursive_repr()
 def _shown(this: Any) -> str:
     values = ", ".join(f"{one.name}={getattr(this, one.name)!r}" for one in fields(this))
@@ -128,8 +132,10 @@ def _shown(this: Any) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(at,))
 def frozen_message(cls: type[_T]) -> type[_T]:
-    """Declare a message class with immutable instances."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    """Declare a message class with immutable instances that can be hashed."""
+    made: Any = dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)(cls)
+    made.__eq__, made.__repr__, made.__hash__ = _equals, _shown, _hashed
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
