@@ -128,8 +128,9 @@ def test_no_promise_is_broken_in_transactions_on_compacted_topics(part: int) -> 
 
 
 @pytest.mark.torture
-def test_no_promise_is_broken_in_very_many_runs() -> None:
-    for seed in range(SEEDS, TORTURE_SEEDS):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_promise_is_broken_in_very_many_runs(part: int) -> None:
+    for seed in range(SEEDS + part, TORTURE_SEEDS, PARTS):
         run(seed)
         run(seed, CompactedCluster)
         run(seed, TransactionalCluster)
