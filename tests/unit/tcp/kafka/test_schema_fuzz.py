@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -199,7 +200,8 @@ def _smallest(kind: Type, version: int) -> Any:
 
 @pytest.mark.parametrize("api", APIS)
 def test_the_worst_of_inputs_keeps_to_that_bound(api: Api) -> None:
-    for version in versions_of(api):
+    # Of versions with the same encoding, one: they differ in a field or two.
+    for version in (max(group) for _, group in groupby(versions_of(api), api.is_flexible)):
         flexible = api.is_flexible(version)
         out = bytearray()
         schema.writer(api.request, version, flexible)(crowded(api.request, version, 1_000), out)
