@@ -573,6 +573,8 @@ class ModelMeta:
                 self.objects[key] = ModelObject(
                     "f", StoreKind.OBJECTS, 0, uploader, dead_at_ms=self._now_ms()
                 )
+            elif (found := self.objects[key]).state != "c" and not found.has_bytes:
+                found.has_bytes, found.dead_at_ms = True, self._now_ms()
         return sorted({key for key in keys if self.objects[key].state == "f"})
 
     async def sweep(self) -> int:

@@ -655,7 +655,8 @@ class Meta(Protocol):
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
         """Fence those of these objects that are not committed.
 
-        Return all of them that are fenced: their bytes may go.
+        Return all of them that are fenced: their bytes may go. Bytes of a dead object that were deleted before are
+        there again if the network held its upload up; they are deleted once more.
         """
         ...
 

@@ -127,6 +127,10 @@ _FENCE = """
     SELECT key, 'f', 0, 0, %s, now() FROM unnest(%s::text[]) AS k (key) ORDER BY key
     ON CONFLICT (key) DO NOTHING
 """
+_FOUND_AGAIN = """
+    UPDATE objects SET has_bytes = true, dead_at = now()
+    WHERE key = ANY (%s::text[]) AND state <> 'c' AND NOT has_bytes
+"""
 _SWEEP = """
     WITH taken AS (
         DELETE FROM suspects WHERE suspect_id IN (
@@ -379,6 +383,7 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
         def work(connection: Connection) -> list[str]:
             connection.execute(_FENCE, (uploader, list(keys)))
+            connection.execute(_FOUND_AGAIN, (list(keys),))
             query = "SELECT key FROM objects WHERE key = ANY (%s::text[]) AND state = 'f' ORDER BY key"
             return [row[0] for row in fetch(connection, query, list(keys))]
 

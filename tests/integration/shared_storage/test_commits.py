@@ -181,6 +181,20 @@ async def test_a_fenced_object_is_refused_with_all_that_would_be_committed_with_
     await meta.commit_objects([written_object("w/3", [(log.log_id, [batch(1)])])])
 
 
+async def test_bytes_that_are_there_again_are_deleted_again(meta: PostgresMeta) -> None:
+    log = await _log(meta)
+    await meta.commit_objects([written_object(key, [(log.log_id, [batch(1)])]) for key in ("w/1", "w/2")])
+    await meta.delete_records(log.log_id, 1)
+    await meta.sweep()
+    keys = ["w/1", "w/2", "w/3"]
+    for _ in range(2):
+        # One is dead, one has a run, and one was never committed.
+        assert await meta.fence(UPLOADERS[0], keys) == ["w/3"]
+        assert {ref.key for ref in await meta.dead_objects(0)} == {"w/1", "w/3"}
+        await meta.bytes_deleted(keys)
+        assert await meta.dead_objects(0) == []
+
+
 async def test_a_commit_that_the_server_refuses_did_not_happen(
     server: PostgresServer, schema: str, meta: PostgresMeta
 ) -> None:

@@ -76,6 +76,26 @@ async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_si
 
 
 @simulated
+async def test_objects_are_found_whose_upload_was_held_up_until_their_bytes_had_been_deleted() -> None:
+    store = StoreThatCountsLists()
+    engine = await open_shared_engine(meta := ModelMeta(SimulatedClock().now_ms), store, 1, OPTIONS)
+    killed = UUID(int=2)
+    key = ObjectKeys(WRITTEN, killed).next(6)
+    await meta.heartbeat(killed)
+    await store.put(key, b"answered")
+    for _ in range(2):
+        await asyncio.sleep(SILENT_S)
+        await engine.upkeep.collect_garbage()
+        await asyncio.sleep(DEAD_S)
+        assert await engine.upkeep.collect_garbage() == 1
+        assert not store.objects
+        # The request was sent twice.
+        await store.put(key, b"held up")
+        await asyncio.sleep(SILENT_S)
+    await engine.close()
+
+
+@simulated
 async def test_without_an_object_store_a_silent_broker_is_forgotten_at_once() -> None:
     """Inline objects are stored by the transaction that commits them."""
     clock = SimulatedClock()
