@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
@@ -21,6 +20,7 @@ from stele.operations.transactional import CommitTransactions, TransactionalProd
 from app.cluster.group_shards import lease_of_group
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
+from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -358,8 +358,10 @@ def test_offsets_join_a_transaction_although_no_broker_has_their_group_yet(
         # While its row is locked, no broker takes the lease.
         holding.cursor().execute("SELECT FROM stele.leases WHERE name = %s FOR UPDATE", (lease,))
         kill_until_the_test_ends(2)
-        while any(lease in brokers.cluster(number)["leases"] for number in (1, 3)):
-            time.sleep(0.02)
+        eventually(
+            lambda: all(lease not in brokers.cluster(number)["leases"] for number in (1, 3)),
+            "the lease has ended",
+        )
         adding = threads.submit(
             retried,
             producer.send_offsets_to_transaction,
