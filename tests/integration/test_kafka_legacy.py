@@ -282,7 +282,8 @@ GOOD = message_set(0, Message(0, b"value", b"key"))
         pytest.param(message_set(1, Message(0, None, attributes=1)), id="compressed nothing"),
         pytest.param(message_set(1, Message(0, gzip.compress(b""), attributes=1)), id="an empty wrapper"),
         pytest.param(
-            message_set(1, Message(0, gzip.compress(bytes(1 << 26)), attributes=1)), id="a decompression bomb"
+            message_set(1, Message(0, gzip.compress(bytes(1 << 26), 1), attributes=1)),
+            id="a decompression bomb",
         ),
         pytest.param(
             message_set(

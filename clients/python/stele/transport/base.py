@@ -19,6 +19,8 @@ from ..wire.framing import FRAME_BYTES_MAX
 
 R = TypeVar("R")
 
+# Not the generator that ``random.seed`` of a program seeds: clients with one seed would all retry at once.
+_RANDOM = random.SystemRandom()
 # The first retry goes unnoticed; the longest pause still feels prompt.
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
@@ -99,7 +101,7 @@ class Endpoints:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.all = endpoint.all
-        self._first = self._index = random.randrange(len(self.all))  # noqa: S311 (no secret hangs on it)
+        self._first = self._index = _RANDOM.randrange(len(self.all))
 
     @property
     def current(self) -> Endpoint:
@@ -126,13 +128,13 @@ def backoff() -> Iterator[float]:
     """
     ceiling = BACKOFF_FIRST_S
     while True:
-        yield random.uniform(ceiling / 2, ceiling)  # noqa: S311 (no secret hangs on it)
+        yield _RANDOM.uniform(ceiling / 2, ceiling)
         ceiling = min(ceiling * 2, BACKOFF_MAX_S)
 
 
 def retry_pause_s(failures: int) -> float:
     """Return the pause after this many consecutive failures, as ``backoff`` yields it."""
-    return random.uniform(0.5, 1.0) * min(BACKOFF_FIRST_S * 2 ** min(failures, 16), BACKOFF_MAX_S)  # noqa: S311
+    return _RANDOM.uniform(0.5, 1.0) * min(BACKOFF_FIRST_S * 2 ** min(failures, 16), BACKOFF_MAX_S)
 
 
 def frame_of(operation: Operation[object]) -> bytes:
