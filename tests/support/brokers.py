@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -55,22 +56,27 @@ class Brokers:
         return answer.json()
 
     def coordinator(self, group: str) -> int:
-        """Wait until every running broker names the preferred coordinator of a group, and return its id.
+        """Wait until the preferred coordinator of a group serves it, as every running broker knows; return its id.
 
         After that the group stays there until a broker comes or goes.
         """
         return self.coordinator_of(lease_of_group(group))
 
     def coordinator_of(self, lease: str) -> int:
-        """Wait until every running broker names the preferred holder of the lease of a shard, and return its id."""
+        """Wait as ``coordinator`` does for the lease of a shard, and return the id of the broker."""
         running = self.running()
         members = [Member(broker_id=n, incarnation=UUID(int=n), rack=None, endpoints={}) for n in running]
         preferred = ranked(lease.encode(), members)[0].broker_id
         while True:
             named = {self.cluster(number)["leases"].get(lease, {}).get("broker_id") for number in running}
-            if named == {preferred}:
+            if named == {preferred} and self._serves(preferred, lease):
                 return preferred
             time.sleep(_LOOK_S)
+
+    def _serves(self, broker_id: int, lease: str) -> bool:
+        """Tell whether a broker has read the groups of a shard since it got the lease."""
+        group = next(name for name in map(str, count()) if lease_of_group(name) == lease)
+        return httpx.get(f"{self[broker_id].http_url}/v1/groups/{group}").status_code != 503
 
     def settle(self) -> None:
         """Wait until every shard of groups is where it stays until a broker comes or goes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 
 from app.broker.cluster import SharedCluster
 from app.cluster.membership import Member, MemberEndpoint
-from app.errors import NotCoordinator
+from app.errors import CoordinatorNotAvailable, NotCoordinator
 from app.groups.group_lease import GroupLease
 from app.groups.services import Groups
 from tests.support.groups import GroupBench
@@ -24,34 +25,65 @@ MEMBER = Member(
 
 
 class NotingLease(GroupLease):
-    """Says when the broker serves the groups."""
+    """Says when the broker has the groups and when it serves them, which it does once it ``may_begin``."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.begins = asyncio.Event()
+        self.may_begin = asyncio.Event()
         self.has_begun = asyncio.Event()
 
     async def begin(self, epoch: int) -> None:
+        self.begins.set()
+        await self.may_begin.wait()
         await super().begin(epoch)
         self.has_begun.set()
 
 
-async def test_no_group_is_served_once_another_broker_may_have_the_lease(tmp_path: Path) -> None:
+class LeaseBench:
+    """Groups whose lease a broker takes once it has joined."""
+
+    def __init__(self, bench: GroupBench) -> None:
+        self.coordinator = bench.coordinator
+        self.clock = HandClock()
+        self.cluster = SharedCluster(OneLease(), clock=self.clock, displaced=lambda: None)
+        unused = cast("Any", SimpleNamespace(stand_by=lambda: None))
+        groups = Groups(coordinator=bench.coordinator, leases=unused, queue=unused)
+        epochs: list[int] = []
+        self.lease = NotingLease(groups, lease="groups-00", take=epochs.append, cluster=self.cluster)
+
+    async def join(self) -> None:
+        await self.lease.stand_by()
+        self.cluster.hold("groups-00", self.lease)
+        await self.cluster.join(MEMBER)
+
+
+@pytest.fixture
+async def leased(tmp_path: Path) -> AsyncIterator[LeaseBench]:
     bench = await GroupBench(tmp_path).open()
-    clock = HandClock()
-    cluster = SharedCluster(OneLease(), clock=clock, displaced=lambda: None)
-    unused = cast("Any", SimpleNamespace(stand_by=lambda: None))
-    groups = Groups(coordinator=bench.coordinator, leases=unused, queue=unused)
-    epochs: list[int] = []
-    lease = NotingLease(groups, lease="groups-00", take=epochs.append, cluster=cluster)
-    await lease.stand_by()
-    cluster.hold("groups-00", lease)
-    await cluster.join(MEMBER)
-    await lease.has_begun.wait()
-    assert cluster.is_held("groups-00")
-    assert bench.coordinator.list_groups() == []
-    clock.ms += 10_000
+    leased = LeaseBench(bench)
+    yield leased
+    await leased.cluster.close()
+    await bench.close()
+
+
+async def test_no_group_is_served_once_another_broker_may_have_the_lease(leased: LeaseBench) -> None:
+    leased.lease.may_begin.set()
+    await leased.join()
+    await leased.lease.has_begun.wait()
+    assert leased.cluster.is_held("groups-00")
+    assert leased.coordinator.list_groups() == []
+    leased.clock.ms += 10_000
     # Nothing on the loop runs between the pause and this call.
     with pytest.raises(NotCoordinator):
-        bench.coordinator.list_groups()
-    await cluster.close()
-    await bench.close()
+        leased.coordinator.list_groups()
+
+
+async def test_groups_that_are_being_taken_over_are_not_said_to_be_elsewhere(leased: LeaseBench) -> None:
+    await leased.join()
+    await leased.lease.begins.wait()
+    with pytest.raises(CoordinatorNotAvailable, match=r"this broker has just taken them over .*; try again"):
+        leased.coordinator.list_groups()
+    leased.lease.may_begin.set()
+    await leased.lease.has_begun.wait()
+    assert leased.coordinator.list_groups() == []
