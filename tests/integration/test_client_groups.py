@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.grouping.async_group import AsyncBatch
 from stele.grouping.core import DEAD_LETTER_ERROR
 
+from tests.support.waiting import Pauses
 from tests.support.warm_processes import run_stele
 
 PARTITIONS = 3
@@ -58,8 +58,9 @@ def lease_ends_at(broker: BrokerProcess, group: str) -> str:
 def await_extension(broker: BrokerProcess, group: str) -> None:
     """Return when the end of the group's lease has moved."""
     first = lease_ends_at(broker, group)
+    pauses = Pauses()
     while lease_ends_at(broker, group) == first:
-        time.sleep(0.05)
+        pauses.pause()
 
 
 async def test_many_readers_of_one_group_handle_each_record_once_and_in_order(url: str, topic: str) -> None:

@@ -16,6 +16,7 @@ from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
 from app.storage.files import RealFiles
 from app.storage.inspect import Verified, verify
 from tests.support.compaction_passes import DEADLINE_S, write_until
+from tests.support.waiting import Pauses
 
 TOPIC = "users"
 KEYS = 50
@@ -65,11 +66,12 @@ def produce_until_cleaned(
 def await_clean(broker: BrokerProcess, data_dir: Path) -> None:
     """Return when nothing but the active segment is dirty; nobody may write meanwhile."""
     deadline_s = time.monotonic() + DEADLINE_S
+    pauses = Pauses()
     while cleaned_until(data_dir) < max(
         int(path.stem) for path in (data_dir / f"{TOPIC}-0").iterdir() if path.suffix == ".log"
     ):
         assert time.monotonic() < deadline_s, f"not clean within {DEADLINE_S} s: {broker.stderr}"
-        time.sleep(0.02)
+        pauses.pause()
 
 
 def records_of(broker: BrokerProcess) -> list[tuple[int, bytes, bytes | None]]:

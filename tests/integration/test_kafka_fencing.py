@@ -18,6 +18,8 @@ from kafka.errors import ProducerFencedError  # type: ignore[import-untyped]
 from stele import Client
 from stele.broker_process import BrokerProcess, run_broker
 
+from tests.support.waiting import Pauses
+
 TIMEOUT_S = 240.0
 _numbers = itertools.count()
 
@@ -71,10 +73,11 @@ def committed(broker: BrokerProcess, topic: str) -> list[bytes | None]:
 def await_end_of_transactions(broker: BrokerProcess, topic: str) -> None:
     """Return when readers of committed records are held back no longer."""
     give_up_s = time.monotonic() + TIMEOUT_S
+    pauses = Pauses()
     with Client(broker.http_url) as client:
         while client.list_offset(topic) != client.list_offset(topic, isolation="read_uncommitted"):
             assert time.monotonic() < give_up_s, "the transaction did not time out"
-            time.sleep(0.01)
+            pauses.pause()
 
 
 def test_a_second_producer_aborts_the_open_transaction_and_fences_the_first(

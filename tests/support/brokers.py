@@ -8,7 +8,6 @@ Kafka listener at a third.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -25,12 +24,9 @@ from app.cluster.leaders import ranked
 from app.cluster.membership import Member
 from load.postgres_server import PostgresServer
 from tests.support.postgres import postgres_bin
+from tests.support.waiting import Pauses
 
 BROKERS = int(os.environ.get("STELE_TEST_BROKERS", "1"))
-
-
-# Between two looks at what nothing announces.
-_LOOK_S = 0.02
 
 
 class Brokers:
@@ -64,24 +60,36 @@ class Brokers:
 
     def coordinator_of(self, lease: str) -> int:
         """Wait as ``coordinator`` does for the lease of a shard, and return the id of the broker."""
+        preferred = self._preferred(lease)
+        self._await_holders({lease: preferred})
+        return preferred
+
+    def settle(self) -> None:
+        """Wait until every shard of groups is where it stays until a broker comes or goes."""
+        self._await_holders({lease: self._preferred(lease) for lease in SHARD_LEASES})
+
+    def _preferred(self, lease: str) -> int:
         running = self.running()
         members = [Member(broker_id=n, incarnation=UUID(int=n), rack=None, endpoints={}) for n in running]
-        preferred = ranked(lease.encode(), members)[0].broker_id
-        while True:
-            named = {self.cluster(number)["leases"].get(lease, {}).get("broker_id") for number in running}
-            if named == {preferred} and self._serves(preferred, lease):
-                return preferred
-            time.sleep(_LOOK_S)
+        return ranked(lease.encode(), members)[0].broker_id
+
+    def _await_holders(self, holders: Mapping[str, int]) -> None:
+        """Wait until every running broker knows these holders of leases, and they serve what these are for."""
+        pauses = Pauses()
+        while not all(self._names(number, holders) for number in self.running()):
+            pauses.pause()
+        for lease, holder in holders.items():
+            while not self._serves(holder, lease):
+                pauses.pause()
+
+    def _names(self, broker_id: int, holders: Mapping[str, int]) -> bool:
+        leases = self.cluster(broker_id)["leases"]
+        return all(leases.get(lease, {}).get("broker_id") == holder for lease, holder in holders.items())
 
     def _serves(self, broker_id: int, lease: str) -> bool:
         """Tell whether a broker has read the groups of a shard since it got the lease."""
         group = next(name for name in map(str, count()) if lease_of_group(name) == lease)
         return httpx.get(f"{self[broker_id].http_url}/v1/groups/{group}").status_code != 503
-
-    def settle(self) -> None:
-        """Wait until every shard of groups is where it stays until a broker comes or goes."""
-        for lease in SHARD_LEASES:
-            self.coordinator_of(lease)
 
 
 @contextmanager
@@ -140,8 +148,9 @@ class ClusterAsBroker(BrokerProcess):
             if not process.is_running:
                 process.start()
         for number in self._brokers.processes:
+            pauses = Pauses()
             while len(self._brokers.cluster(number)["brokers"]) < len(self._brokers.processes):
-                time.sleep(_LOOK_S)
+                pauses.pause()
         self._take_ports()
 
     def kill(self) -> None:

@@ -18,6 +18,7 @@ from stele.records import Record
 
 from load.pausing import pause, resume
 from load.postgres_server import PostgresServer
+from tests.support.waiting import Pauses
 from tests.support.warm_processes import WarmProcess
 
 TIMEOUT_S = 120
@@ -49,10 +50,11 @@ class CdcProcess:
     def await_streaming(self) -> None:
         """Returns when the copies are made, and what comes now comes from the stream."""
         give_up_s = time.monotonic() + TIMEOUT_S
+        pauses = Pauses()
         while not self._pg.run("SELECT 1 FROM pg_stat_replication WHERE state IN ('catchup', 'streaming')"):
             self.check()
             assert time.monotonic() < give_up_s, self.said
-            time.sleep(0.02)
+            pauses.pause()
 
     def await_confirmed(self) -> None:
         """Returns when everything that PostgreSQL has written by now is stored and confirmed.
@@ -62,6 +64,7 @@ class CdcProcess:
         ((end,),) = self._pg.run("SELECT pg_current_wal_lsn()::text")
         confirmed: list[tuple[Any, ...]] = []
         give_up_s = time.monotonic() + TIMEOUT_S
+        pauses = Pauses()
         while not self._pg.run(
             "SELECT 1 FROM pg_replication_slots WHERE active AND confirmed_flush_lsn >= %s", (end,)
         ):
@@ -73,7 +76,7 @@ class CdcProcess:
             if confirmed != before:
                 give_up_s = time.monotonic() + TIMEOUT_S
             assert time.monotonic() < give_up_s, self.said
-            time.sleep(0.02)
+            pauses.pause()
 
     def wait(self) -> int:
         assert self._process is not None

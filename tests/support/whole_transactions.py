@@ -22,6 +22,7 @@ from stele.errors import SteleClientError, UnknownTopicError
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S
+from tests.support.waiting import Pauses
 
 TABLES = ("payer", "payee", "transfer")
 TOPICS = tuple(f"pg.public.{table}" for table in TABLES)
@@ -166,6 +167,7 @@ class WholeReader:
 
     def read_until(self, is_done: Callable[[], bool], *, check: Callable[[], None] = lambda: None) -> None:
         give_up_s = time.monotonic() + TIMEOUT_S
+        pauses = Pauses()
         with Client(self._broker, timeout_s=10) as client:
             while not is_done():
                 before = self.records
@@ -175,12 +177,12 @@ class WholeReader:
                     # The broker was killed, or the topics are not created yet.
                     if not (error.retriable or isinstance(error, UnknownTopicError)):
                         raise
-                    time.sleep(0.05)
                 check()
                 if self.records > before:
                     give_up_s = time.monotonic() + TIMEOUT_S
+                    pauses = Pauses()
                 else:
-                    time.sleep(0.01)
+                    pauses.pause()
                 assert time.monotonic() < give_up_s, (self.records, self.transactions)
 
     def read(self, client: Client) -> None:

@@ -21,6 +21,7 @@ from stele.wire.partitioner import fnv1a_32
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
+from tests.support.waiting import Pauses
 
 # ── rows and changes ──
 
@@ -277,9 +278,10 @@ def test_a_channel_becomes_a_topic_with_its_first_notification(
         running_cdc(pg, stele_broker.binary_url, log, *arguments) as cdc,
         Client(stele_broker.binary_url) as client,
     ):
+        pauses = Pauses()
         while not pg.run("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN %%plain%%'"):
             cdc.check()
-            time.sleep(0.02)
+            pauses.pause()
         assert not [t.topic for t in client.topics() if t.topic.startswith("pgcdc.")]
         pg.run("""NOTIFY "pgcdc:orders", '{"id": 41, "op": "insert", "event_id": "e-1", "total": 5}'""")
         pg.run("""NOTIFY "pgcdc:orders", '{"total": 6}'""")
@@ -332,10 +334,11 @@ def test_a_notification_that_arrives_with_the_answer_to_a_query_is_stored_at_onc
 
 def _first_records(client: Client, topic: str, count: int) -> list[Any]:
     give_up_s = time.monotonic() + 300
+    pauses = Pauses()
     while time.monotonic() < give_up_s:
         if topic in {t.topic for t in client.topics()}:
             found = [r for p in range(client.partition_count(topic)) for r in client.fetch(topic, p).records]
             if len(found) >= count:
                 return found
-        time.sleep(0.02)
+        pauses.pause()
     raise AssertionError(f"{topic} has not {count} records")

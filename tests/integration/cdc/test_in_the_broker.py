@@ -13,6 +13,7 @@ from stele.broker_process import BrokerProcess, run_broker
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
+from tests.support.waiting import Pauses
 
 # ── as a part of the broker ──
 
@@ -99,9 +100,10 @@ def test_a_connector_of_its_own_serves_metrics(
 def _connector(broker: BrokerProcess, is_right: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """What the one connector says of itself, once it is right."""
     give_up_s = time.monotonic() + 300
+    pauses = Pauses()
     while True:
         (found,) = httpx.get(f"{broker.http_url}/v1/cdc").json()["connectors"]
         if is_right(found):
             return found
         assert time.monotonic() < give_up_s, found
-        time.sleep(0.05)
+        pauses.pause()

@@ -12,6 +12,7 @@ from stele.broker_process import BrokerProcess
 from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S, CdcProcess, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
+from tests.support.waiting import Pauses
 
 # What the connector logs when it waits to try again.
 RETRIES = "retrying in"
@@ -76,23 +77,25 @@ def _sent_up_to_now(pg: PostgresServer) -> None:
     ((end,),) = pg.run("SELECT pg_current_wal_insert_lsn()::text")
     # Of a transaction that is open, PostgreSQL decodes what is on disk: this writes all there is.
     pg.run("SELECT pg_switch_wal()")
+    pauses = Pauses()
     while not pg.run(
         "SELECT 1 FROM pg_stat_replication AS stream JOIN pg_stat_activity USING (pid)"
         " WHERE stream.application_name = 'stele cdc'"
         " AND (sent_lsn >= %s::pg_lsn OR wait_event = 'WalSenderWriteData')",
         (end,),
     ):
-        time.sleep(0.02)
+        pauses.pause()
 
 
 def _waits_for_the_broker(cdc: CdcProcess) -> None:
     """Some rounds of retries, in each of which it speaks to PostgreSQL."""
     before = cdc.said.count(RETRIES)
     give_up_s = time.monotonic() + TIMEOUT_S
+    pauses = Pauses()
     while cdc.said.count(RETRIES) < before + 3:
         cdc.check()
         assert time.monotonic() < give_up_s, cdc.said
-        time.sleep(0.02)
+        pauses.pause()
 
 
 def test_a_key_that_is_stored_out_of_line_and_not_touched_is_still_the_key(
@@ -269,9 +272,10 @@ def test_the_end_does_not_wait_for_transactions_of_others(
     with pg.connect() as connection, running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
         connection.cursor().execute("INSERT INTO t VALUES (1)")
         give_up_s = time.monotonic() + 300
+        pauses = Pauses()
         while "waits for all open transactions to end" not in cdc.said:
             assert time.monotonic() < give_up_s
-            time.sleep(0.05)
+            pauses.pause()
         assert cdc.stop() == 0
 
 

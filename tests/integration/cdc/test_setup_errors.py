@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from stele.broker_process import BrokerProcess
 from load.postgres_server import PostgresServer, packaged_bin
 from tests.support.cdc import Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
+from tests.support.waiting import Pauses
 
 # ── what is wrong is said, with what to do ──
 
@@ -82,9 +82,10 @@ def test_a_slot_has_one_connector_and_the_next_one_waits_for_it(
         pg.run("INSERT INTO t VALUES (1)")
         replay.read_until(lambda: len(replay.rows) == 1, check=first.check)
         with running_cdc(pg, stele_broker.binary_url, tmp_path / "second.log", "--tables", "t") as second:
+            pauses = Pauses()
             while "in use by another stele cdc" not in second.said:
                 second.check()
-                time.sleep(0.05)
+                pauses.pause()
             first.kill()
             pg.run("INSERT INTO t VALUES (2)")
             replay.read_until(lambda: len(replay.rows) == 2, check=second.check)
