@@ -247,6 +247,7 @@ def test_deep_iteration_prints_every_record_with_key_size_headers_and_time(store
             assert found[6] == ",".join(name for name, _ in record.headers)
 
 
+@pytest.mark.long
 def test_it_verifies_every_index_against_its_log(stored: Stored) -> None:
     sections = dump(stored, "--deep-iteration", "--verify-index-only")
     reports = [line for name, lines in sections.items() if name.endswith("index") for line in lines]
@@ -255,6 +256,7 @@ def test_it_verifies_every_index_against_its_log(stored: Stored) -> None:
     assert sorted(reports) == sorted(empty)
 
 
+@pytest.mark.long
 def test_with_the_data_it_prints_every_value(stored: Stored) -> None:
     sections = dump(stored, "--print-data-log")
     for partition, records in stored.records.items():
@@ -266,6 +268,7 @@ def test_with_the_data_it_prints_every_value(stored: Stored) -> None:
                 assert text == record.value.decode()
 
 
+@pytest.mark.long
 def test_it_would_complain_about_an_index_entry_that_points_elsewhere(stored: Stored, tmp_path: Path) -> None:
     log = stored.logs()[0]
     for suffix in ("log", "index", "timeindex"):
@@ -386,6 +389,7 @@ def test_it_finds_holes_in_a_compacted_log_and_nothing_else(cleaned: CleanedPart
     assert rest == ""
 
 
+@pytest.mark.long
 def test_it_verifies_the_indexes_of_a_compacted_log(cleaned: CleanedPartition[RealFiles]) -> None:
     done = dump_cleaned(cleaned, "--deep-iteration", "--verify-index-only")
     reports = [line for line in (done.stdout + done.stderr).splitlines() if COMPLAINTS.search(line)]

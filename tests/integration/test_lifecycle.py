@@ -99,7 +99,10 @@ sys.exit(main.serve({"data_dir": sys.argv[2], **ports}))
 """
 
 
-@pytest.mark.parametrize("name", ["http", "binary", "kafka"])
+@pytest.mark.parametrize(
+    "name",
+    ["kafka", pytest.param("http", marks=pytest.mark.long), pytest.param("binary", marks=pytest.mark.long)],
+)
 def test_a_port_that_is_taken_during_the_start_is_named(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _TAKEN_DURING_THE_START, f"{name}_port", str(tmp_path)],

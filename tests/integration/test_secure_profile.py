@@ -341,6 +341,7 @@ def test_the_first_user_may_do_everything_and_its_logins_are_in_the_audit_log(
     }
 
 
+@pytest.mark.long
 def test_a_second_start_keeps_the_users(tmp_path: Path) -> None:
     profile = make_profile(tmp_path)
     first = up(profile)

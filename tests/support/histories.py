@@ -15,7 +15,7 @@ from .simulated_files import SimulatedFiles
 from .simulated_time import run_simulated
 
 # The tests of many seeds are divided into as many parts, which run in parallel.
-PARTS = 10
+PARTS = 20
 TORTURE_SEEDS = int(os.environ.get("STELE_TORTURE_SEEDS", "100000"))
 
 

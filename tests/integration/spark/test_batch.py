@@ -23,7 +23,7 @@ NOW_MS = time.time_ns() // 1_000_000
 Fill = Callable[..., None]
 
 
-@pytest.fixture(params=["tcp", "http"])
+@pytest.fixture(params=["tcp", pytest.param("http", marks=pytest.mark.long)])
 def url(request: pytest.FixtureRequest, broker: BrokerProcess) -> str:
     return broker.binary_url if request.param == "tcp" else broker.http_url
 
@@ -41,6 +41,7 @@ def values(frame: DataFrame) -> list[bytes]:
     return sorted(bytes(row.value) for row in frame.select("value").collect())
 
 
+@pytest.mark.parametrize("url", ["tcp", "http"], indirect=True)
 def test_every_field_of_every_record_is_read(
     spark: SparkSession, url: str, client: Client, topic: str
 ) -> None:
@@ -246,7 +247,7 @@ def test_what_a_kafka_client_writes_is_read_by_spark(
     ) == sorted((i % 2, i // 2, b"k%d" % i, b"v%d" % i, "h", b"%d" % i) for i in range(50))
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("compression", ["zstd", pytest.param("gzip", marks=pytest.mark.long)])
 def test_a_compressed_write_is_read(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, compression: str
 ) -> None:

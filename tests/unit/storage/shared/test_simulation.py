@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -59,6 +60,12 @@ _COMPACTED_TRANSACTIONS_SHORT_PARTS = 1
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses of a pass make room for an event loop in real time; here, time is simulated."""
+    monkeypatch.setattr("app.storage.pace._WORK_S", math.inf)
 
 
 @pytest.fixture(autouse=True)
