@@ -45,9 +45,14 @@ class Brokers:
     def running(self) -> dict[int, BrokerProcess]:
         return {number: process for number, process in self.processes.items() if process.is_running}
 
+    def http(self, broker_id: int) -> httpx.Client:
+        """Return a client of the HTTP listener of a broker."""
+        return httpx.Client(base_url=self[broker_id].http_url, timeout=60)
+
     def cluster(self, broker_id: int) -> dict[str, Any]:
         """Return what a broker says of the cluster."""
-        answer = httpx.get(f"{self[broker_id].http_url}/v1/cluster")
+        with self.http(broker_id) as http:
+            answer = http.get("/v1/cluster")
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -89,7 +94,8 @@ class Brokers:
     def _serves(self, broker_id: int, lease: str) -> bool:
         """Tell whether a broker has read the groups of a shard since it got the lease."""
         group = next(name for name in map(str, count()) if lease_of_group(name) == lease)
-        return httpx.get(f"{self[broker_id].http_url}/v1/groups/{group}").status_code != 503
+        with self.http(broker_id) as http:
+            return http.get(f"/v1/groups/{group}").status_code != 503
 
 
 @contextmanager

@@ -36,12 +36,6 @@ class TlsBrokers(Brokers):
 
     context: Any
 
-    def cluster(self, broker_id: int) -> dict[str, Any]:
-        with self.http(broker_id) as http:
-            answer = http.get("/v1/cluster")
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
     def http(self, broker_id: int, context: Any = None) -> httpx.Client:
         return httpx.Client(base_url=self[broker_id].http_url, verify=context or self.context, timeout=60)
 

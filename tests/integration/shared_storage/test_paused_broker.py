@@ -34,10 +34,6 @@ def joined_at(brokers: Brokers, broker_id: int) -> int | None:
     return next((broker["started_at"] for broker in listed if broker["id"] == broker_id), None)
 
 
-def client_of(brokers: Brokers, broker_id: int) -> httpx.Client:
-    return httpx.Client(base_url=brokers[broker_id].http_url, timeout=60)
-
-
 def http_peers(broker: BrokerProcess) -> set[str]:
     answer = httpx.get(f"{broker.http_url}/v1/connections", timeout=60)
     return {found["peer"] for found in answer.json()["connections"] if found["protocol"] == "http"}
@@ -53,7 +49,7 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
             client.create_topic("paused")
             for number in range(10):
                 client.produce("paused", str(number).encode())
-        with client_of(brokers, old) as there:
+        with brokers.http(old) as there:
             answer = commit(there, 1)
         assert answer.status_code == 200, answer.text
         # Connections that the broker has accepted: their requests are the first that it reads when it goes on.
@@ -67,7 +63,7 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
         with paused(brokers[old].pid):
             for connection in connections:
                 connection.request("GET", "/v1/groups/readers")
-            with client_of(brokers, new) as elsewhere:
+            with brokers.http(new) as elsewhere:
                 eventually(lambda: commit(elsewhere, 7).status_code == 200, "the other broker coordinates")
         for connection in connections:
             response = connection.getresponse()
@@ -81,7 +77,7 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
                     503,
                     "coordinator-elsewhere",
                 )
-        with client_of(brokers, new) as elsewhere:
+        with brokers.http(new) as elsewhere:
             # Wherever the group is now.
             eventually(
                 lambda: elsewhere.get("/v1/groups/readers").status_code == 200, "the group has a coordinator"
@@ -103,19 +99,19 @@ def test_a_broker_that_was_paused_joins_again_and_gets_its_groups_back(
         with Client(brokers[second].binary_url) as client:
             client.create_topic("returned")
             client.produce("returned", b"first")
-        with client_of(brokers, second) as there:
+        with brokers.http(second) as there:
             assert commits(there, 1)
         joined_ms = joined_at(brokers, second)
         assert joined_ms is not None
         with paused(brokers[second].pid):
-            with client_of(brokers, 1) as elsewhere:
+            with brokers.http(1) as elsewhere:
                 eventually(lambda: commits(elsewhere, 0), "the other broker coordinates")
             assert joined_at(brokers, second) is None, "the paused broker counts as dead"
         eventually(lambda: joined_at(brokers, second) is not None, "the broker is back")
         assert (joined_at(brokers, second) or 0) > joined_ms, "it has not joined again"
         # Each broker names it as the coordinator.
         assert brokers.coordinator(group) == second
-        with client_of(brokers, second) as there:
+        with brokers.http(second) as there:
             eventually(lambda: commits(there, 1), "the group is served")
             described = there.get(f"/v1/groups/{group}").json()
         assert described["partitions"][0]["committed"] == 1
