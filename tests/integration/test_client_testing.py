@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from stele import AuthenticationError, Client, SteleClientError
 from stele.broker_process import BrokerLogin, BrokerProcess, BrokerStartError, run_broker
+
+from tests.support.users_pytest import run_users_tests
 
 USERS_TEST = """
 from stele import Client
@@ -31,13 +32,7 @@ def test_a_shared_broker(stele_broker_session):
 
 def test_a_users_test_gets_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(USERS_TEST)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_users_tests(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
 

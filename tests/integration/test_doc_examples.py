@@ -1,8 +1,8 @@
 """Every code block of the pages runs as it stands, against a broker of its own.
 
 A block of ``sh`` is run command by command. Commands that need what a test machine
-need not have stand in ``NOT_RUN`` with the reason; of those of Stele the names and
-options are checked all the same. A block of ``python`` runs after what ``PRELUDES``
+need not have stand in ``NOT_RUN`` with the reason; ``tests/unit/test_doc_names.py`` checks
+their names and options all the same. A block of ``python`` runs after what ``PRELUDES``
 has for its page; ``async with`` at the top is run as a coroutine. A block of
 ``json`` is parsed. Blocks in other languages are no code, and must be in ``NO_CODE``.
 
@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,8 +31,9 @@ from stele import Client, UnknownTopicError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.spark.java import SparkMissingError, require_spark
 
-from tests.support import code_names
 from tests.support.documents import PAGES, ROOT, Block, Place, blocks, name
+from tests.support.users_pytest import run_users_tests
+from tests.support.warm_processes import run_stele
 
 NO_CODE = {
     "": "a drawing or an output",
@@ -170,19 +172,6 @@ def reason_not_to_run(command: str) -> str | None:
     return next((reason for beginning, reason in NOT_RUN.items() if command.startswith(beginning)), None)
 
 
-def check_names(command: str) -> str | None:
-    """Return what is wrong with the names in a command that is not run."""
-    from tests.unit.test_doc_names import CLAIMS
-
-    if command.startswith("export "):
-        variable = command.removeprefix("export ").partition("=")[0]
-        known = (
-            variable in code_names.words() or variable.removeprefix("STELE_").lower() in code_names.words()
-        )
-        return None if known else f"nothing reads the variable {variable}"
-    return next((check(command) for pattern, check in CLAIMS if re.match(pattern, command)), None)
-
-
 def is_endless(command: str) -> bool:
     return bool(re.search(r"curl .*-\w*N\b|text/event-stream|--follow\b| -f\b", command))
 
@@ -209,11 +198,8 @@ def test_shell_blocks_run(block: Block, request: pytest.FixtureRequest, tmp_path
     (tmp_path / "lines.txt").write_text("first\nsecond\n")
     last_answer = ""
     for where, command in commands(block):
-        if reason_not_to_run(command):
-            problem = check_names(command)
-            assert problem is None, f"{where}: {command}: {problem}"
-            if not command.startswith("stele serve"):
-                continue
+        if reason_not_to_run(command) and not command.startswith("stele serve"):
+            continue
         runs = command.startswith(("curl ", "stele "))
         assert runs, (
             f"{where}: {command}: is not run by this test: add its beginning to NOT_RUN, with the reason"
@@ -230,21 +216,30 @@ def test_shell_blocks_run(block: Block, request: pytest.FixtureRequest, tmp_path
         # A tail does not end by itself: -m ends it, with 28; an error of HTTP is one of curl's.
         line = re.sub(r"^curl ", "curl -sS --fail-with-body -m 3 ", line)
         try:
-            done = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", line],
-                cwd=tmp_path,
-                env=environment(broker),
-                capture_output=True,
-                text=True,
-                timeout=5 if is_endless(command) else HANGS_S,
-                check=False,
-            )
+            done = run(line, environment(broker), tmp_path, timeout_s=5 if is_endless(command) else HANGS_S)
         except subprocess.TimeoutExpired:
             assert is_endless(command), f"{where}: {command}: does not end"
             continue
         allowed = (0, 28) if is_endless(command) else (0,)
-        assert done.returncode in allowed, f"{where}: {command}: {done.stdout}{done.stderr}"
-        last_answer = done.stdout
+        assert done.returncode in allowed, f"{where}: {command}: {done.stdout.decode()}{done.stderr.decode()}"
+        last_answer = done.stdout.decode()
+
+
+def run(
+    line: str, environment: dict[str, str], folder: Path, *, timeout_s: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of shell. Raises ``subprocess.TimeoutExpired``."""
+    if re.fullmatch(r"stele [^|&;<>$`]*", line):
+        # Nothing in it is for a shell but words and quotes.
+        return run_stele(*shlex.split(line)[1:], env=environment, cwd=folder, timeout=timeout_s)
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+    )
 
 
 def serve(command: str, folder: Path) -> None:
@@ -330,14 +325,7 @@ def test_spark_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path
 @pytest.mark.parametrize("block", TESTS, ids=place)
 def test_blocks_that_are_tests_pass(block: Block, tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text(block.text)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
+    done = run_users_tests(tmp_path, timeout_s=HANGS_S)
     assert done.returncode == 0, f"{block.place}: {done.stdout}"
 
 

@@ -18,8 +18,6 @@ from stele.wire.framing import FrameReader
 
 from tests.support.warm_processes import run_stele
 
-pytestmark = pytest.mark.cold_start
-
 
 def serve(*arguments: str) -> tuple[int, str]:
     """The exit code and stderr of a ``stele serve`` that is expected to refuse."""
@@ -48,6 +46,7 @@ def test_sigterm_answers_what_was_asked_and_leaves_a_clean_directory(tmp_path: P
             assert client.list_offset("t") == len(offsets)
 
 
+@pytest.mark.cold_start
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
     with run_broker() as broker:

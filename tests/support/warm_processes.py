@@ -198,11 +198,15 @@ def show_stacks() -> None:
 
 
 def run_stele(
-    *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, timeout: float = 60
+    *arguments: str,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = 60,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end. Raises ``subprocess.TimeoutExpired``, after it has killed the process."""
     pipe = subprocess.PIPE
-    process = WarmProcess(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+    process = WarmProcess(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd)
     out, err = process.communicate(stdin, timeout)
     return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 

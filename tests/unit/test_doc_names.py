@@ -18,6 +18,7 @@ import pytest
 from starlette.routing import Route
 
 from app.settings import Settings
+from tests.integration import test_doc_examples
 from tests.support import code_names
 from tests.support.code_names import folders, is_module, resolves, tracked, words
 from tests.support.documents import PAGES, ROOT, Place, Span, name, spans
@@ -264,6 +265,20 @@ def test_every_name_in_backticks_exists(page: Path) -> None:
 )
 def test_a_name_that_does_not_exist_is_noticed(claim: str) -> None:
     assert problem(Span(Place(ROOT / "README.md", 1), claim))
+
+
+def test_the_names_in_commands_that_are_not_run_exist() -> None:
+    for block in test_doc_examples.SHELL:
+        for place, command in test_doc_examples.commands(block):
+            if test_doc_examples.reason_not_to_run(command):
+                found = _problem_of_command(command)
+                assert found is None, f"{place}: {command}: {found}"
+
+
+def _problem_of_command(command: str) -> str | None:
+    if command.startswith("export "):
+        return _setting(command.removeprefix("export "))
+    return next((check(command) for pattern, check in CLAIMS if re.match(pattern, command)), None)
 
 
 def test_no_foreign_name_is_listed_that_no_page_uses() -> None:
