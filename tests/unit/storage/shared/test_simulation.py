@@ -136,12 +136,12 @@ def test_no_promise_is_broken_in_transactions_on_compacted_topics(part: int) -> 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_promise_is_broken_in_very_many_runs(part: int) -> None:
+@pytest.mark.parametrize(
+    "cluster_class", [Cluster, CompactedCluster, TransactionalCluster, CompactedTransactionsCluster]
+)
+def test_no_promise_is_broken_in_very_many_runs(cluster_class: type[Cluster], part: int) -> None:
     for seed in range(SEEDS + part, TORTURE_SEEDS, PARTS):
-        run(seed)
-        run(seed, CompactedCluster)
-        run(seed, TransactionalCluster)
-        run(seed, CompactedTransactionsCluster)
+        run(seed, cluster_class)
 
 
 def run(seed: int, cluster_class: type[Cluster] = Cluster) -> None:
