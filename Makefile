@@ -52,7 +52,7 @@ test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q app clients load
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
 
-long: $(DEVELOPMENT) ## run the tests that take minutes: pipelines with kills, Spark clusters, very many seeds
+long: $(DEVELOPMENT) ## run what takes minutes, and costly variants: kills of pipelines, Spark clusters, many seeds
 	$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder -m "long and not torture" $(ARGS)
 
 test-cluster: $(DEVELOPMENT) ## run what a broker serves against three brokers with shared storage

@@ -63,7 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage while tests are collected: they stay, and it would take a sixth of the time."""
+    """Collect tests without garbage collections.
+
+    What is collected stays, and to look for garbage meanwhile takes a sixth of the time.
+    """
     gc.disable()
     try:
         return (yield)

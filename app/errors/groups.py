@@ -218,10 +218,15 @@ class CoordinatorFenced(SteleError):
 class NotCoordinator(SteleError):
     """Another broker of the cluster coordinates the groups.
 
-    None does for the moment if ``broker_id`` is None.
+    None does for the moment if ``broker_id`` is None. With ``is_reading`` this broker is about to: it has the lease.
     """
 
-    def __init__(self, broker_id: int | None) -> None:
-        where = "no broker has them at the moment" if broker_id is None else f"broker {broker_id} has them"
+    def __init__(self, broker_id: int | None, *, is_reading: bool = False) -> None:
+        if is_reading:
+            where = "it has just taken over these and is still reading them"
+        elif broker_id is None:
+            where = "no broker has them at the moment"
+        else:
+            where = f"broker {broker_id} has them"
         super().__init__(f"this broker does not coordinate consumer groups: {where}; try again")
         self.broker_id = broker_id

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from ..broker.cluster import SharedCluster
-from ..errors import CoordinatorNotAvailable, NotCoordinator, SteleError
+from ..errors import NotCoordinator
 from .services import Groups
 
 logger = logging.getLogger(__name__)
@@ -37,13 +37,11 @@ class GroupLease:
         if not self._cluster.is_held(self._lease):
             raise NotCoordinator(None)
 
-    def _refusal(self) -> SteleError:
-        if self._cluster.is_held(self._lease):
-            return CoordinatorNotAvailable(
-                "this broker has just taken them over and reads them from the store"
-            )
+    def _refusal(self) -> NotCoordinator:
         lease = self._cluster.lease(self._lease)
-        return NotCoordinator(None if lease is None else lease.broker_id)
+        return NotCoordinator(
+            None if lease is None else lease.broker_id, is_reading=self._cluster.is_held(self._lease)
+        )
 
     async def stand_by(self) -> None:
         """Refuse calls until the lease is held."""

@@ -13,7 +13,6 @@ from playwright.sync_api import Page, expect
 from stele import Client
 from stele.testing import BrokerProcess
 
-from app.cluster.group_shards import SHARD_LEASES
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.postgres import postgres_bin
@@ -92,8 +91,7 @@ def test_a_killed_broker_is_shown_as_dead_and_its_lease_moves(
     open_at: Callable[..., Page], brokers: Brokers
 ) -> None:
     # After this, no lease moves until a broker comes or goes.
-    for lease in SHARD_LEASES:
-        brokers.coordinator_of(lease)
+    brokers.settle()
     page = open_at(3)
     ready(page)
     command = page.locator("#kill").inner_text()

@@ -229,7 +229,7 @@ def run(
     line: str, environment: dict[str, str], folder: Path, *, timeout_s: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a line of shell. Raises ``subprocess.TimeoutExpired``."""
-    if re.fullmatch(r"stele [^|&;<>$`]*", line):
+    if re.fullmatch(r"stele [^|&;<>$`*?~()\\#]*", line):
         # Nothing in it is for a shell but words and quotes.
         return run_stele(*shlex.split(line)[1:], env=environment, cwd=folder, timeout=timeout_s)
     return subprocess.run(

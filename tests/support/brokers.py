@@ -7,10 +7,10 @@ Kafka listener at a third.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -47,7 +47,7 @@ class Brokers:
 
     def http(self, broker_id: int) -> httpx.Client:
         """Return a client of the HTTP listener of a broker."""
-        return httpx.Client(base_url=self[broker_id].http_url, timeout=60)
+        return httpx.Client(base_url=self[broker_id].http_url)
 
     def cluster(self, broker_id: int) -> dict[str, Any]:
         """Return what a broker says of the cluster."""
@@ -57,20 +57,17 @@ class Brokers:
         return answer.json()
 
     def coordinator(self, group: str) -> int:
-        """Wait until the preferred coordinator of a group serves it, as every running broker knows; return its id.
+        """Return the coordinator of a group, once it is the preferred one.
 
-        After that the group stays there until a broker comes or goes.
+        Every running broker knows it then, it serves the group, and nothing moves until a broker comes or goes.
         """
-        return self.coordinator_of(lease_of_group(group))
-
-    def coordinator_of(self, lease: str) -> int:
-        """Wait as ``coordinator`` does for the lease of a shard, and return the id of the broker."""
+        lease = lease_of_group(group)
         preferred = self._preferred(lease)
         self._await_holders({lease: preferred})
         return preferred
 
     def settle(self) -> None:
-        """Wait until every shard of groups is where it stays until a broker comes or goes."""
+        """Wait for the state that ``coordinator`` describes in all shards of groups."""
         self._await_holders({lease: self._preferred(lease) for lease in SHARD_LEASES})
 
     def _preferred(self, lease: str) -> int:
@@ -79,7 +76,7 @@ class Brokers:
         return ranked(lease.encode(), members)[0].broker_id
 
     def _await_holders(self, holders: Mapping[str, int]) -> None:
-        """Wait until every running broker knows these holders of leases, and they serve what these are for."""
+        """Wait until every running broker knows these holders, and they serve."""
         pauses = Pauses()
         while not all(self._names(number, holders) for number in self.running()):
             pauses.pause()
@@ -92,10 +89,10 @@ class Brokers:
         return all(leases.get(lease, {}).get("broker_id") == holder for lease, holder in holders.items())
 
     def _serves(self, broker_id: int, lease: str) -> bool:
-        """Tell whether a broker has read the groups of a shard since it got the lease."""
-        group = next(name for name in map(str, count()) if lease_of_group(name) == lease)
+        """Tell whether a broker has read the groups of a shard."""
+        group = next(name for name in map(str, itertools.count()) if lease_of_group(name) == lease)
         with self.http(broker_id) as http:
-            return http.get(f"/v1/groups/{group}").status_code != 503
+            return http.get(f"/v1/groups/{group}").status_code in (200, 404)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ _LAST_PAUSE_S = 0.25
 
 
 class Pauses:
-    """Pauses between two looks, each half as long again as the one before, up to a quarter of a second."""
+    """Pauses between two looks, which grow by half, up to a quarter of a second."""
 
     def __init__(self) -> None:
         self._next_s = _FIRST_PAUSE_S

@@ -1,4 +1,6 @@
-"""Every name that a page puts in backticks exists: modules, files, settings, series, routes, commands, options.
+"""Every name that a page puts in backticks exists, and those in commands that no test runs.
+
+They are modules, files, settings, series, routes, commands and options.
 
 A failure names the page, the line, the claim and what to do. A name of somebody
 else's program, which this repository cannot know, stands in ``FOREIGN`` with its owner.
@@ -268,16 +270,20 @@ def test_a_name_that_does_not_exist_is_noticed(claim: str) -> None:
 
 
 def test_the_names_in_commands_that_are_not_run_exist() -> None:
-    for block in test_doc_examples.SHELL:
-        for place, command in test_doc_examples.commands(block):
-            if test_doc_examples.reason_not_to_run(command):
-                found = _problem_of_command(command)
-                assert found is None, f"{place}: {command}: {found}"
+    problems = [
+        f"{place}: {command}: {reason}"
+        for block in test_doc_examples.SHELL
+        for place, command in test_doc_examples.commands(block)
+        if test_doc_examples.reason_not_to_run(command) and (reason := _problem_of_command(command))
+    ]
+    assert not problems, "\n" + "\n".join(problems)
 
 
 def _problem_of_command(command: str) -> str | None:
     if command.startswith("export "):
-        return _setting(command.removeprefix("export "))
+        assigned = command.removeprefix("export ")
+        variable = assigned.partition("=")[0]
+        return _setting(assigned) if variable.startswith("STELE_") else _identifier(variable)
     return next((check(command) for pattern, check in CLAIMS if re.match(pattern, command)), None)
 
 

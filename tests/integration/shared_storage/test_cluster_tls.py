@@ -37,7 +37,7 @@ class TlsBrokers(Brokers):
     context: Any
 
     def http(self, broker_id: int, context: Any = None) -> httpx.Client:
-        return httpx.Client(base_url=self[broker_id].http_url, verify=context or self.context, timeout=60)
+        return httpx.Client(base_url=self[broker_id].http_url, verify=context or self.context)
 
 
 @contextmanager

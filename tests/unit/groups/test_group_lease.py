@@ -1,4 +1,7 @@
-"""The groups of a broker that was paused are refused before anything on its loop has noticed the pause."""
+"""When a broker refuses groups: while it reads those it has taken over, and once another may have the lease.
+
+A pause is noticed by the first call after it, before anything else runs on the loop.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 
 from app.broker.cluster import SharedCluster
 from app.cluster.membership import Member, MemberEndpoint
-from app.errors import CoordinatorNotAvailable, NotCoordinator
+from app.errors import NotCoordinator
 from app.groups.group_lease import GroupLease
 from app.groups.services import Groups
 from tests.support.groups import GroupBench
@@ -25,7 +28,7 @@ MEMBER = Member(
 
 
 class NotingLease(GroupLease):
-    """Says when the broker has the groups and when it serves them, which it does once it ``may_begin``."""
+    """Says when the broker has and when it serves the groups, once it ``may_begin``."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -79,10 +82,10 @@ async def test_no_group_is_served_once_another_broker_may_have_the_lease(leased:
         leased.coordinator.list_groups()
 
 
-async def test_groups_that_are_being_taken_over_are_not_said_to_be_elsewhere(leased: LeaseBench) -> None:
+async def test_a_broker_that_reads_its_groups_does_not_name_itself_as_another(leased: LeaseBench) -> None:
     await leased.join()
     await leased.lease.begins.wait()
-    with pytest.raises(CoordinatorNotAvailable, match=r"this broker has just taken them over .*; try again"):
+    with pytest.raises(NotCoordinator, match="it has just taken over these and is still reading them; try"):
         leased.coordinator.list_groups()
     leased.lease.may_begin.set()
     await leased.lease.has_begun.wait()

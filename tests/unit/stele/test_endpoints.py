@@ -1,11 +1,13 @@
-"""Where a client with several brokers in its URL begins, and how it moves on."""
+"""Where a client with several brokers in its URL begins, how it moves on, and when it tries again."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from itertools import islice
 
 from stele.config import Endpoint
-from stele.transport.base import Endpoints
+from stele.transport.base import Endpoints, backoff
 
 
 def test_clients_with_one_url_spread_over_its_brokers() -> None:
@@ -38,3 +40,11 @@ def test_one_failure_seen_by_several_callers_moves_on_once() -> None:
 def test_a_single_broker_always_needs_the_pause() -> None:
     endpoints = Endpoints(Endpoint.parse("http://a:1"))
     assert endpoints.move_on(endpoints.current)
+
+
+def test_programs_with_one_seed_do_not_retry_at_the_same_moments() -> None:
+    def pauses() -> list[float]:
+        random.seed(1)
+        return list(islice(backoff(), 5))
+
+    assert pauses() != pauses()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,12 @@ def without_logs() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the pauses of a pass.
+
+    They make room for an event loop in real time, and these tests simulate time.
+    """
+    monkeypatch.setattr("app.storage.pace._WORK_S", math.inf)

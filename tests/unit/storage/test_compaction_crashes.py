@@ -4,13 +4,12 @@ The error names the failing seed. To replay it::
 
     STELE_COMPACTION_SEED=4711 python -m pytest tests/unit/storage/test_compaction_crashes.py -k replayed
 
-``make test`` runs 200 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
+``make test`` runs 100 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
 seeds ``make torture`` runs (100,000).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,18 +25,12 @@ from tests.support.histories import (
     seeds_of_part,
 )
 
-pytestmark = pytest.mark.usefixtures("without_logs")
+pytestmark = pytest.mark.usefixtures("without_logs", "without_pauses")
 
 SEEDS = 2_000
 # Parts that `make test` runs; `make long` runs the others.
 _SHORT_PARTS = 1
 MUTANT_SEEDS_MAX = 200
-
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pauses of a pass make room for an event loop in real time; here, time is simulated."""
-    monkeypatch.setattr("app.storage.pace._WORK_S", math.inf)
 
 
 def run_all(seeds: range) -> None:

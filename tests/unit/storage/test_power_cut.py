@@ -4,7 +4,7 @@ The error names the failing seed. To replay it::
 
     STELE_POWER_CUT_SEED=4711 python -m pytest tests/unit/storage/test_power_cut.py -k replayed
 
-``make test`` runs the first 200 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
+``make test`` runs the first 100 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
 seeds ``make torture`` runs (100,000).
 """
 

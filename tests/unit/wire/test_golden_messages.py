@@ -26,7 +26,7 @@ def test_every_response_type_has_its_ok_form_and_its_error_form() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_is_its_golden_bytes_and_they_are_the_message(
+def test_a_message_is_encoded_to_and_decoded_from_its_golden_bytes(
     message: m.Request | m.Response | m.ErrorResponse,
 ) -> None:
     description = described(message)

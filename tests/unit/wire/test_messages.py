@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=name)
-def test_every_missing_byte_is_an_error_and_one_too_many(message: m.Message) -> None:
+def test_every_missing_byte_and_an_extra_one_is_an_error(message: m.Message) -> None:
     _, body = frame_of(message)
     for size in range(len(body)):
         with pytest.raises(m.MessageError):

@@ -19,7 +19,7 @@ from ..wire.framing import FRAME_BYTES_MAX
 
 R = TypeVar("R")
 
-# Not the generator that ``random.seed`` of a program seeds: clients with one seed would all retry at once.
+# Independent of ``random.seed``: programs with the same seed would all retry at the same moments.
 _RANDOM = random.SystemRandom()
 # The first retry goes unnoticed; the longest pause still feels prompt.
 BACKOFF_FIRST_S = 0.02

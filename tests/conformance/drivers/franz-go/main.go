@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -40,7 +41,7 @@ type client struct {
 func main() {
 	bootstrap, login := driver.Arguments()
 	c := &client{
-		options:       append(security(login), kgo.SeedBrokers(bootstrap)),
+		options:       append(security(login), kgo.SeedBrokers(strings.Split(bootstrap, ",")...)),
 		members:       map[string]*member{},
 		shares:        map[string]*shareMember{},
 		transactional: map[string]*kgo.Client{},

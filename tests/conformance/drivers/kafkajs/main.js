@@ -49,7 +49,7 @@ if (!bootstrap) {
 // Its own logger writes to standard output.
 const logCreator = () => ({ namespace, label, log }) => console.error(label, namespace, log.message, log.error ?? '')
 const kafka = new kafkajs.Kafka({
-  brokers: [bootstrap],
+  brokers: bootstrap.split(','),
   logLevel: kafkajs.logLevel.WARN,
   logCreator,
   ...security(loginFile)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -41,7 +42,7 @@ type client struct {
 func main() {
 	bootstrap, login := driver.Arguments()
 	c := &client{
-		bootstrap:     []string{bootstrap},
+		bootstrap:     strings.Split(bootstrap, ","),
 		login:         login,
 		members:       map[string]*member{},
 		transactional: map[string]sarama.SyncProducer{},

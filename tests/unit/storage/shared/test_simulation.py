@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -61,11 +60,7 @@ TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
 
-
-@pytest.fixture(autouse=True)
-def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pauses of a pass make room for an event loop in real time; here, time is simulated."""
-    monkeypatch.setattr("app.storage.pace._WORK_S", math.inf)
+pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,118 @@
+"""A client works again, without a restart, when one of three brokers is killed.
+
+The broker that dies coordinates the client's group, leads a third of the partitions and is the first address that the
+client was given. A client may report what it gives up: some try for less than the five seconds after which a broker
+counts as dead. Its user then does the same again with the same client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from stele import Client as SteleClient
+
+from load.postgres_server import PostgresServer
+from tests.conformance.clients import Client
+from tests.conformance.conftest import DriverPool
+from tests.conformance.driver import Driver, Record, Refused
+from tests.conformance.support import a_name, numbered, places_of
+from tests.support.brokers import Brokers, run_brokers
+from tests.support.postgres import postgres_bin
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.long
+
+PARTITIONS = 6
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with (
+        PostgresServer(postgres_bin(), fsync="off") as server,
+        run_brokers(
+            tmp_path_factory.mktemp("brokers"),
+            server.dsn,
+            environment={"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"},
+        ) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[DriverPool]:
+    pool = DriverPool("")
+    yield pool
+    pool.close()
+
+
+def again(what: str, work: Callable[[], object]) -> None:
+    """Do it until the client reports success."""
+
+    def is_done() -> bool:
+        try:
+            work()
+        except Refused:
+            return False
+        return True
+
+    eventually(is_done, what)
+
+
+def test_a_client_moves_off_a_dead_broker(client: Client, brokers: Brokers, installed: DriverPool) -> None:
+    installed.install(client)
+    brokers.settle()
+    group, topic = a_name("group"), a_name("topic")
+    dying = brokers.coordinator(group)
+    living = [number for number in brokers.processes if number != dying]
+    with SteleClient(brokers[living[0]].binary_url) as stele:
+        stele.create_topic(topic, partitions=PARTITIONS)
+    addresses = [brokers[number].kafka_bootstrap for number in (dying, *living)]
+    driver = Driver(client.command, ",".join(addresses))
+    try:
+        work_through_a_death(driver, brokers, dying, group, topic)
+    finally:
+        driver.kill()
+        if not brokers[dying].is_running:
+            brokers[dying].start()
+
+
+def work_through_a_death(driver: Driver, brokers: Brokers, dying: int, group: str, topic: str) -> None:
+    member = "member"
+    before, after = (
+        numbered(COUNT, partitions=PARTITIONS),
+        numbered(COUNT, partitions=PARTITIONS, start=COUNT),
+    )
+    driver.produce(topic, before)
+    driver.join(member, group, [topic])
+    read = {record.value for record in driver.poll(member, COUNT)}
+    assert read == values(before)
+    # kcat commits nothing by command.
+    commits = driver.offers("commit metadata")
+    if commits:
+        driver.commit(member, dict.fromkeys(places_of(topic, PARTITIONS), COUNT // PARTITIONS))
+
+    brokers[dying].kill()
+
+    again("the records are written", lambda: driver.produce(topic, after))
+    # More than was sent if a client sent some again that had been stored.
+    stored = sum(driver.offset_at(topic, "latest", partition=partition) for partition in range(PARTITIONS))
+    fetched = driver.fetch_all(topic, partitions=PARTITIONS, count=stored)
+    assert values(fetched) == values(before) | values(after)
+
+    def reads_on() -> bool:
+        read.update(record.value for record in driver.poll(member, COUNT, timeout_ms=1_000))
+        return read == values(before) | values(after)
+
+    eventually(reads_on, "the member of the group reads what was written")
+    if commits:
+        ends = dict.fromkeys(places_of(topic, PARTITIONS), 2 * COUNT // PARTITIONS)
+        again("the member commits", lambda: driver.commit(member, ends))
+        for (name, partition), end in ends.items():
+            assert driver.committed(group, name, partition=partition).offset == end
+    again("the member leaves", lambda: driver.leave(member))
+
+
+def values(records: list[Record]) -> set[bytes | None]:
+    return {record.value for record in records}
