@@ -69,10 +69,18 @@ def _user() -> str | None:
 class PostgresServer:
     """Started in a ``with``; ``kill`` and ``start`` again as often as a test likes.
 
-    Its files are in a new directory in ``parent``, which every user may enter.
+    Its files are in a new directory in ``parent``, which every user may enter. With ``primary``, a server that runs,
+    it is a standby of it with the application name ``standby``.
     """
 
-    def __init__(self, bin_dir: Path, *, parent: Path = Path("/tmp"), **settings: str) -> None:
+    def __init__(
+        self,
+        bin_dir: Path,
+        *,
+        parent: Path = Path("/tmp"),
+        primary: PostgresServer | None = None,
+        **settings: str,
+    ) -> None:
         self._bin = bin_dir
         self._home = Path(tempfile.mkdtemp(prefix="stele-postgres-", dir=parent))
         self._user = _user()
@@ -101,6 +109,20 @@ class PostgresServer:
                         shutil.copytree(part, self._home / part.name, symlinks=True)
                 self._bin = self._home / package.name / bin_dir.relative_to(package)
         self._home.chmod(0o755)
+        if primary is None:
+            self._make_database()
+        else:
+            self._copy(primary)
+
+    def _copy(self, primary: PostgresServer) -> None:
+        address = f"host=127.0.0.1 port={primary.port} user=postgres application_name=standby"
+        self._run(
+            "pg_basebackup", "--pgdata", "data", "--dbname", address, "--checkpoint", "fast", "--no-sync"
+        )
+        (self._home / "data" / "standby.signal").touch()
+        self._settings["primary_conninfo"] = address
+
+    def _make_database(self) -> None:
         self._run(
             "initdb",
             "--pgdata",
@@ -151,6 +173,10 @@ class PostgresServer:
     @property
     def log(self) -> str:
         return (self._home / "log").read_text(errors="replace")
+
+    def promote(self) -> None:
+        """Make a standby a primary."""
+        self.run("SELECT pg_promote()")
 
     def start(self) -> None:
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]

@@ -1,0 +1,56 @@
+"""PostgreSQL fails over to a synchronous standby, which has every acknowledged record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stele import Client, TopicPartition
+
+from load.postgres_server import PostgresServer
+from tests.support.brokers import run_brokers
+from tests.support.postgres import postgres_bin
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.long
+
+PARTITION = TopicPartition("orders", 0)
+
+
+def test_acknowledged_records_outlive_the_primary(tmp_path: Path) -> None:
+    programs = postgres_bin()
+    if not (programs / "pg_basebackup").exists():
+        pytest.skip("this PostgreSQL has no pg_basebackup: apt-get install postgresql")
+    with PostgresServer(programs) as primary, PostgresServer(programs, primary=primary) as standby:
+        primary.run("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        primary.run("SELECT pg_reload_conf()")
+        eventually(
+            lambda: bool(primary.run("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")),
+            "the standby is synchronous",
+        )
+        url = f"postgresql://postgres@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
+        with run_brokers(tmp_path, url, 2) as brokers, Client(brokers[1].binary_url) as client:
+            client.create_topic("orders")
+            acknowledged = [produce(client, number) for number in range(50)]
+            with client.group("billing", "orders") as group, next(iter(group)):
+                pass
+            committed = client.committed("billing", PARTITION)
+            assert committed
+
+            primary.kill()
+            standby.promote()
+
+            acknowledged += [produce(client, number) for number in range(50, 100)]
+            with Client(brokers[2].http_url) as elsewhere:
+                stored = {
+                    record.offset: record.value
+                    for record in elsewhere.fetch("orders", max_records=200).records
+                }
+                assert elsewhere.committed("billing", PARTITION) == committed
+            assert [stored[offset] for offset in acknowledged] == [b"%d" % number for number in range(100)]
+
+
+def produce(client: Client, number: int) -> int:
+    receipt = client.produce("orders", b"%d" % number)
+    assert receipt.durability.label == "replicated"
+    return receipt.offset
