@@ -96,16 +96,25 @@ def work_through_a_death(driver: Driver, brokers: Brokers, dying: int, group: st
     brokers[dying].kill()
 
     again("the records are written", lambda: driver.produce(topic, after))
-    # More than was sent if a client sent some again that had been stored.
-    stored = sum(driver.offset_at(topic, "latest", partition=partition) for partition in range(PARTITIONS))
-    fetched = driver.fetch_all(topic, partitions=PARTITIONS, count=stored)
-    assert values(fetched) == values(before) | values(after)
 
-    def reads_on() -> bool:
-        read.update(record.value for record in driver.poll(member, COUNT, timeout_ms=1_000))
+    def read_all() -> None:
+        # More than was sent if a client sent some again that had been stored.
+        stored = sum(
+            driver.offset_at(topic, "latest", partition=partition) for partition in range(PARTITIONS)
+        )
+        fetched = driver.fetch_all(topic, partitions=PARTITIONS, count=stored)
+        assert values(fetched) == values(before) | values(after)
+
+    again("all records are read", read_all)
+
+    def read_on() -> bool:
+        again(
+            "the member polls",
+            lambda: read.update(record.value for record in driver.poll(member, COUNT, timeout_ms=1_000)),
+        )
         return read == values(before) | values(after)
 
-    eventually(reads_on, "the member of the group reads what was written")
+    eventually(read_on, "the member of the group reads what was written")
     if commits:
         ends = dict.fromkeys(places_of(topic, PARTITIONS), 2 * COUNT // PARTITIONS)
         again("the member commits", lambda: driver.commit(member, ends))
