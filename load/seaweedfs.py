@@ -108,7 +108,7 @@ def seaweedfs_server(
 
 def _sync_each_put(master: str, bucket: str, home: Path) -> None:
     """Return when the bucket is there, and its files are synced."""
-    give_up_s = time.monotonic() + START_S
+    give_up_s = time.monotonic() + 3 * START_S
     while True:
         shell = subprocess.run(
             [WEED, "shell", f"-master={master}"],

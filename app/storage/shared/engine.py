@@ -142,7 +142,7 @@ class SharedEngine:
             stores=stores,
             incarnation=incarnation,
             bytes_max=options.upkeep.merged_bytes_max,
-            abandon=lambda key: self._committer.abandoned.append(key),
+            abandon=self.abandon,
         )
         self._compactor = self.compactor_class(
             meta=meta, logs=self._logs, merged=merged, clock=clock, options=options.compaction
@@ -190,6 +190,10 @@ class SharedEngine:
     @property
     def failure(self) -> StorageError | None:
         return None
+
+    def abandon(self, key: str) -> None:
+        """Have an object deleted that this broker perhaps stored and will not commit."""
+        self._committer.abandoned.append(key)
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
         self._sync_observers.append(observer)

@@ -111,10 +111,12 @@ class PostgresEngine(SharedEngine):
         start = await super().open()
         if self._store is not None:
             try:
-                await check_store(self._store, self._store_url, self._own_incarnation)
+                left = await check_store(self._store, self._store_url, self._own_incarnation)
             except InvalidStorage:
                 await self.close()
                 raise
+            if left is not None:
+                self.abandon(left)
         return start
 
     async def close(self) -> None:

@@ -19,16 +19,20 @@ logger = logging.getLogger(__name__)
 _BYTES = b"stele"
 
 
-async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> None:
+async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> str | None:
     """Use the store once; log an outage.
+
+    Returns the key of an object that the store may keep, or get later: it did not confirm all of the check.
 
     Raises:
         InvalidStorage: the store refuses it, and will go on doing so.
     """
     prefix = prefix_of(WRITTEN, incarnation)
     key = f"{prefix}check.{len(_BYTES)}"
+    left = None
     try:
         await store.list_page(prefix)
+        left = key
         await store.put(key, _BYTES)
         (read,) = await store.get_ranges(key, [ByteRange(0, len(_BYTES))])
         if read != _BYTES:
@@ -40,3 +44,5 @@ async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> None:
         if advice.is_mistake:
             raise InvalidStorage(text) from error
         logger.error("%s; the broker starts, and writes fail until then", text)
+        return left
+    return None

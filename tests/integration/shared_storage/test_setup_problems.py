@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -17,6 +18,7 @@ from stele.testing import run_broker
 from app.postgres.pool import PostgresPool, PostgresUnavailable
 from app.storage.setup_problems import Advice, InvalidStorage, postgres_advice
 from app.storage.shared.object_stores import open_object_store
+from app.storage.shared.objects import ObjectStore, ObjectStoreError
 from app.storage.shared.store_check import check_store
 from load.postgres_server import PostgresServer
 from load.seaweedfs import WEED, running_seaweedfs
@@ -117,8 +119,26 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_store_that_can_be_used_keeps_nothing_of_the_check(moto_url: str) -> None:
     store, incarnation = open_object_store(moto_url), uuid4()
-    await check_store(store, moto_url, incarnation)
+    assert await check_store(store, moto_url, incarnation) is None
     assert await store.list_page(f"w/{incarnation}/") == []
+
+
+@pytest.mark.parametrize("lost", ["put", "delete"])
+async def test_an_object_of_the_check_that_a_store_may_keep_is_named(moto_url: str, lost: str) -> None:
+    store, incarnation = open_object_store(moto_url), uuid4()
+
+    class LosesAnswers:
+        def __getattr__(self, name: str) -> Any:
+            async def call_and_lose(*arguments: Any) -> None:
+                if name == "put":
+                    await store.put(*arguments)
+                raise ObjectStoreError("the answer was lost")
+
+            return call_and_lose if name == lost else getattr(store, name)
+
+    left = await check_store(cast("ObjectStore", LosesAnswers()), moto_url, incarnation)
+    (kept,) = await store.list_page(f"w/{incarnation}/")
+    assert left == kept.key
 
 
 def test_a_broker_whose_bucket_does_not_exist_ends_with_what_to_do(
