@@ -311,7 +311,7 @@ async def test_while_the_broker_is_down_a_record_fails_in_its_time_and_later_one
 
 
 async def test_closing_with_a_time_limit_gives_every_record_an_outcome(stele_broker: BrokerProcess) -> None:
-    async with AsyncClient(stele_broker.binary_url, connect_timeout_s=0.1) as client:
+    async with AsyncClient(stele_broker.binary_url) as client:
         producer = AsyncProducer(client, "t")
         await producer.send(b"x")
         stele_broker.kill()
@@ -324,7 +324,7 @@ async def test_closing_with_a_time_limit_gives_every_record_an_outcome(stele_bro
 def test_closing_with_a_time_limit_gives_every_record_an_outcome_for_threads_too(
     stele_broker: BrokerProcess,
 ) -> None:
-    with Client(stele_broker.binary_url, connect_timeout_s=0.1) as client:
+    with Client(stele_broker.binary_url) as client:
         producer = Producer(client, "t")
         producer.send(b"x")
         stele_broker.kill()

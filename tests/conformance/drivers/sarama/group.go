@@ -74,15 +74,22 @@ func (c *client) join(ctx context.Context, command *driver.Command) (any, error)
 	return nil, err
 }
 
-// run joins again after each session; it ends with the member.
+const joinAgainPause = 200 * time.Millisecond
+
+// run joins again after each session; it ends with the member, or with an error before its first session.
 func (m *member) run(ctx context.Context, topics []string) {
 	defer close(m.finished)
-	for {
-		if err := m.group.Consume(ctx, topics, m); err != nil && ctx.Err() == nil {
-			m.fail(err)
-			return
+	for ctx.Err() == nil {
+		err := m.group.Consume(ctx, topics, m)
+		if err == nil || ctx.Err() != nil {
+			continue
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-m.assigned:
+			// The coordinator has died, for example: an application consumes again.
+			time.Sleep(joinAgainPause)
+		default:
+			m.fail(err)
 			return
 		}
 	}
