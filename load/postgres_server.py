@@ -69,8 +69,8 @@ def _user() -> str | None:
 class PostgresServer:
     """Started in a ``with``; ``kill`` and ``start`` again as often as a test likes.
 
-    Its files are in a new directory in ``parent``, which every user may enter. With ``primary``, a server that runs,
-    it is a standby of it with the application name ``standby``.
+    Its files are in a new directory in ``parent``, which every user may enter. With ``primary``, the connection
+    string of a server that runs, it is a standby of it with the application name ``standby``.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PostgresServer:
         bin_dir: Path,
         *,
         parent: Path = Path("/tmp"),
-        primary: PostgresServer | None = None,
+        primary: str | None = None,
         **settings: str,
     ) -> None:
         self._bin = bin_dir
@@ -114,8 +114,8 @@ class PostgresServer:
         else:
             self._copy(primary)
 
-    def _copy(self, primary: PostgresServer) -> None:
-        address = f"host=127.0.0.1 port={primary.port} user=postgres application_name=standby"
+    def _copy(self, primary: str) -> None:
+        address = f"{primary}?application_name=standby"
         self._run(
             "pg_basebackup", "--pgdata", "data", "--dbname", address, "--checkpoint", "fast", "--no-sync"
         )
