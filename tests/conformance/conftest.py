@@ -92,35 +92,12 @@ def stele(request: pytest.FixtureRequest) -> BrokerProcess:
 # ── drivers ──
 
 
-class DriverPool:
-    """Drivers that wait for the next test: to start one costs up to a second."""
+class Installer:
+    """Installs each client once."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._idle: dict[str, list[Driver]] = {}
+    def __init__(self) -> None:
         self._missing: dict[str, str] = {}
         self._installed: set[str] = set()
-
-    def take(self, client: Client) -> Driver:
-        idle = self._idle.setdefault(client.name, [])
-        while idle:
-            driver = idle.pop()
-            if driver.is_clean:
-                return driver
-            driver.kill()
-        self.install(client)
-        return Driver(client.command, self._bootstrap)
-
-    def give_back(self, client: Client, driver: Driver) -> None:
-        if driver.is_clean:
-            self._idle.setdefault(client.name, []).append(driver)
-        else:
-            driver.kill()
-
-    def close(self) -> None:
-        for drivers in self._idle.values():
-            for driver in drivers:
-                driver.close()
 
     def install(self, client: Client) -> None:
         """Install the client; skips the test if that cannot be, and with ``CI`` fails it."""
@@ -140,9 +117,44 @@ class DriverPool:
         pytest.skip(message)
 
 
+class DriverPool:
+    """Drivers that wait for the next test: to start one costs up to a second."""
+
+    def __init__(self, bootstrap: str, installer: Installer) -> None:
+        self._bootstrap = bootstrap
+        self._installer = installer
+        self._idle: dict[str, list[Driver]] = {}
+
+    def take(self, client: Client) -> Driver:
+        idle = self._idle.setdefault(client.name, [])
+        while idle:
+            driver = idle.pop()
+            if driver.is_clean:
+                return driver
+            driver.kill()
+        self._installer.install(client)
+        return Driver(client.command, self._bootstrap)
+
+    def give_back(self, client: Client, driver: Driver) -> None:
+        if driver.is_clean:
+            self._idle.setdefault(client.name, []).append(driver)
+        else:
+            driver.kill()
+
+    def close(self) -> None:
+        for drivers in self._idle.values():
+            for driver in drivers:
+                driver.close()
+
+
 @pytest.fixture(scope="session")
-def driver_pool(bootstrap: str) -> Iterator[DriverPool]:
-    pool = DriverPool(bootstrap)
+def installer() -> Installer:
+    return Installer()
+
+
+@pytest.fixture(scope="session")
+def driver_pool(bootstrap: str, installer: Installer) -> Iterator[DriverPool]:
+    pool = DriverPool(bootstrap, installer)
     yield pool
     pool.close()
 
@@ -167,13 +179,13 @@ def start_driver(
 
 @pytest.fixture
 def start_locked(
-    client: Client, driver_pool: DriverPool, request: pytest.FixtureRequest
+    client: Client, installer: Installer, request: pytest.FixtureRequest
 ) -> Iterator[StartLocked]:
     """Drivers of the client under test for a broker that requires logins."""
     started: list[Driver] = []
 
     def start(bootstrap: str, login_file: Path) -> Driver:
-        driver_pool.install(client)
+        installer.install(client)
         driver = Driver(client.command, bootstrap, login_file)
         started.append(driver)
         _note(request, client, driver)

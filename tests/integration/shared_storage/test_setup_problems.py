@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 from uuid import uuid4
 
+import httpx
 import pytest
 from stele.broker_process import BrokerStartError
 from stele.testing import run_broker
@@ -23,7 +26,11 @@ from app.storage.shared.store_check import check_store
 from load.postgres_server import PostgresServer
 from load.seaweedfs import WEED, running_seaweedfs
 from tests.support.certificates import Authority
+from tests.support.faults import hooks
+from tests.support.faults.links import LinkLoop
+from tests.support.faults.store_proxy import StoreFault, StoreMood, StoreProxy
 from tests.support.s3_servers import BUCKET, moto, use_test_credentials
+from tests.support.waiting import eventually
 
 # ── PostgreSQL ──
 
@@ -139,6 +146,39 @@ async def test_an_object_of_the_check_that_a_store_may_keep_is_named(moto_url: s
     left = await check_store(cast("ObjectStore", LosesAnswers()), moto_url, incarnation)
     (kept,) = await store.list_page(f"w/{incarnation}/")
     assert left == kept.key
+
+
+class LosesAnswersToPuts(StoreProxy):
+    def _fault(self, request: Any, mood: StoreMood) -> StoreFault | None:
+        is_lost = request.method == "PUT" and self.mood.faults
+        return StoreFault.LOST_ANSWER if is_lost else None
+
+
+def test_a_broker_deletes_the_object_of_its_check_if_the_store_kept_it(
+    server: PostgresServer, moto_url: str, tmp_path: Path
+) -> None:
+    endpoint = httpx.URL(moto_url).params["endpoint"]
+    address = httpx.URL(endpoint)
+    assert address.port is not None
+
+    def stored() -> list[str]:
+        return [one.key for one in asyncio.run(open_object_store(moto_url).list_page("w/"))]
+
+    with LinkLoop() as loop:
+        proxy = LosesAnswersToPuts(loop, "store", (address.host, address.port), Random(0))
+        proxy.mood = StoreMood(faults=(StoreFault.LOST_ANSWER,))
+        environment = {
+            "STELE_STORAGE": "shared",
+            "STELE_POSTGRES_URL": server.dsn,
+            "STELE_OBJECT_STORE": moto_url.replace(endpoint, f"http://127.0.0.1:{proxy.port}"),
+            # Its upkeep does in seconds what takes others a quarter of an hour.
+            hooks.HOOK: hooks.INSTALL,
+        }
+        with run_broker(tmp_path, environment=environment) as broker:
+            assert "cannot be used" in broker.stderr
+            assert [key.rpartition("/")[2] for key in stored()] == ["check.5"]
+            proxy.mood = StoreMood()
+            eventually(lambda: not stored(), "the broker has deleted the object")
 
 
 def test_a_broker_whose_bucket_does_not_exist_ends_with_what_to_do(
