@@ -273,7 +273,8 @@ ACCEPTED: tuple[Accepted, ...] = (
         what="… and afterwards",
         calls="^kafka-configs --describe --broker 1$",
         kafka=r"out: max\.connections=1000 .*",
-        reason="As above.",
+        reason="As above; Kafka may answer before it shows the change.",
+        is_occasional=True,
     ),
     Accepted(
         what="The default of `log.flush.interval.ms`",

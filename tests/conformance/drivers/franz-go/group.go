@@ -114,11 +114,14 @@ func (m *member) assignment() any {
 	return map[string]any{"assignment": sorted(owned)}
 }
 
-// meet polls once, for at most this long and this many records (0: as many as come).
+// meet polls once, for at most this long and this many records (0: as many as
+// come). It keeps the records that came beside an error too: the client does
+// not give them again.
 func (m *member) meet(ctx context.Context, wait time.Duration, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	fetches := m.client.PollRecords(ctx, count)
+	m.keep(fetches)
 	for _, failed := range fetches.Errors() {
 		// The client recovers from all of these by joining again.
 		passing := errors.Is(failed.Err, context.DeadlineExceeded) || errors.Is(failed.Err, kerr.RebalanceInProgress) ||
@@ -127,6 +130,10 @@ func (m *member) meet(ctx context.Context, wait time.Duration, count int) error 
 			return failed.Err
 		}
 	}
+	return nil
+}
+
+func (m *member) keep(fetches kgo.Fetches) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fetches.EachRecord(func(r *kgo.Record) {
@@ -135,7 +142,6 @@ func (m *member) meet(ctx context.Context, wait time.Duration, count int) error 
 			m.kept = append(m.kept, toRecord(r, r.Topic))
 		}
 	})
-	return nil
 }
 
 func (c *client) member(command *driver.Command) (*member, error) {
@@ -164,22 +170,27 @@ func (c *client) poll(ctx context.Context, command *driver.Command) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	records := m.take(command.Count, []driver.Record{})
-	for len(records) < command.Count && ctx.Err() == nil {
-		if err := m.meet(ctx, time.Second, command.Count-len(records)); err != nil {
+	for missing := m.missing(command.Count); missing > 0 && ctx.Err() == nil; missing = m.missing(command.Count) {
+		if err := m.meet(ctx, time.Second, missing); err != nil {
 			return nil, err
 		}
-		records = m.take(command.Count, records)
 	}
-	return map[string]any{"records": records}, nil
+	return map[string]any{"records": m.take(command.Count)}, nil
 }
 
-// take moves kept records to records until there are count of them.
-func (m *member) take(count int, records []driver.Record) []driver.Record {
+// missing says how many of count records are not kept yet.
+func (m *member) missing(count int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := min(count-len(records), len(m.kept))
-	records = append(records, m.kept[:n]...)
+	return count - len(m.kept)
+}
+
+// take removes at most count kept records.
+func (m *member) take(count int) []driver.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := min(count, len(m.kept))
+	records := append([]driver.Record{}, m.kept[:n]...)
 	m.kept = m.kept[n:]
 	return records
 }
