@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..broker.forwarding import ForwardedRequest, Forwarder, headers_of
+from ..broker.forwarding import SIGNATURE_REFUSED_STATUS, ForwardedRequest, Forwarder, headers_of
 from ..clock import Clock
 from ..cluster.membership import Member
 from ..errors import NotCoordinator
@@ -377,7 +377,8 @@ async def _read(receive: Receive, bytes_max: int = BODY_BYTES_MAX) -> bytes | No
 
 def _not_signed() -> Response:
     detail = "the signature of the forwarded request is not valid; compare the clocks of the brokers"
-    return problem_response(http_problem(403, detail))
+    problem = http_problem(SIGNATURE_REFUSED_STATUS, detail)
+    return problem_response(problem, headers={"WWW-Authenticate": "Stele-Forwarded"})
 
 
 def _too_large() -> Response:

@@ -32,6 +32,9 @@ _CONNECT_S = 2.0
 _CONNECTIONS_MAX = 1000
 _KEPT_MAX = 20
 _WARN_INTERVAL_S = 10.0
+# The answer to a request whose signature is not valid. The login that it stands for is not asked for again, so no other
+# answer has this status.
+SIGNATURE_REFUSED_STATUS = 401
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,8 @@ class Forwarder:
         """Send a request and return the response.
 
         Raises:
-            NotCoordinator: the broker cannot be reached, or lost the lease before it had answered; it may be paused.
+            NotCoordinator: the broker cannot be reached, refuses the signature, or lost the lease before it had
+                answered; it may be paused.
         """
         sending = asyncio.create_task(self._send(member, request))
         try:
@@ -134,14 +138,14 @@ class Forwarder:
     async def _send(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
         endpoint = member.endpoints["http"]
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        scheme = "http" if self._tls is None else "https"
+        url = f"{'http' if self._tls is None else 'https'}://{host}:{endpoint.port}"
         connections, old = self._use()
         try:
             if old is not None:
                 await self._close_unused(old)
             sending = connections.client.stream(
                 request.method,
-                f"{scheme}://{host}:{endpoint.port}/",
+                f"{url}/",
                 headers=list(request.headers),
                 content=request.body,
                 # As it was signed: httpx would normalize the path of a URL.
@@ -151,19 +155,21 @@ class Forwarder:
                 body = await _body_of(response, request.response_bytes_max)
         except (httpx.HTTPError, ssl.SSLError, _TooLargeError) as error:
             # With TLS 1.3 a peer refuses a certificate after the handshake, which httpx passes on as it is.
-            self._warn(member.broker_id, f"{scheme}://{host}:{endpoint.port}", error)
+            self._warn(member.broker_id, url, str(error) or type(error).__name__)
             raise NotCoordinator(member.broker_id) from error
         finally:
             connections.requests -= 1
             await self._close_unused(connections)
+        if response.status_code == SIGNATURE_REFUSED_STATUS:
+            self._warn(member.broker_id, url, "it refuses the signature; compare the clocks of the brokers")
+            raise NotCoordinator(member.broker_id)
         return ForwardedResponse(response.status_code, response.headers.raw, body)
 
-    def _warn(self, broker_id: int, url: str, error: Exception) -> None:
+    def _warn(self, broker_id: int, url: str, reason: str) -> None:
         """Log why a broker did not answer, at most every ten seconds per broker."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._warned_s.get(broker_id, -_WARN_INTERVAL_S) >= _WARN_INTERVAL_S:
             self._warned_s[broker_id] = now_s
-            reason = str(error) or type(error).__name__
             logger.warning("broker %d at %s does not answer group requests: %s", broker_id, url, reason)
 
     def _use(self) -> tuple[_Connections, _Connections | None]:

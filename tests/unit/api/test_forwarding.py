@@ -21,8 +21,12 @@ ROOT = ForwardedClient(Principal("root"), "10.0.0.7")
 POLL = SignedRequest(method="POST", target="/v1/groups/g/poll", body=b"{}")
 
 
-def header(key: bytes, signed: SignedRequest = POLL) -> bytes:
-    return sign(key, ROOT, signed, SystemClock().now_ms())
+def header(key: bytes, *, age_ms: int = 0) -> bytes:
+    return sign(key, ROOT, POLL, SystemClock().now_ms() - age_ms)
+
+
+# Signed by a broker whose clock is an hour behind or ahead.
+APART = [header(KEY, age_ms=age_ms) for age_ms in (3_600_000, -3_600_000)]
 
 
 async def statuses(values: Sequence[bytes], receive: Receive) -> list[int]:
@@ -61,17 +65,19 @@ async def statuses(values: Sequence[bytes], receive: Receive) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("values", [[b"forged"], [header(OTHER_KEY)], [header(KEY), header(KEY)]])
+@pytest.mark.parametrize(
+    "values", [[b"forged"], [header(OTHER_KEY)], [header(KEY), header(KEY)], *([one] for one in APART)]
+)
 async def test_a_body_without_a_valid_signature_is_not_read(values: list[bytes]) -> None:
     """Otherwise any client could have a megabyte kept for each of its connections, without a login."""
 
     async def receive() -> Message:
         raise AssertionError("the body is read")
 
-    assert await statuses(values, receive) == [403]
+    assert await statuses(values, receive) == [401]
 
 
-@pytest.mark.parametrize(("body", "status"), [(POLL.body, 200), (b"{ }", 403)])
+@pytest.mark.parametrize(("body", "status"), [(POLL.body, 200), (b"{ }", 401)])
 async def test_a_signature_is_for_one_body(body: bytes, status: int) -> None:
     async def receive() -> Message:
         return {"type": "http.request", "body": body}
