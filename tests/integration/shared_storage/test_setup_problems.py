@@ -157,12 +157,14 @@ class LosesAnswersToPuts(StoreProxy):
 def test_a_broker_deletes_the_object_of_its_check_if_the_store_kept_it(
     server: PostgresServer, moto_url: str, tmp_path: Path
 ) -> None:
-    endpoint = httpx.URL(moto_url).params["endpoint"]
+    # A prefix that no other test uses.
+    store_url = moto_url.replace(f"{BUCKET}/moto", f"{BUCKET}/checked")
+    endpoint = httpx.URL(store_url).params["endpoint"]
     address = httpx.URL(endpoint)
     assert address.port is not None
 
     def stored() -> list[str]:
-        return [one.key for one in asyncio.run(open_object_store(moto_url).list_page("w/"))]
+        return [one.key for one in asyncio.run(open_object_store(store_url).list_page("w/"))]
 
     with LinkLoop() as loop:
         proxy = LosesAnswersToPuts(loop, "store", (address.host, address.port), Random(0))
@@ -170,7 +172,7 @@ def test_a_broker_deletes_the_object_of_its_check_if_the_store_kept_it(
         environment = {
             "STELE_STORAGE": "shared",
             "STELE_POSTGRES_URL": server.dsn,
-            "STELE_OBJECT_STORE": moto_url.replace(endpoint, f"http://127.0.0.1:{proxy.port}"),
+            "STELE_OBJECT_STORE": store_url.replace(endpoint, f"http://127.0.0.1:{proxy.port}"),
             # Its upkeep does in seconds what takes others a quarter of an hour.
             hooks.HOOK: hooks.INSTALL,
         }
