@@ -335,9 +335,16 @@ def test_quotas_are_set_and_removed(secure: BrokerProcess, admin: httpx.Client, 
     ("operations", "sections", "buttons"),
     [
         ((), ["API keys"], ["New key…"]),
-        (("DESCRIBE",), ["Users", "API keys", "Access rules"], ["New key…"]),
-        (("ALTER",), ["Users", "API keys", "Access rules"], ["New user…", "New key…", "New rule…"]),
-        (("DESCRIBE_CONFIGS",), ["API keys", "Quotas"], ["New key…"]),
+        pytest.param(
+            ("DESCRIBE",), ["Users", "API keys", "Access rules"], ["New key…"], marks=pytest.mark.long
+        ),
+        pytest.param(
+            ("ALTER",),
+            ["Users", "API keys", "Access rules"],
+            ["New user…", "New key…", "New rule…"],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(("DESCRIBE_CONFIGS",), ["API keys", "Quotas"], ["New key…"], marks=pytest.mark.long),
         (
             ("DESCRIBE", "ALTER_CONFIGS"),
             ["Users", "API keys", "Access rules", "Quotas"],

@@ -323,7 +323,7 @@ class Cluster:
             broker.gate.resume()
         if not self.brokers:
             self.start_broker()
-        _, unfinished = await asyncio.wait(producers, timeout=3600)
+        _, unfinished = await asyncio.wait(producers, timeout=600)
         assert not unfinished, "a producer gets no further"
         # Those at dead brokers never end.
         if self._deeds:
