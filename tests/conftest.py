@@ -101,7 +101,8 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip torture tests, put stories back into their order and long files first.
 
-    Files that compute are mixed with files that wait; everything else stays shuffled.
+    Files that compute are mixed with files that wait, so that there is always something to compute; everything else
+    stays shuffled.
     """
     if "STELE_TORTURE" not in os.environ:
         for item in items:
@@ -126,15 +127,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = ordered
 
 
-def _places(items: list[pytest.Item]) -> dict[str, tuple[int, float]]:
-    """Return where each file comes: its rank among the longest, and its place in an even mix of the others."""
-    files = dict.fromkeys(_file(item) for item in items)
-    others = [file for file in files if _rank(file) == len(LONGEST_FIRST)]
-    places = {file: (_rank(file), 0.0) for file in files}
+def _places(items: list[pytest.Item]) -> dict[str, float]:
+    """Return where each file comes in an even mix of those that compute and the others, of which the longest come first."""
+    files = sorted(dict.fromkeys(_file(item) for item in items), key=_rank)
+    places: dict[str, float] = {}
     for is_computing in (True, False):
-        kind = [file for file in others if file.startswith(COMPUTING) is is_computing]
+        kind = [file for file in files if file.startswith(COMPUTING) is is_computing]
         for index, file in enumerate(kind):
-            places[file] = len(LONGEST_FIRST), (index + 0.5) / len(kind)
+            places[file] = (index + 0.5) / len(kind)
     return places
 
 

@@ -146,6 +146,7 @@ class SharedCluster:
     """One broker of several. ``displaced`` is called if another process takes its id."""
 
     is_shared = True
+    keeper_class = LeaseKeeper
 
     def __init__(
         self,
@@ -174,7 +175,7 @@ class SharedCluster:
         self._find: asyncio.Task[None] | None = None
         self._found_ms: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._keeper = LeaseKeeper(
+        self._keeper = self.keeper_class(
             membership, self._run, clock=clock, known=self.lease, members=lambda: self.members
         )
         self._is_reachable = True
@@ -315,13 +316,15 @@ class SharedCluster:
             BrokerIdTaken: a live broker has its id.
             StorageUnavailable: the database cannot be reached.
         """
-        until_ms = self._clock.monotonic_ms() + _REGISTER_MS
+        begun_ms = self._clock.monotonic_ms()
+        until_ms = begun_ms + _REGISTER_MS
         while not await self._run(lambda: self._membership.register(member, previous=previous)):
             if self._clock.monotonic_ms() >= until_ms:
                 raise BrokerIdTaken(member.broker_id)
             await asyncio.sleep(_POLL_INTERVAL_MS / 1000)
+            begun_ms = self._clock.monotonic_ms()
         self._self = member
-        self._beat_ms = self._clock.monotonic_ms()
+        self._alive(begun_ms)
         await self.refresh()
         self._tasks = [asyncio.create_task(self._beat(member)), asyncio.create_task(self._poll())]
         self._tasks.append(asyncio.create_task(self._keeper.keep(member)))
@@ -341,8 +344,12 @@ class SharedCluster:
             except Exception:  # the edge of a task
                 logger.exception("a heartbeat failed")
             else:
-                self._beat_ms = begun_ms
+                self._alive(begun_ms)
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+
+    def _alive(self, begun_ms: int) -> None:
+        self._beat_ms = begun_ms
+        self._keeper.beat(begun_ms)
 
     async def leave(self) -> None:
         """Give the leases back and leave, so that clients and leases move at once."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -62,6 +63,9 @@ class LeaseKeeper:
     ``run_blocking`` runs a call of ``membership`` in its thread.
 
     ``known`` returns the lease in force, ``members`` the live brokers, as of the last look at the cluster.
+
+    A lease is certain for some time after a renewal, and only while heartbeats succeed as well: others take the leases
+    of a broker that counts as dead, even if it has just renewed them.
     """
 
     def __init__(
@@ -80,6 +84,9 @@ class LeaseKeeper:
         self._members = members
         self._leases: dict[str, _HeldLease] = {}
         self._renew_ms = 0
+        # When the last heartbeat that succeeded began, and since when no heartbeat was late.
+        self._beat_ms = 0
+        self._alive_since_ms = 0
 
     def hold(self, name: str, work: LeaseWork, *, is_spread: bool) -> None:
         self._leases[name] = _HeldLease(work, is_spread=is_spread)
@@ -87,7 +94,26 @@ class LeaseKeeper:
     def is_held(self, name: str) -> bool:
         """Return whether this broker has the lease, and certainly no other."""
         held = self._leases.get(name)
-        return held is not None and held.until_ms is not None and self._clock.monotonic_ms() < held.until_ms
+        return held is not None and self._is_in_force(held)
+
+    def _is_in_force(self, held: _HeldLease) -> bool:
+        if held.until_ms is None or held.until_ms - _USED_MS < self._alive_since_ms:
+            return False
+        return self._is_alive() and self._clock.monotonic_ms() < held.until_ms
+
+    def _is_alive(self) -> bool:
+        """Return whether this broker certainly does not count as dead."""
+        return self._clock.monotonic_ms() < self._beat_ms + _USED_MS
+
+    def beat(self, begun_ms: int) -> None:
+        """Note a heartbeat that succeeded.
+
+        If it is late, this broker may have counted as dead before it. Then leases are uncertain until they are
+        renewed: another broker may have taken one after a renewal that was on its way at the same time.
+        """
+        if not self._is_alive():
+            self._alive_since_ms = self._clock.monotonic_ms()
+        self._beat_ms = begun_ms
 
     async def keep(self, member: Member) -> None:
         """Keep the leases until this is cancelled."""
@@ -102,21 +128,21 @@ class LeaseKeeper:
         """End all work. The caller gives the leases back after that."""
         for held in self._leases.values():
             held.until_ms = None
-            self._call(held, self._end(held))
+            self._call(held, partial(self._end, held))
         calls = [call for held in self._leases.values() for call in held.calls]
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _round(self, member: Member) -> None:
-        now_ms = self._clock.monotonic_ms()
         for name, held in self._leases.items():
-            if held.until_ms is not None and now_ms >= held.until_ms:
+            if held.until_ms is not None and not self._is_in_force(held):
                 self._lose(held, f"the lease {name} could not be renewed in time")
         await self._renew_if_due(member)
         for name, held in self._leases.items():
             if held.calls:
                 continue
             if held.until_ms is None:
-                if self._wants(name, held, member):
+                # What it took while it may count as dead would be uncertain.
+                if self._is_alive() and self._wants(name, held, member):
                     await self._take(name, held, member)
                     # Each lease may be locked for seconds by a broker that is paused.
                     await self._renew_if_due(member)
@@ -201,12 +227,12 @@ class LeaseKeeper:
             await self._end(held)
             await self._run(lambda: self._membership.release(name, member))
 
-        self._call(held, give())
+        self._call(held, give)
 
     def _lose(self, held: _HeldLease, reason: str) -> None:
         logger.warning("%s", reason)
         held.until_ms = None
-        self._call(held, self._end(held))
+        self._call(held, partial(self._end, held))
 
     def _begin(self, name: str, held: _HeldLease, member: Member, epoch: int, begun_ms: int) -> None:
         held.until_ms, held.epoch, held.free_since_ms = begun_ms + _USED_MS, epoch, None
@@ -225,20 +251,20 @@ class LeaseKeeper:
                 await self._run(lambda: self._membership.release(name, member))
                 raise
 
-        self._call(held, begin())
+        self._call(held, begin)
 
     async def _end(self, held: _HeldLease) -> None:
         if held.is_begun:
             held.is_begun = False
             await held.work.end()
 
-    def _call(self, held: _HeldLease, call: Awaitable[None]) -> None:
+    def _call(self, held: _HeldLease, call: Callable[[], Awaitable[None]]) -> None:
         """Run ``call`` after those before it."""
 
         async def run() -> None:
             async with held.turn:
                 try:
-                    await call
+                    await call()
                 except Exception:  # the edge of a task: the next round tries again
                     logger.exception("the work of a lease could not begin or end")
 

@@ -630,8 +630,20 @@ MUTANTS = (
     ),
     Mutant(
         "app/broker/lease_keeper.py",
-        "            await self._end(held)\n            await self._run(lambda: self._membership.release(name, member))\n\n        self._call(held, give())",
-        "            await self._run(lambda: self._membership.release(name, member))\n            await self._end(held)\n\n        self._call(held, give())",
+        "            await self._end(held)\n            await self._run(lambda: self._membership.release(name, member))\n\n        self._call(held, give)",
+        "            await self._run(lambda: self._membership.release(name, member))\n            await self._end(held)\n\n        self._call(held, give)",
+        f"{_BROKER}/test_lease_keeper.py",
+    ),
+    Mutant(
+        "app/broker/lease_keeper.py",
+        "return self._clock.monotonic_ms() < self._beat_ms + _USED_MS",
+        "return True",
+        f"{_BROKER}/test_lease_keeper.py",
+    ),
+    Mutant(
+        "app/broker/lease_keeper.py",
+        "held.until_ms - _USED_MS < self._alive_since_ms",
+        "False",
         f"{_BROKER}/test_lease_keeper.py",
     ),
     Mutant(

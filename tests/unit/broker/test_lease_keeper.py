@@ -91,10 +91,23 @@ class Work:
         self.has_ended.set()
 
 
+class LiveKeeper(LeaseKeeper):
+    """A heartbeat succeeds whenever a renewal may be due."""
+
+    async def _renew_if_due(self, member: Member) -> None:
+        self.beat(self._clock.monotonic_ms())
+        await super()._renew_if_due(member)
+
+
 def keeper_of(
-    row: OneRow, clock: HandClock, member: Member, work: Work
+    row: OneRow,
+    clock: HandClock,
+    member: Member,
+    work: Work,
+    *,
+    keeper_class: type[LeaseKeeper] = LiveKeeper,
 ) -> tuple[LeaseKeeper, asyncio.Task[None]]:
-    keeper = LeaseKeeper(
+    keeper = keeper_class(
         row,  # pyright: ignore[reportArgumentType] - the part that a keeper uses
         row.run,
         clock=clock,
@@ -232,5 +245,31 @@ async def test_leases_that_are_locked_do_not_hold_up_renewals() -> None:
     await row.two_rounds.wait()
     assert keeper.is_held(NAME)
     assert not work.has_ended.is_set()
+    keeping.cancel()
+    await keeper.leave()
+
+
+async def test_a_lease_is_certain_only_while_heartbeats_succeed() -> None:
+    """Others take the leases of a broker that counts as dead, even those that it has just renewed."""
+    row, clock = OneRow(), HandClock()
+    row.members = [FIRST]
+    work = Work(row, FIRST)
+    keeper, keeping = keeper_of(row, clock, FIRST, work, keeper_class=LeaseKeeper)
+    keeper.beat(clock.ms)
+    await work.has_begun.wait()
+    for _ in range(2):
+        await row.renewed_after(clock, 2_000)
+    await asyncio.sleep(0)
+    assert keeper.is_held(NAME)
+    clock.ms += 1_000
+    assert not keeper.is_held(NAME)
+    # It may have counted as dead before this heartbeat, which was late.
+    keeper.beat(clock.ms - 500)
+    assert not keeper.is_held(NAME)
+
+    work.has_begun.clear()
+    await work.has_ended.wait()
+    await work.has_begun.wait()
+    assert keeper.is_held(NAME)
     keeping.cancel()
     await keeper.leave()
