@@ -20,9 +20,9 @@ ARGS ?=
 DEMO_FLIGHTS ?= 0
 # The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
 CLIENTS ?= all
-# How many processes make test runs the tests in: three per core, because most tests wait for brokers, PostgreSQL
-# and Spark more than they compute; more only collect the tests once more. 0 runs them in a single process, for a debugger.
-TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
+# How many processes make test runs the tests in: four per core, because most tests wait for brokers, PostgreSQL
+# and Spark more than they compute. 0 runs them in a single process, for a debugger.
+TEST_PROCESSES ?= $(shell echo $$((4 * $$(getconf _NPROCESSORS_ONLN))))
 # The same for make long: one per core: Spark and many brokers at once compute more than they wait.
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.

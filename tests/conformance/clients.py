@@ -148,7 +148,6 @@ CLIENTS = (
         command=_python("kafka_python"),
         install=_installed_with_the_development_tools,
         partitioner=by_murmur2,
-        in_make_test=True,
     ),
     Client(
         name="kafkajs",

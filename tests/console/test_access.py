@@ -18,6 +18,8 @@ from tests.integration.test_kafka_logins import PASSWORD, USER, add_user
 from .accessibility import check_accessibility
 from .conftest import Open
 
+pytestmark = pytest.mark.long
+
 PATH = "/console/access"
 SCREENSHOT_RULES = [
     {"principal": "User:ingest", "operation": "WRITE", "resource_type": "TOPIC", "resource_name": "shop.", "pattern_type": "PREFIXED"},
@@ -335,16 +337,9 @@ def test_quotas_are_set_and_removed(secure: BrokerProcess, admin: httpx.Client, 
     ("operations", "sections", "buttons"),
     [
         ((), ["API keys"], ["New key…"]),
-        pytest.param(
-            ("DESCRIBE",), ["Users", "API keys", "Access rules"], ["New key…"], marks=pytest.mark.long
-        ),
-        pytest.param(
-            ("ALTER",),
-            ["Users", "API keys", "Access rules"],
-            ["New user…", "New key…", "New rule…"],
-            marks=pytest.mark.long,
-        ),
-        pytest.param(("DESCRIBE_CONFIGS",), ["API keys", "Quotas"], ["New key…"], marks=pytest.mark.long),
+        (("DESCRIBE",), ["Users", "API keys", "Access rules"], ["New key…"]),
+        (("ALTER",), ["Users", "API keys", "Access rules"], ["New user…", "New key…", "New rule…"]),
+        (("DESCRIBE_CONFIGS",), ["API keys", "Quotas"], ["New key…"]),
         (
             ("DESCRIBE", "ALTER_CONFIGS"),
             ["Users", "API keys", "Access rules", "Quotas"],

@@ -11,7 +11,7 @@ from tests.support.postgres import postgres_bin
 
 from .conftest import Open
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_slots_and_their_lag_are_shown_and_a_missing_connector_too(open_page: Open) -> None:

@@ -20,6 +20,8 @@ from tests.support.postgres import postgres_bin
 from .accessibility import check_accessibility
 from .conftest import ENVIRONMENT, Open
 
+pytestmark = pytest.mark.long
+
 # A broker counts as dead after five seconds, and a lease moves within a few more.
 FAILOVER_MS = 60_000
 

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 from stele.testing import BrokerProcess, run_broker
 
 from .accessibility import check_accessibility
 from .conftest import ENVIRONMENT, Open
+
+pytestmark = pytest.mark.long
 
 ROWS_MAX = 500
 KEYS_MAX = 20_000

@@ -171,7 +171,13 @@ async def fail_at(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prepare", [False, True], ids=["a new disk", "after a crash"])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(False, id="a new disk"),
+        pytest.param(True, marks=pytest.mark.long, id="after a crash"),
+    ],
+)
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
 def test_no_ack_is_false_whichever_call_fails(error: int, prepare: bool) -> None:
     """Every call fails with one of the errors."""
