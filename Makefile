@@ -33,7 +33,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster conformance lint format bench load demo cluster fuzz mutants torture clean
+.PHONY: help setup run test long test-cluster long-cluster conformance lint format bench load demo cluster fuzz mutants torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -58,6 +58,10 @@ long: $(DEVELOPMENT) ## run what takes minutes, and costly variants: kills of pi
 test-cluster: $(DEVELOPMENT) ## run what a broker serves against three brokers with shared storage
 	STELE_TEST_BROKERS=3 $(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder \
 		-m "not torture and not long and not one_broker" $(CLUSTER_SUITES) $(ARGS)
+
+long-cluster: $(DEVELOPMENT) ## run the same with all CLIENTS of make conformance and with the long tests
+	STELE_TEST_BROKERS=3 STELE_CONFORMANCE_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest -n $(LONG_PROCESSES) \
+		--dist loadfile --no-loadscope-reorder -m "not torture and not one_broker" $(CLUSTER_SUITES) $(ARGS)
 
 conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"

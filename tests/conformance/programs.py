@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 from stele import Client
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 
-from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
-from app.storage.files import RealFiles
 from tests.conformance.clients import Missing, install_by_script
+from tests.support.brokers import run_broker_or_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-# Passes within a fraction of a second, and an end of each pass that a test reads from the data directory.
+# Passes within a fraction of a second.
 COMPACTING = {
     "STELE_LOG_CLEANER_BACKOFF_MS": "100",
-    "STELE_LOG_CHECKPOINT_INTERVAL_MS": "100",
     "STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 }
 # What makes a small topic due for a pass as soon as something is written to it.
@@ -133,16 +131,10 @@ def running(program: Program) -> Generator[Program]:
 
 
 @contextmanager
-def compacting_broker(data_dir: Path) -> Generator[BrokerProcess]:
-    """A broker of its own for one test, because the test kills it."""
-    with run_broker(data_dir, environment=COMPACTING) as broker:
+def compacting_broker(path: Path) -> Generator[BrokerProcess]:
+    """A broker of its own for one test, because the test kills it, or what stands for several."""
+    with run_broker_or_cluster(path, environment=COMPACTING) as broker:
         yield broker
-
-
-def cleaned_until(broker: BrokerProcess, topic: str) -> int:
-    """The sum, over all partitions, of the offsets at which the last pass over each ended."""
-    ends = read_offsets(RealFiles(), broker.data_dir / CLEANER_OFFSETS)
-    return sum(offset for (name, _), offset in ends.items() if name == topic)
 
 
 def removed_records(broker: BrokerProcess, topic: str) -> int:

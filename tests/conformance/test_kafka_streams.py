@@ -135,7 +135,7 @@ def test_state_is_restored_from_a_compacted_changelog(
 ) -> None:
     home = home_of(STREAMS)
     record_property("version", jar_version(home, "kafka-streams"))
-    with compacting_broker(tmp_path / "data") as broker:
+    with compacting_broker(tmp_path / "brokers") as broker:
         with Client(broker.binary_url) as client:
             client.create_topic(INPUT, partitions=PARTITIONS)
             client.create_topic(OUTPUT, partitions=PARTITIONS)
@@ -188,7 +188,7 @@ def test_every_word_is_counted_exactly_once_over_kills(
     """With ``exactly_once_v2``, program and broker are killed while transactions are open."""
     home = home_of(STREAMS)
     record_property("version", jar_version(home, "kafka-streams"))
-    with compacting_broker(tmp_path / "data") as broker:
+    with compacting_broker(tmp_path / "brokers") as broker:
         with Client(broker.binary_url) as client:
             client.create_topic(INPUT, partitions=PARTITIONS)
             client.create_topic(OUTPUT, partitions=PARTITIONS)

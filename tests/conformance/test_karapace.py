@@ -139,7 +139,7 @@ def test_schemas_outlast_kills_and_compaction(tmp_path: Path, record_property: R
     home = home_of(KARAPACE)
     record_property("version", karapace_version())
     with (
-        compacting_broker(tmp_path / "data") as broker,
+        compacting_broker(tmp_path / "brokers") as broker,
         closing(Registry(home, tmp_path, broker)) as registry,
         running(registry.program),
     ):

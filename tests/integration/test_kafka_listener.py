@@ -1063,7 +1063,7 @@ def test_sigterm_answers_what_was_received_and_stores_nothing_that_it_did_not_an
             if one.error_code == 0:
                 offsets.append(one.base_offset)
             else:
-                assert one.error_code == ErrorCode.BROKER_NOT_AVAILABLE
+                assert one.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             position += 4 + size
         assert offsets == list(range(len(offsets)))
 

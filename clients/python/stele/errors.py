@@ -281,6 +281,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: BrokerUnavailableError,
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
     ErrorCode.BROKER_NOT_AVAILABLE: BrokerUnavailableError,
+    ErrorCode.NOT_CONTROLLER: BrokerUnavailableError,
     ErrorCode.MESSAGE_TOO_LARGE: RecordTooLargeError,
     ErrorCode.OFFSET_METADATA_TOO_LARGE: GroupError,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: CoordinatorUnavailableError,

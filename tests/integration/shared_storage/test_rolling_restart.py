@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from stele import Client
 from stele import Producer as SteleProducer
 from stele.config import Endpoint
@@ -117,8 +117,7 @@ def group_load(bootstrap: str, seen: Counter[str]) -> Callable[[Load], None]:
                     continue
                 error = message.error()
                 if error is not None:
-                    assert error.retriable() or not error.fatal(), error
-                    continue
+                    raise KafkaException(error)
                 seen[(message.value() or b"").decode()] += 1
         finally:
             consumer.close()

@@ -132,7 +132,11 @@ Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
     """Return the code and the message of ``error``, for responses that carry both."""
-    return error_code_of(error), str(error)[:_MESSAGE_CHARACTERS_MAX]
+    code = error_code_of(error)
+    if code is ErrorCode.BROKER_NOT_AVAILABLE:
+        # The broker is closing. Administrators' clients give up at this code, and try again after the other.
+        code = ErrorCode.NOT_CONTROLLER
+    return code, str(error)[:_MESSAGE_CHARACTERS_MAX]
 
 
 def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:

@@ -15,6 +15,7 @@ from stele.wire.error_codes import ErrorCode
 from ....broker.placement import Placement, check_assignment
 from ....broker.topics import is_topic_name
 from ....errors import (
+    BrokerClosing,
     InvalidPartitionCount,
     InvalidReplicaAssignment,
     InvalidRequest,
@@ -227,9 +228,9 @@ async def _delete_before(
             offset = broker.log_state(topic, partition).high_watermark
         start = await broker.delete_records(topic, partition, offset)
     except SteleError as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=partition, low_watermark=-1, error_code=error_code_of(error)
-        )
+        is_closing = isinstance(error, BrokerClosing)
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_closing else error_code_of(error)
+        return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=-1, error_code=code)
     return DeleteRecordsPartitionResult(
         partition_index=partition, low_watermark=start, error_code=ErrorCode.NONE
     )

@@ -6,6 +6,7 @@ import pytest
 from stele.wire.error_codes import ErrorCode as E
 
 from app.errors import (
+    BrokerClosing,
     ConcurrentTransactions,
     SteleError,
     TransactionAbortable,
@@ -38,6 +39,9 @@ CONCURRENT = ConcurrentTransactions("t")
         (CONCURRENT, 0, 12, E.NOT_ENOUGH_REPLICAS, E.CONCURRENT_TRANSACTIONS),
         *((CONCURRENT, key, 0, E.NONE, E.CONCURRENT_TRANSACTIONS) for key in (22, 24, 25, 26, 28)),
         *((UnknownTopic("t"), key, 0, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION) for key in (0, 24, 28)),
+        # Clients would give up at BROKER_NOT_AVAILABLE.
+        (BrokerClosing(), 0, 0, E.NONE, E.NOT_LEADER_OR_FOLLOWER),
+        *((BrokerClosing(), key, 0, E.NONE, E.COORDINATOR_NOT_AVAILABLE) for key in (22, 24, 25, 26, 28)),
     ],
 )
 def test_a_version_gets_only_codes_that_it_knows(
