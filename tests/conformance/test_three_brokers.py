@@ -3,7 +3,7 @@
 The broker that dies coordinates the client's group, leads some of the partitions and is the first address that the
 client was given. A client may report what it gives up: some try for less than the five seconds after which a broker
 counts as dead. Its user then does the same again with the same client. Brokers that are restarted one after the other
-give back what they lead, so clients get no error at all.
+give back what they lead, so clients get no error; sarama is the exception, because it tries for 0.3 s only.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def work_through_a_death(driver: Driver, brokers: Brokers, dying: int, group: st
 
     brokers[dying].kill()
 
-    again("the records are written", lambda: driver.produce(topic, after))
+    for sent in parts_of_a_send(driver, after):
+        again("the records are written", lambda sent=sent: driver.produce(topic, sent))
 
     def read_all() -> None:
         # More than was sent if a client sent some again that had been stored.
@@ -161,14 +162,18 @@ def work_through_restarts(driver: Driver, brokers: Brokers, group: str, topic: s
             while True:
                 is_over = restart.done()
                 records = numbered(PARTITIONS, partitions=PARTITIONS, start=len(written))
-                driver.produce(topic, records)
+                for sent in parts_of_a_send(driver, records):
+                    if driver.client == "sarama":
+                        again("the records are written", lambda sent=sent: driver.produce(topic, sent))
+                    else:
+                        driver.produce(topic, sent)
                 written |= values(records)
                 read_on(200)
                 if is_over:
                     break
             restart.result()
-    fetched = driver.fetch_all(topic, partitions=PARTITIONS, count=len(written))
-    assert sorted(record.value or b"" for record in fetched) == sorted(value or b"" for value in written)
+    # Read by another client. A producer that is not idempotent may have written some twice.
+    assert stored_values(brokers, topic) == written
     if driver.client == "kafkajs":
         # When it joins again, it may go on after records that it was about to hand over.
         read.clear()
@@ -178,6 +183,28 @@ def work_through_restarts(driver: Driver, brokers: Brokers, group: str, topic: s
     else:
         eventually(lambda: read_on(1_000), "the member reads all that was written", timeout_s=PATIENCE_S)
     driver.leave(member)
+
+
+def parts_of_a_send(driver: Driver, records: list[Record]) -> list[list[Record]]:
+    """Return what the client may send at once without losing some of it.
+
+    When a partition moves to a broker that has already answered a part of the same ``send``, kafkajs reports its records
+    as written and never sends them (``responsePerBroker`` in its ``sendMessages.js``).
+    """
+    if driver.client != "kafkajs":
+        return [records]
+    return [[record for record in records if record.partition == number] for number in range(PARTITIONS)]
+
+
+def stored_values(brokers: Brokers, topic: str) -> set[bytes | None]:
+    found: set[bytes | None] = set()
+    with SteleClient(brokers[1].binary_url) as stele:
+        for partition in range(PARTITIONS):
+            records = stele.fetch(topic, partition).records
+            while records:
+                found |= {record.value for record in records}
+                records = stele.fetch(topic, partition, records[-1].offset + 1).records
+    return found
 
 
 def values(records: list[Record]) -> set[bytes | None]:
