@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 from uuid import uuid4
@@ -18,7 +18,7 @@ from app.errors import NotCoordinator
 
 
 @asynccontextmanager
-async def forwarder_to(response: bytes) -> AsyncIterator[tuple[Forwarder, Member]]:
+async def forwarder_to(response: bytes) -> AsyncGenerator[tuple[Forwarder, Member]]:
     """A forwarder, and a broker that answers a request with this response."""
     ended = asyncio.Event()
 
