@@ -135,7 +135,7 @@ class LeaseKeeper:
     async def _round(self, member: Member) -> None:
         for name, held in self._leases.items():
             if held.until_ms is not None and not self._is_in_force(held):
-                self._lose(held, f"the lease {name} could not be renewed in time")
+                self._lose(held, f"the lease {name} is uncertain: a renewal or a heartbeat was late")
         await self._renew_if_due(member)
         for name, held in self._leases.items():
             if held.calls:

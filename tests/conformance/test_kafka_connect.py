@@ -306,7 +306,7 @@ def test_a_source_writes_each_line_exactly_once_over_kills(
         worker.await_running(["source"])
         worker.eventually(lambda: values_in(broker, TOPIC) == worker.written, "the first lines are there")
         # Further kills until one has fallen into a transaction, which then was aborted.
-        for kills, victim in enumerate((worker.program, broker, *[worker.program] * KILLS_MAX)):
+        for kills, victim in enumerate((worker.program, broker, *[worker.program] * (KILLS_MAX - 2))):
             if kills >= KILLS_MIN and stored_lines(broker) > len(worker.written):
                 break
             worker.eventually(lambda: writes_in_transaction(worker, broker), "a transaction is open")

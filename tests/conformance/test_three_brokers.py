@@ -19,6 +19,7 @@ from load.postgres_server import PostgresServer
 from tests.conformance.clients import Client
 from tests.conformance.conftest import Installer
 from tests.conformance.driver import Driver, Record, Refused
+from tests.conformance.programs import records_of
 from tests.conformance.support import a_name, numbered, places_of
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.postgres import postgres_bin
@@ -200,10 +201,8 @@ def stored_values(brokers: Brokers, topic: str) -> set[bytes | None]:
     found: set[bytes | None] = set()
     with SteleClient(brokers[1].binary_url) as stele:
         for partition in range(PARTITIONS):
-            records = stele.fetch(topic, partition).records
-            while records:
-                found |= {record.value for record in records}
-                records = stele.fetch(topic, partition, records[-1].offset + 1).records
+            end = stele.list_offset(topic, partition) or 0
+            found |= {value for _, value in records_of(stele, topic, partition, start=0, end=end)}
     return found
 
 

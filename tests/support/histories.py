@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -17,6 +18,21 @@ from .simulated_time import run_simulated
 # The tests of many seeds are divided into as many parts, which run in parallel.
 PARTS = 20
 TORTURE_SEEDS = int(os.environ.get("STELE_TORTURE_SEEDS", "100000"))
+
+
+def short_and_long(parts: int, *, short: int) -> list[Any]:
+    """Return the numbers of the parts, for ``parametrize``: from ``short`` on they are for ``make long``."""
+    return [*range(short), *(pytest.param(part, marks=pytest.mark.long) for part in range(short, parts))]
+
+
+@contextmanager
+def silenced(name: str) -> Generator[None]:
+    """Let a logger and those below it log nothing: thousands of runs would fill the report."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
 
 
 class RandomHistory(Protocol):

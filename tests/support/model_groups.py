@@ -298,7 +298,8 @@ class ModelGroupStore:
                 for key in [key for key in database.offsets if key[0] == change.group]:
                     del database.offsets[key]
             case _:
-                raise NotImplementedError(f"no client of the simulation causes {change}")
+                # Raised, it would be one more fault to the broker.
+                database.violations.append(f"the model knows no {type(change).__name__}")
 
     def _drop_group(self, group: str) -> None:
         self._database.groups.pop(group, None)

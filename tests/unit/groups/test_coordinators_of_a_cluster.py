@@ -5,7 +5,6 @@ Each seed is one run of ``tests/support/groups_cluster.py``. Each mutant has one
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -18,6 +17,7 @@ from app.broker.lease_keeper import LeaseKeeper
 from app.cluster.group_store import StoredGroups
 from app.cluster.membership import Member
 from tests.support.groups_cluster import simulate_groups
+from tests.support.histories import short_and_long, silenced
 from tests.support.model_groups import ModelGroupStore, ModelMembership
 
 # In parts that several processes may take; `make test` runs the first ones, `make long` the others.
@@ -31,20 +31,11 @@ MUTANT_SEEDS = 400
 
 @pytest.fixture(autouse=True)
 def without_logs() -> Iterator[None]:
-    logger = logging.getLogger("app")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+    with silenced("app"):
+        yield
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        *range(_SHORT_PARTS),
-        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
-    ],
-)
+@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
 def test_no_promise_is_broken(part: int) -> None:
     answers = sum(run(seed) for seed in range(part, SEEDS, PARTS))
     assert answers > 0

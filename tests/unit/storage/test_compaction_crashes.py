@@ -23,6 +23,7 @@ from tests.support.histories import (
     replay_history,
     run_history,
     seeds_of_part,
+    short_and_long,
 )
 
 pytestmark = pytest.mark.usefixtures("without_logs", "without_pauses")
@@ -41,13 +42,7 @@ def run_all(seeds: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "part",
-    [
-        *range(_SHORT_PARTS),
-        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
-    ],
-)
+@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
 def test_no_last_record_is_lost_when_a_pass_is_interrupted(part: int) -> None:
     run_all(seeds_of_part(part, SEEDS))
 

@@ -24,6 +24,7 @@ from tests.support.histories import (
     replay_history,
     run_history,
     seeds_of_part,
+    short_and_long,
 )
 from tests.support.power_cut import PowerCutHistory
 
@@ -45,13 +46,7 @@ def run_all(seeds: range) -> None:
     assert records > 10 * len(seeds), "and leave something to check"
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        *range(_SHORT_PARTS),
-        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
-    ],
-)
+@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
 def test_no_promised_record_is_lost_when_the_power_goes(part: int) -> None:
     run_all(seeds_of_part(part, SEEDS))
 

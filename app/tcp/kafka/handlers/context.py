@@ -14,7 +14,7 @@ from ....broker.quotas.limits import QuotaKey
 from ....broker.quotas.machine import QuotaClient
 from ....broker.topics import Topic
 from ....cluster.consumer_group_store import OwnedPartition
-from ....errors import SteleError, UnknownTopicId
+from ....errors import BrokerClosing, SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
 from ....groups.services import GroupServices
 from ....security.authorizer import Access
@@ -132,11 +132,16 @@ Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
     """Return the code and the message of ``error``, for responses that carry both."""
-    code = error_code_of(error)
-    if code is ErrorCode.BROKER_NOT_AVAILABLE:
-        # The broker is closing. Administrators' clients give up at this code, and try again after the other.
-        code = ErrorCode.NOT_CONTROLLER
+    code = error_code_unless_closing(error, ErrorCode.NOT_CONTROLLER)
     return code, str(error)[:_MESSAGE_CHARACTERS_MAX]
+
+
+def error_code_unless_closing(error: SteleError, closing: ErrorCode) -> ErrorCode:
+    """Return the code of ``error``, or ``closing`` if the broker shuts down.
+
+    At BROKER_NOT_AVAILABLE clients give up. ``closing`` is the code of the API after which they ask another broker.
+    """
+    return closing if isinstance(error, BrokerClosing) else error_code_of(error)
 
 
 def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:

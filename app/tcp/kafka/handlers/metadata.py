@@ -19,7 +19,6 @@ from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....broker.virtual import PartitionLeader
 from ....errors import InvalidRequest, SteleError, UnknownTopic
 from ....work_budget import WorkBudget
-from ...errors import error_code_of
 from ..schemas.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -41,7 +40,7 @@ from ..schemas.metadata import (
     MetadataResponseTopic,
 )
 from . import authorized
-from .context import Context, describe_error, find_topic
+from .context import Context, describe_error, error_code_unless_closing, find_topic
 from .nodes import controller_id, nodes, replicas
 
 # Before v4 a request for a missing topic creates it (KIP-204); in v0 an empty list means all topics.
@@ -123,7 +122,7 @@ async def _requested(
         if name is None and context.version < _FIRST_WITH_TOPIC_IDS:
             name = ""
         return MetadataResponseTopic(
-            error_code=error_code_of(error),
+            error_code=error_code_unless_closing(error, ErrorCode.LEADER_NOT_AVAILABLE),
             name=name,
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,

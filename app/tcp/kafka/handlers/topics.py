@@ -15,7 +15,6 @@ from stele.wire.error_codes import ErrorCode
 from ....broker.placement import Placement, check_assignment
 from ....broker.topics import is_topic_name
 from ....errors import (
-    BrokerClosing,
     InvalidPartitionCount,
     InvalidReplicaAssignment,
     InvalidRequest,
@@ -23,7 +22,6 @@ from ....errors import (
     UnknownTopic,
 )
 from ....work_budget import WorkBudget
-from ...errors import error_code_of
 from ..schemas.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -49,7 +47,7 @@ from ..schemas.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from .context import Context, describe_error, find_topic
+from .context import Context, describe_error, error_code_unless_closing, find_topic
 from .nodes import broker_ids
 
 _DEFAULT = -1
@@ -228,8 +226,7 @@ async def _delete_before(
             offset = broker.log_state(topic, partition).high_watermark
         start = await broker.delete_records(topic, partition, offset)
     except SteleError as error:
-        is_closing = isinstance(error, BrokerClosing)
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_closing else error_code_of(error)
+        code = error_code_unless_closing(error, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=-1, error_code=code)
     return DeleteRecordsPartitionResult(
         partition_index=partition, low_watermark=start, error_code=ErrorCode.NONE

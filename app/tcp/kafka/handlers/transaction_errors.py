@@ -8,7 +8,7 @@ from __future__ import annotations
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import SteleError
-from ...errors import error_code_of
+from .context import error_code_unless_closing
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 22, 24, 25, 26, 28
 
@@ -29,10 +29,8 @@ _CONCURRENT_SINCE = {PRODUCE: 12}
 
 
 def transaction_error_code(error: SteleError, api_key: int, version: int) -> ErrorCode:
-    code = error_code_of(error)
-    if code is ErrorCode.BROKER_NOT_AVAILABLE:
-        # The broker is closing. Producers give up at this code; with these they look for another broker.
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == PRODUCE else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    closing = ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == PRODUCE else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    code = error_code_unless_closing(error, closing)
     if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_SINCE.get(api_key, 1 << 15):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE[api_key]:

@@ -7,7 +7,6 @@ mistake each; the same runs must notice them, or they would notice nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -38,6 +37,7 @@ from app.storage.shared.upkeep import KeyIndexing, Upkeep
 from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
 from tests.support.compacted_transactions import CompactedTransactionsCluster
+from tests.support.histories import short_and_long, silenced
 from tests.support.model_meta import ModelMeta, ModelObject
 from tests.support.model_transactions import ModelTransactions
 from tests.support.shared_cluster import Cluster, simulate
@@ -65,64 +65,30 @@ pytestmark = pytest.mark.usefixtures("without_pauses")
 
 @pytest.fixture(autouse=True)
 def without_logs() -> Iterator[None]:
-    logger = logging.getLogger("app.storage.shared")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+    with silenced("app.storage.shared"):
+        yield
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        *range(_SHORT_PARTS),
-        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
-    ],
-)
+@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
 def test_no_promise_is_broken(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
         run(seed)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        *range(_COMPACTED_SHORT_PARTS),
-        *(
-            pytest.param(part, marks=pytest.mark.long)
-            for part in range(_COMPACTED_SHORT_PARTS, COMPACTED_PARTS)
-        ),
-    ],
-)
+@pytest.mark.parametrize("part", short_and_long(COMPACTED_PARTS, short=_COMPACTED_SHORT_PARTS))
 def test_no_promise_is_broken_in_compacted_topics(part: int) -> None:
     for seed in range(part, COMPACTED_SEEDS, COMPACTED_PARTS):
         run(seed, CompactedCluster)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        *range(_TRANSACTIONAL_SHORT_PARTS),
-        *(
-            pytest.param(part, marks=pytest.mark.long)
-            for part in range(_TRANSACTIONAL_SHORT_PARTS, TRANSACTIONAL_PARTS)
-        ),
-    ],
-)
+@pytest.mark.parametrize("part", short_and_long(TRANSACTIONAL_PARTS, short=_TRANSACTIONAL_SHORT_PARTS))
 def test_no_promise_is_broken_in_transactions(part: int) -> None:
     for seed in range(part, TRANSACTIONAL_SEEDS, TRANSACTIONAL_PARTS):
         run(seed, TransactionalCluster)
 
 
 @pytest.mark.parametrize(
-    "part",
-    [
-        *range(_COMPACTED_TRANSACTIONS_SHORT_PARTS),
-        *(
-            pytest.param(part, marks=pytest.mark.long)
-            for part in range(_COMPACTED_TRANSACTIONS_SHORT_PARTS, COMPACTED_TRANSACTIONS_PARTS)
-        ),
-    ],
+    "part", short_and_long(COMPACTED_TRANSACTIONS_PARTS, short=_COMPACTED_TRANSACTIONS_SHORT_PARTS)
 )
 def test_no_promise_is_broken_in_transactions_on_compacted_topics(part: int) -> None:
     for seed in range(part, COMPACTED_TRANSACTIONS_SEEDS, COMPACTED_TRANSACTIONS_PARTS):
