@@ -23,7 +23,7 @@ CLIENTS ?= all
 # How many processes make test runs the tests in: four per core, because most tests wait for brokers, PostgreSQL
 # and Spark more than they compute. 0 runs them in a single process, for a debugger.
 TEST_PROCESSES ?= $(shell echo $$((4 * $$(getconf _NPROCESSORS_ONLN))))
-# The same for make long: one per core: Spark and many brokers at once compute more than they wait.
+# The same for make long and make conformance: one per core: Spark and many brokers at once compute more than they wait.
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.
 CLUSTER_SUITES = tests/integration/test_interoperability.py tests/conformance tests/integration/spark \
@@ -66,7 +66,7 @@ long-cluster: $(DEVELOPMENT) ## run the same with all CLIENTS of make conformanc
 conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"
 	STELE_CONFORMANCE_CLIENTS=$(CLIENTS) STELE_CONFORMANCE_TABLE=docs/conformance.md \
-		$(BIN)/python -m pytest tests/conformance $(ARGS)
+		$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder tests/conformance $(ARGS)
 
 lint: $(DEVELOPMENT) ## check style, format, types, layers and the Dockerfile
 	$(BIN)/ruff check .

@@ -111,38 +111,42 @@ class Row:
     marks: dict[str, str]
 
 
+def note_in_reports(item: pytest.Item) -> None:
+    """Let the reports of a test say of which client or program, and of which capabilities, it is."""
+    capabilities = [str(one.args[0]) for one in item.iter_markers("capability")]
+    client = cast("Any", item).callspec.params.get("client") if hasattr(item, "callspec") else None
+    if program := item.get_closest_marker("program"):
+        assert program.args[0] in PROGRAMS, f"{item.nodeid}: no such program"
+        assert set(capabilities) <= set(PROGRAM_CAPABILITIES), f"{item.nodeid}: no such capability"
+        item.user_properties.append(("program", program.args[0]))
+    elif capabilities and isinstance(client, Client):
+        capabilities = capabilities[:1]
+        assert capabilities[0] in CAPABILITIES, f"{item.nodeid}: no such capability"
+        item.user_properties.append(("driven", client.name))
+    else:
+        return
+    item.user_properties.extend(("capability", one) for one in capabilities)
+
+
 class Outcomes:
-    """Collects while tests run, and writes the page when all have."""
+    """Collects while tests run, maybe in several processes, and writes the page when all have."""
 
     def __init__(self, page: Path) -> None:
         self._page = page
-        self._tests: dict[str, tuple[str, str]] = {}
         self._labels: dict[str, str] = {}
         self._found: dict[str, dict[str, Outcome]] = defaultdict(dict)
-        self._program_tests: dict[str, tuple[str, list[str]]] = {}
         self._versions: dict[str, str] = {}
         self._programs: dict[str, dict[str, Outcome]] = defaultdict(dict)
 
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        marker = item.get_closest_marker("capability")
-        client = cast("Any", item).callspec.params.get("client") if hasattr(item, "callspec") else None
-        if marker and isinstance(client, Client):
-            assert marker.args[0] in CAPABILITIES, f"{item.nodeid}: no such capability"
-            self._tests[item.nodeid] = client.name, marker.args[0]
-        if program := item.get_closest_marker("program"):
-            assert program.args[0] in PROGRAMS, f"{item.nodeid}: no such program"
-            capabilities = [str(one.args[0]) for one in item.iter_markers("capability")] or [WITHOUT_LOGINS]
-            assert set(capabilities) <= set(PROGRAM_CAPABILITIES), f"{item.nodeid}: no such capability"
-            self._program_tests[item.nodeid] = program.args[0], capabilities
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._note_program(report)
-        if report.nodeid not in self._tests:
+        properties = dict(report.user_properties)
+        if "program" in properties:
+            self._note_program(report, str(properties["program"]))
+        if "driven" not in properties:
             return
-        client, capability = self._tests[report.nodeid]
-        for name, value in report.user_properties:
-            if name == "client":
-                self._labels[client] = str(value)
+        client, capability = str(properties["driven"]), str(properties["capability"])
+        if "client" in properties:
+            self._labels[client] = str(properties["client"])
         if report.failed:
             outcome = Outcome.FAILED
         elif report.skipped:
@@ -156,16 +160,16 @@ class Outcomes:
         found = self._found[client]
         found[capability] = max(outcome, found.get(capability, outcome))
 
-    def _note_program(self, report: pytest.TestReport) -> None:
+    def _note_program(self, report: pytest.TestReport, name: str) -> None:
         # A program that was not installed has no version, and its row stays.
         version = dict(report.user_properties).get("version")
-        if report.when == "call" and version and report.nodeid in self._program_tests:
-            name, capabilities = self._program_tests[report.nodeid]
+        if report.when == "call" and version:
+            capabilities = [str(value) for key, value in report.user_properties if key == "capability"]
             self._versions[name] = str(version)
             outcome = Outcome.FAILED if report.failed else Outcome.PASSED
             found = self._programs[name]
             # A test is of several capabilities, and the worst of its tests is that of a capability.
-            for capability in capabilities:
+            for capability in capabilities or [WITHOUT_LOGINS]:
                 found[capability] = max(outcome, found.get(capability, outcome))
 
     def pytest_sessionfinish(self) -> None:

@@ -20,6 +20,7 @@ from tests.conformance.table import (
     Column,
     Outcomes,
     Row,
+    note_in_reports,
     parse,
     parse_programs,
     render,
@@ -177,7 +178,7 @@ def test_a_run_of_some_tests_of_a_program_changes_their_cells(
             item: FakeItem = FakeItem.from_parent(request.node.parent, name=str(number))
             for mark in (pytest.mark.program("kafka-streams"), *map(pytest.mark.capability, capabilities)):
                 item.add_marker(mark)
-            outcomes.pytest_itemcollected(item)
+            note_in_reports(item)
             outcomes.pytest_runtest_logreport(
                 pytest.TestReport(
                     nodeid=item.nodeid,
@@ -186,7 +187,7 @@ def test_a_run_of_some_tests_of_a_program_changes_their_cells(
                     outcome=outcome,
                     longrepr=None,
                     when="call",
-                    user_properties=[("version", version)],
+                    user_properties=[*item.user_properties, ("version", version)],
                 )
             )
         outcomes.pytest_sessionfinish()

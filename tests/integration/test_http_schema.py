@@ -17,7 +17,7 @@ from stele.testing import run_broker
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = 1
-EXAMPLES_LONG = 100
+EXAMPLES_LONG = 30
 # Every parameter in turn out of its bounds takes a minute of CPU time, so it is for `make long`.
 PHASES = "examples,fuzzing"
 PHASES_LONG = "examples,coverage,fuzzing"

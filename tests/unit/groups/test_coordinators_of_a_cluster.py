@@ -21,8 +21,8 @@ from tests.support.histories import short_and_long, silenced
 from tests.support.model_groups import ModelGroupStore, ModelMembership
 
 # In parts that several processes may take; `make test` runs the first ones, `make long` the others.
-SEEDS = 2_000
-PARTS = 25
+SEEDS = 1_000
+PARTS = 12
 _SHORT_PARTS = 1
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.

@@ -30,7 +30,7 @@ COMPACT = TopicConfig(
 WHEN_ASKED = replace(QUIET, cleaner=CleanerOptions(interval_ms=10**12))
 PRODUCERS = (11, 12, 13)
 SEEDS = 12
-LONG_SEEDS = 500
+LONG_SEEDS = 200
 
 
 class Partition:

@@ -1,5 +1,6 @@
 """Transactions in the log: the last stable offset, aborted transactions, and both after any end.
 
+``STELE_TORTURE_SEEDS`` sets how many seeds ``make torture`` runs (100,000).
 The error names the failing seed. To replay it::
 
     STELE_TRANSACTION_SEED=4711 python -m pytest tests/unit/storage/test_transactions.py -k replayed
@@ -9,11 +10,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.histories import PARTS, replay_history, run_history, seeds_of_part
+from tests.support.histories import PARTS, TORTURE_SEEDS, replay_history, run_history, seeds_of_part
 from tests.support.log_transactions import LogTransactionHistory
 
 SEEDS = 100
-LONG_SEEDS = 10_000
+LONG_SEEDS = 2_000
 
 
 def run_all(seeds: range) -> None:
@@ -36,8 +37,15 @@ def test_the_log_has_the_transactions_that_its_batches_say() -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("without_logs")
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_log_has_them_in_very_many_histories(part: int) -> None:
+def test_the_log_has_them_in_many_histories(part: int) -> None:
     run_all(seeds_of_part(part, LONG_SEEDS, first=SEEDS))
+
+
+@pytest.mark.torture
+@pytest.mark.usefixtures("without_logs")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_log_has_them_in_very_many_histories(part: int) -> None:
+    run_all(seeds_of_part(part, TORTURE_SEEDS, first=SEEDS + LONG_SEEDS))
 
 
 def test_one_seed_can_be_replayed_with_all_it_logs() -> None:

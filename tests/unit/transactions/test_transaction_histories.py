@@ -26,7 +26,7 @@ from tests.support.histories import (
 pytestmark = pytest.mark.usefixtures("without_logs")
 
 SEEDS = 20
-LONG_SEEDS = 2000
+LONG_SEEDS = 500
 
 
 def run_all(seeds: range) -> None:
