@@ -43,6 +43,8 @@ _POLL_INTERVAL_MS = 250
 _FIND_INTERVAL_MS = 50
 # A broker that was killed a moment ago and starts again is registered until it counts as dead.
 _REGISTER_MS = 2 * DEAD_MS
+# A broker that leaves serves on for as long: two looks of the others, the first of which may be under way.
+_LEAVE_MS = 2 * _POLL_INTERVAL_MS
 
 
 class Cluster(Protocol):
@@ -352,18 +354,27 @@ class SharedCluster:
         self._keeper.beat(begun_ms)
 
     async def leave(self) -> None:
-        """Give the leases back and leave, so that clients and leases move at once."""
+        """Give the leases back and leave; returns when the others know.
+
+        Until then clients are sent to this broker, and it must serve them.
+        """
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._keeper.leave()
         member, self._self = self._self, None
-        if member is not None:
-            try:
-                await self._run(lambda: self._membership.leave(member))
-            except StorageUnavailable as error:
-                logger.warning("%s", error)
+        if member is None:
+            return
+        try:
+            await self._run(lambda: self._membership.leave(member))
+            # Clients that ask this broker meanwhile are sent to the others, too.
+            await self.refresh()
+        except StorageUnavailable as error:
+            logger.warning("%s", error)
+            return
+        if self._leaders.members:
+            await asyncio.sleep(_LEAVE_MS / 1000)
 
     async def close(self) -> None:
         """Leave, and close the connection."""

@@ -3,7 +3,7 @@
 The broker that dies coordinates the client's group, leads some of the partitions and is the first address that the
 client was given. A client may report what it gives up: some try for less than the five seconds after which a broker
 counts as dead. Its user then does the same again with the same client. Brokers that are restarted one after the other
-give back what they lead, so clients get no error; sarama is the exception, because it tries for 0.3 s only.
+give back what they lead, so clients get no error.
 """
 
 from __future__ import annotations
@@ -164,10 +164,7 @@ def work_through_restarts(driver: Driver, brokers: Brokers, group: str, topic: s
                 is_over = restart.done()
                 records = numbered(PARTITIONS, partitions=PARTITIONS, start=len(written))
                 for sent in parts_of_a_send(driver, records):
-                    if driver.client == "sarama":
-                        again("the records are written", lambda sent=sent: driver.produce(topic, sent))
-                    else:
-                        driver.produce(topic, sent)
+                    driver.produce(topic, sent)
                 written |= values(records)
                 read_on(200)
                 if is_over:

@@ -183,6 +183,7 @@ def test_a_table_that_was_created_again_is_copied_again(
         replay.read_until(lambda: set(replay.rows) == {b"7"}, check=cdc.check)
 
 
+@pytest.mark.long
 def test_without_copies_a_slot_that_is_gone_is_a_gap_too(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -227,6 +228,7 @@ def test_two_databases_do_not_share_a_topic_nor_fence_each_other(
 # ── limits and settings of others ──
 
 
+@pytest.mark.long
 def test_settings_of_the_environment_and_of_the_role_change_nothing(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_connector_keeps_its_mode_until_it_is_changed_and_no_change_is_lost_or
         assert newer > position
 
 
+@pytest.mark.long
 def test_a_transaction_that_never_ends_in_time_ends_the_connector_with_what_to_do(
     pg: PostgresServer, log: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_changes_go_on_at_another_broker_after_kill_9_of_the_one_that_captures(
         eventually(lambda: lease_holder(brokers[first]) == first, "the broker that is left has the lease")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_paused_broker_loses_the_connector_and_writes_nothing_when_it_goes_on(
     server: PostgresServer, tmp_path: Path

@@ -208,6 +208,7 @@ def test_a_broker_without_the_right_certificate_is_refused_both_ways(
             assert reason in brokers[number].stderr
 
 
+@pytest.mark.long
 def test_a_shared_certificate_is_trusted_where_clients_have_another_authority(tmp_path: Path) -> None:
     """Brokers present none then: the authority of the clients has not issued theirs."""
     of_brokers, of_clients = Authority(tmp_path, "of-brokers"), Authority(tmp_path, "of-clients")

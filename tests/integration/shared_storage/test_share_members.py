@@ -296,6 +296,7 @@ def test_nothing_is_lost_or_comes_again_when_the_coordinator_is_killed(
     brokers.settle()
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_comes_again_when_the_broker_that_was_read_from_is_killed(
     brokers: Brokers, group: Group
 ) -> None:

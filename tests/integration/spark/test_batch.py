@@ -272,7 +272,6 @@ def test_a_frame_that_was_read_goes_where_its_columns_say(
         assert [(r.key, r.value, r.timestamp) for r in new] == [(r.key, r.value, r.timestamp) for r in old]
 
 
-@pytest.mark.parametrize("url", ["tcp", "http"], indirect=True)
 def test_a_named_batch_write_that_is_run_again_adds_nothing(
     spark: SparkSession, url: str, client: Client, topic: str
 ) -> None:
