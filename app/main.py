@@ -463,7 +463,7 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     Returns the exit code.
     """
     try:
-        settings = Settings.model_validate({**Settings().model_dump(), **(overrides or {})})
+        settings = Settings.model_validate(dict(overrides or {}))
     except ValidationError as error:
         problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)

@@ -74,6 +74,7 @@ def test_every_field_of_every_record_is_read(
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_topics_are_selected_by_name_by_pattern_and_by_partition(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, fill: Fill
 ) -> None:
@@ -111,6 +112,7 @@ def test_offsets_bound_what_is_read(
     ]
 
 
+@pytest.mark.long
 def test_times_bound_what_is_read(spark: SparkSession, url: str, client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=2)
     for partition in (0, 1):
@@ -149,6 +151,7 @@ def test_ranges_are_split_among_tasks_and_nothing_is_read_twice(
     assert load(spark, url, subscribe=topic, maxRecordsPerPartition=100).rdd.getNumPartitions() == 10
 
 
+@pytest.mark.long
 def test_a_filter_on_one_use_of_a_frame_does_not_filter_another(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, fill: Fill
 ) -> None:
@@ -158,6 +161,7 @@ def test_a_filter_on_one_use_of_a_frame_does_not_filter_another(
     assert (frame.count(), frame.where("offset < 3").count(), frame.count()) == (10, 3, 10)
 
 
+@pytest.mark.long
 def test_a_schema_prunes_columns(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, fill: Fill
 ) -> None:
@@ -169,6 +173,7 @@ def test_a_schema_prunes_columns(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.one_broker("shared storage has no topics in memory")
 def test_what_is_lost_fails_a_batch_or_is_left_out(
     spark: SparkSession, url: str, client: Client, topic: str, fill: Fill
@@ -247,7 +252,8 @@ def test_what_a_kafka_client_writes_is_read_by_spark(
     ) == sorted((i % 2, i // 2, b"k%d" % i, b"v%d" % i, "h", b"%d" % i) for i in range(50))
 
 
-@pytest.mark.parametrize("compression", ["zstd", pytest.param("gzip", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
 def test_a_compressed_write_is_read(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, compression: str
 ) -> None:
@@ -257,6 +263,7 @@ def test_a_compressed_write_is_read(
     assert load(spark, broker.binary_url, subscribe=topic).distinct().count() == 2000
 
 
+@pytest.mark.long
 def test_a_frame_that_was_read_goes_where_its_columns_say(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, fill: Fill
 ) -> None:

@@ -94,7 +94,7 @@ def read_or_refuse(api: Api, version: int, body: bytes | memoryview) -> str | No
 
 @pytest.mark.parametrize("api", APIS)
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
 def test_a_decoder_refuses_what_it_cannot_read_in_one_way_only(api: Api, data: st.DataObject) -> None:
@@ -142,7 +142,7 @@ def peak_of(api: Api, version: int, body: bytes) -> int:
 
 @pytest.mark.parametrize("api", APIS)
 @settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
 def test_a_decoder_takes_memory_by_the_size_of_its_input_and_not_by_what_that_claims(
