@@ -141,7 +141,7 @@ class Outcomes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         properties = dict(report.user_properties)
         if "program" in properties:
-            self._note_program(report, str(properties["program"]))
+            self._note_program(report, str(properties["program"]), properties.get("version"))
         if "driven" not in properties:
             return
         client, capability = str(properties["driven"]), str(properties["capability"])
@@ -160,9 +160,8 @@ class Outcomes:
         found = self._found[client]
         found[capability] = max(outcome, found.get(capability, outcome))
 
-    def _note_program(self, report: pytest.TestReport, name: str) -> None:
+    def _note_program(self, report: pytest.TestReport, name: str, version: object) -> None:
         # A program that was not installed has no version, and its row stays.
-        version = dict(report.user_properties).get("version")
         if report.when == "call" and version:
             capabilities = [str(value) for key, value in report.user_properties if key == "capability"]
             self._versions[name] = str(version)

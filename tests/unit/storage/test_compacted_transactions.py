@@ -1,4 +1,7 @@
-"""Compaction of logs with transactions: what readers of committed records get, and what a start rebuilds."""
+"""Compaction of logs with transactions: what readers of committed records get, and what a start rebuilds.
+
+``STELE_TORTURE_SEEDS`` sets how many histories ``make torture`` runs (100,000).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.compaction import DAY_MS, Stored, records_of
 from tests.support.engines import QUIET, fetch_of, open_engine, segment_path
+from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.simulated_time import SimulatedClock, run_simulated, simulated
 
@@ -296,6 +300,13 @@ def test_random_histories_keep_the_newest_committed_record_of_each_key() -> None
 @pytest.mark.usefixtures("without_logs")
 def test_many_random_histories_keep_the_newest_committed_record_of_each_key() -> None:
     _run_all(range(SEEDS, LONG_SEEDS))
+
+
+@pytest.mark.torture
+@pytest.mark.usefixtures("without_logs")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_very_many_random_histories_keep_the_newest_committed_record_of_each_key(part: int) -> None:
+    _run_all(seeds_of_part(part, TORTURE_SEEDS, first=LONG_SEEDS))
 
 
 def _run_all(seeds: range) -> None:
