@@ -59,6 +59,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def is_leaving(self) -> bool:
+        """Return whether this broker shuts down, and serves only until the others know."""
+        ...
+
+    @property
     def members(self) -> Sequence[Member]:
         """The live brokers by ascending id."""
         ...
@@ -116,6 +121,7 @@ class SoloCluster:
     """One broker that shares nothing."""
 
     is_shared = False
+    is_leaving = False
     members: Sequence[Member] = ()
     leaders = Leaders(())
     surveys = None
@@ -181,8 +187,13 @@ class SharedCluster:
             membership, self._run, clock=clock, known=self.lease, members=lambda: self.members
         )
         self._is_reachable = True
+        self._is_leaving = False
 
     # ── what is known ──
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._is_leaving
 
     @property
     def members(self) -> Sequence[Member]:
@@ -358,6 +369,7 @@ class SharedCluster:
 
         Until then clients are sent to this broker, and it must serve them.
         """
+        self._is_leaving = True
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

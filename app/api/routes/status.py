@@ -38,14 +38,15 @@ async def healthz(request: Request) -> Response:
 
 @router.get("/readyz", openapi_extra=openapi.READY, summary="Check readiness")
 async def readyz(request: Request) -> Response:
-    """Answer 200 if the broker accepts writes.
+    """Answer 200 if new clients may be sent to the broker.
 
-    503 with the reason if the log has stopped or the broker is closing.
+    503 with the reason if the log has stopped or the broker is shutting down, although a broker of several serves
+    those it has until the others know.
     """
     broker = broker_of(request)
     if broker.failure is not None:
         raise broker.failure
-    if broker.is_closing:
+    if broker.is_closing or broker.cluster.is_leaving:
         raise BrokerClosing
     return Response(b'{"status":"ready"}', media_type="application/json")
 

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from app.api.application import create_application
-from app.groups.lease_manager import LeaseManager
-from app.groups.services import Groups
-from app.groups.share_queue import ShareQueue
-from app.transactions.services import open_services
+from tests.support.served_bench import serving
 from tests.support.simulated_time import simulated
 from tests.support.transactions import TransactionBench
-
-
-@asynccontextmanager
-async def serving(path: Path) -> AsyncGenerator[tuple[TransactionBench, FastAPI, httpx.AsyncClient]]:
-    bench = await TransactionBench(path).open()
-    leases = LeaseManager(broker=bench.broker, coordinator=bench.groups, clock=bench.clock)
-    groups = Groups(bench.groups, leases, ShareQueue(broker=bench.broker, shares=bench.groups.shares))
-    services = await open_services(bench.broker, groups, bench.transactions, bench.clock)
-    app = create_application(bench.broker, groups, services, bench.settings)
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        yield bench, app, client
-    await bench.close()
 
 
 async def listed(http: httpx.AsyncClient, **filters: Any) -> list[str]:

@@ -56,6 +56,19 @@ async def test_when_a_broker_has_left_no_broker_sends_clients_to_it() -> None:
 
 
 @simulated
+async def test_a_broker_that_leaves_says_so_while_it_serves_on() -> None:
+    three = Three()
+    await three.join()
+    leaving, staying, _ = three.clusters
+    assert not leaving.is_leaving
+    leave = asyncio.create_task(leaving.leave())
+    await asyncio.sleep(0)
+    assert (leaving.is_leaving, staying.is_leaving, leave.done()) == (True, False, False)
+    await leave
+    await three.close()
+
+
+@simulated
 async def test_the_last_broker_waits_for_nobody() -> None:
     three = Three()
     await three.join()
