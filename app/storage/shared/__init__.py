@@ -27,5 +27,6 @@
 - ``options``          sizes and times
 - ``engine``           the engine, above all of it
 - ``store_check``      a start that can say what is wrong with the object store
+- ``store_identity``   whether all brokers have the same object store
 - ``postgres_engine``  the engine over PostgreSQL and the object store that the settings name
 """

@@ -22,11 +22,12 @@ from ..setup_problems import InvalidStorage, postgres_advice
 from .engine import SharedEngine
 from .meta import StoreKind
 from .object_stores import open_object_store
-from .objects import ObjectStore
+from .objects import ObjectStore, ObjectStoreError
 from .options import SharedOptions
 from .postgres_inline import PostgresInlineStore
 from .postgres_meta import PostgresMeta
 from .store_check import check_store
+from .store_identity import check_identity, check_inline
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,19 @@ class SharedStorage:
     postgres_url: str
     object_store: str
     linger_ms: int | None
+
+
+class _Stores(dict[StoreKind, ObjectStore]):
+    """The stores of this broker.
+
+    Asking for another one is an error of a store, which clients repeat.
+    """
+
+    def __missing__(self, kind: StoreKind) -> ObjectStore:
+        raise ObjectStoreError(
+            "the records are in an object store that this broker does not know: set STELE_OBJECT_STORE to that of the"
+            " other brokers, and start it again"
+        )
 
 
 class PostgresEngine(SharedEngine):
@@ -73,7 +87,7 @@ class PostgresEngine(SharedEngine):
         self._own_incarnation = incarnation
         # Surveys of the cluster use it, too.
         self.pool = self._pool = PostgresPool(storage.postgres_url, incarnation=incarnation)
-        stores: dict[StoreKind, ObjectStore] = {StoreKind.INLINE: PostgresInlineStore(self._pool)}
+        stores = _Stores({StoreKind.INLINE: PostgresInlineStore(self._pool)})
         linger_ms, object_bytes = _LINGER_MS, options.object_bytes
         if storage.object_store == INLINE:
             linger_ms, object_bytes = _INLINE_LINGER_MS, min(object_bytes, _INLINE_OBJECT_BYTES)
@@ -109,15 +123,25 @@ class PostgresEngine(SharedEngine):
         except SchemaMismatch as error:
             raise StorageUnavailable("the start", str(error)) from error
         start = await super().open()
-        if self._store is not None:
-            try:
-                left = await check_store(self._store, self._store_url, self._own_incarnation)
-            except InvalidStorage:
-                await self.close()
-                raise
-            if left is not None:
-                self.abandon(left)
+        try:
+            await self._check_store()
+        except InvalidStorage:
+            await self.close()
+            raise
+        except PostgresUnavailable as error:
+            await self.close()
+            raise StorageUnavailable("the start", str(error)) from error
         return start
+
+    async def _check_store(self) -> None:
+        if self._store is None:
+            await check_inline(self._pool)
+            return
+        left = await check_store(self._store, self._store_url, self._own_incarnation)
+        if left is None:
+            await check_identity(self._pool, self._store, self._store_url)
+        else:
+            self.abandon(left)
 
     async def close(self) -> None:
         await super().close()

@@ -1,0 +1,143 @@
+"""All brokers of a cluster keep their records in one object store, which may come later than the first records."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from stele.broker_process import BrokerStartError
+from stele.testing import BrokerProcess, run_broker
+
+from app.postgres.pool import PostgresPool
+from app.storage.setup_problems import InvalidStorage
+from app.storage.shared.object_stores import open_object_store
+from app.storage.shared.objects import ObjectStore
+from app.storage.shared.store_identity import check_identity, check_inline
+from load.postgres_server import PostgresServer
+from tests.support.faults import hooks
+from tests.support.s3_servers import moto, use_test_credentials
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def store_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    use_test_credentials(monkeypatch)
+    with moto() as url:
+        yield url
+
+
+def settings(server: PostgresServer, broker_id: int, store: str = "inline") -> dict[str, str]:
+    return {
+        "STELE_STORAGE": "shared",
+        "STELE_POSTGRES_URL": server.dsn,
+        "STELE_BROKER_ID": str(broker_id),
+        "STELE_OBJECT_STORE": store,
+    }
+
+
+def write(broker: BrokerProcess, value: str) -> None:
+    body = {"records": [{"value": value}]}
+    httpx.post(f"{broker.http_url}/v1/topics/orders/records", json=body, timeout=60).raise_for_status()
+
+
+def read(broker: BrokerProcess) -> httpx.Response:
+    return httpx.get(
+        f"{broker.http_url}/v1/topics/orders/partitions/0/records", params={"from": 0}, timeout=60
+    )
+
+
+def values(broker: BrokerProcess) -> list[str]:
+    answer = read(broker)
+    assert answer.status_code == 200, answer.text
+    return [record["value"] for record in answer.json()["records"]]
+
+
+def test_a_cluster_moves_from_postgresql_to_an_object_store_broker_by_broker(
+    own_server: PostgresServer, store_url: str, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    with run_broker(second, environment=settings(own_server, 2)) as inline:
+        with run_broker(first, environment=settings(own_server, 1)) as broker:
+            httpx.put(f"{broker.http_url}/v1/topics/orders", json={"partitions": 1}).raise_for_status()
+            write(broker, "a")
+            write(inline, "b")
+        with run_broker(first, environment=settings(own_server, 1, store_url)) as broker:
+            assert values(inline) == values(broker) == ["a", "b"]
+            write(broker, "c")
+            refused = read(inline)
+            assert (refused.status_code, refused.json()["retriable"]) == (503, True)
+            assert "set STELE_OBJECT_STORE" in refused.text
+            write(inline, "d")
+            assert values(broker) == ["a", "b", "c", "d"]
+    # Its upkeep does in seconds what takes others a quarter of an hour.
+    fast = {hooks.HOOK: hooks.INSTALL}
+    with run_broker(second, environment=settings(own_server, 2, store_url) | fast) as broker:
+        assert values(broker) == ["a", "b", "c", "d"]
+        inline = "SELECT key FROM stele.inline_objects"
+        eventually(lambda: own_server.run(inline) == [], "merges have moved all records to the store")
+        assert values(broker) == ["a", "b", "c", "d"]
+    with (
+        pytest.raises(BrokerStartError, match="this cluster keeps records in an object store"),
+        run_broker(second, environment=settings(own_server, 2)),
+    ):
+        pytest.fail("the broker started")
+
+
+def test_a_broker_with_another_object_store_ends_with_what_to_do(
+    own_server: PostgresServer, tmp_path: Path
+) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    with run_broker(tmp_path / "1", environment=settings(own_server, 1, f"file://{store}")) as broker:
+        httpx.put(f"{broker.http_url}/v1/topics/orders", json={"partitions": 1}).raise_for_status()
+        write(broker, "a")
+        with (
+            pytest.raises(BrokerStartError, match="is not the one with the records of this cluster"),
+            run_broker(tmp_path / "2", environment=settings(own_server, 2, f"file://{tmp_path}/other")),
+        ):
+            pytest.fail("the broker started")
+    shutil.copytree(store, copy)
+    with run_broker(tmp_path / "1", environment=settings(own_server, 1, f"file://{copy}")) as moved:
+        assert values(moved) == ["a"]
+
+
+def opened(path: Path) -> ObjectStore:
+    return open_object_store(f"file://{path}")
+
+
+async def test_brokers_that_start_together_agree_on_the_store(pool: PostgresPool, tmp_path: Path) -> None:
+    stores = [opened(tmp_path / "one")] * 4 + [opened(tmp_path / "other")] * 4
+    outcomes = await asyncio.gather(
+        *(check_identity(pool, store, "the store") for store in stores), return_exceptions=True
+    )
+    refused = [isinstance(outcome, InvalidStorage) for outcome in outcomes]
+    assert refused in ([True] * 4 + [False] * 4, [False] * 4 + [True] * 4)
+    kept = [await store.list_page("identity/") for store in (stores[0], stores[-1])]
+    assert sorted(map(len, kept)) == [0, 1]
+
+
+async def test_several_clusters_may_share_a_store(
+    server: PostgresServer, pool: PostgresPool, tmp_path: Path
+) -> None:
+    other = PostgresPool(server.dsn, schema=f"stele_{uuid4().hex}")
+    await other.open()
+    store = opened(tmp_path)
+    for _ in range(2):
+        await check_identity(pool, store, "the store")
+        await check_identity(other, store, "the store")
+    assert len(await store.list_page("identity/")) == 2
+    await other.close()
+
+
+async def test_an_outage_of_the_store_refuses_no_start(
+    pool: PostgresPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_test_credentials(monkeypatch)
+    url = "s3://records?endpoint=http://127.0.0.1:1"
+    await check_identity(pool, open_object_store(url), url)
+    assert "cannot be checked" in caplog.text
+    await check_inline(pool)
