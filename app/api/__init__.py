@@ -9,6 +9,7 @@
 - ``errors``                    the error tree as RFC 9457 problem documents
 - ``record_page``               one page of records, and the offset to continue from
 - ``record_json``, ``record_arrow``, ``showing``   records as JSON and Arrow; which records, how much of each
+- ``record_decoding``           JSON of large records decoded in several turns of the event loop
 - ``large_records``             JSON of records that are too large for one turn of the event loop
 - ``group_json``                offsets of groups in JSON, by topic
 - ``direct_produce``            the short way of a produce of one JSON record, before the application

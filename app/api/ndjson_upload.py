@@ -19,9 +19,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import InvalidRequest, SteleError
-from ..work_budget import pause
+from ..work_budget import TURN_BYTES, pause
 from .errors import HttpError, http_problem, problem_of, problem_response
-from .record_json import decode_record
+from .record_decoding import to_record_in_turns
+from .record_json import parse_record
 from .upload import Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class NdjsonUpload(Response):
                 start = 0
                 while start < len(lines):
                     end = lines.find(b"\n", start + BLOCK_BYTES) + 1 or len(lines)
-                    self._take(lines[start:end])
+                    await self._take(lines[start:end])
                     start = end
                     await pause()
                     await self._upload.room()
@@ -103,18 +104,18 @@ class NdjsonUpload(Response):
             self._is_read = True
             self._progress.set()
 
-    def _take(self, block: bytes) -> None:
+    async def _take(self, block: bytes) -> None:
         """Add whole lines.
 
-        Decoded together, or one by one if one of them is special or invalid.
+        Decoded together, or one by one if one of them is large, special or invalid.
         """
-        if self._upload.add_lines(block):
+        if len(block) <= TURN_BYTES and self._upload.add_lines(block):
             return
         for line in block.split(b"\n"):
             if not line or line.isspace():
                 continue
             try:
-                record = decode_record(line)
+                record = await to_record_in_turns(parse_record(line), len(line))
             except InvalidRequest as error:
                 self._upload.add_error(error)
             else:

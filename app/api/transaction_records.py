@@ -19,9 +19,10 @@ from ..broker.produce import Acks, Produced
 from ..errors import AuthorizationError, InvalidRequest, SteleError
 from ..storage.topic_partition import TopicPartition
 from ..transactions.writes import RowBatch
-from ..work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget, pause
+from ..work_budget import RECORDS_PER_TURN, WorkBudget
 from .errors import HttpError, kind_of, problem_of
-from .record_json import parse_record, to_record
+from .record_decoding import to_record_in_turns
+from .record_json import parse_record
 from .upload import Upload
 
 _RECORDS_PER_TURN = 128
@@ -77,9 +78,7 @@ class TransactionRecords:
 
     async def _add(self, index: int, text: Raw) -> None:
         parsed = parse_record(text)
-        if len(text) > TURN_BYTES:
-            await pause()
-        name, record = parsed.topic, to_record(parsed)
+        name, record = parsed.topic, await to_record_in_turns(parsed, len(text))
         if name is None:
             raise InvalidRequest("the record has no topic; each record of a transaction names its topic")
         upload = await self._upload(name)

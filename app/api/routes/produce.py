@@ -18,12 +18,13 @@ from starlette.responses import Response
 from ...broker.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
-from ...work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget, pause
+from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..ndjson_upload import NdjsonUpload, all_refused
 from ..openapi import produce as openapi
-from ..record_json import NewRecord, decode_produce_body, parse_record, to_record
+from ..record_decoding import to_record_in_turns
+from ..record_json import NewRecord, decode_produce_body, parse_record
 from ..requests import (
     INT32_MAX,
     INT64_MAX,
@@ -157,10 +158,7 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
     await turn.spend(len(body), 0)
     for index, text in enumerate(texts):
         try:
-            parsed = parse_record(text)
-            if len(text) > TURN_BYTES:
-                await pause()
-            record = to_record(parsed)
+            record = await to_record_in_turns(parse_record(text), len(text))
             if record.partition is not None:
                 upload.partition_of(record)
             upload.size_of(record)

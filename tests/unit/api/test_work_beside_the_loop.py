@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from stele.wire import messages as m
 from stele.wire import record_batch as rb
 
+from app.api import record_decoding
 from app.api.record_json import NewRecord, encode_records
 from app.api.routes import produce as produce_route
 from app.api.upload import Upload
@@ -116,17 +118,17 @@ async def test_a_large_json_record_is_decoded_in_two_turns_of_its_own(
     counting, upload = Turns(), _AnyUpload()
     seen: list[int] = []
 
-    def watch(name: str) -> None:
-        decode: Callable[[Any], object] = getattr(produce_route, name)
+    def watch(module: ModuleType, name: str) -> None:
+        decode: Callable[..., object] = getattr(module, name)
 
-        def watched(text: object) -> object:
+        def watched(*given: object) -> object:
             seen.append(counting.count)
-            return decode(text)
+            return decode(*given)
 
-        monkeypatch.setattr(produce_route, name, watched)
+        monkeypatch.setattr(module, name, watched)
 
-    watch("parse_record")
-    watch("to_record")
+    watch(produce_route, "parse_record")
+    watch(record_decoding, "to_record")
     await asyncio.sleep(0)
     before = counting.count
     await produce_route._gather_json(cast("Upload", upload), text)
