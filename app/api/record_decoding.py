@@ -68,7 +68,7 @@ def pieces_of_string(text: bytes, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _boundary(text: bytes, start: int, end: int) -> int:
-    """Return the last boundary of a character or escape in ``text`` up to ``end``; it is after ``start``."""
+    """Return where the last character or escape up to ``end`` ends."""
     cut = end
     while text[cut] & 0xC0 == 0x80 and end - cut < _UTF8_MAX:
         cut -= 1
