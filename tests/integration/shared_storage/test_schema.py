@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Barrier
 from uuid import UUID
 
 import pytest
 
 from app.postgres.migrations import SchemaMismatch, newest_version
-from app.postgres.pool import PostgresPool, PostgresUnavailable, connection_string
+from app.postgres.pool import (
+    CONNECTIONS_MAX,
+    Connection,
+    PostgresPool,
+    PostgresUnavailable,
+    connection_string,
+)
 from app.storage.shared.meta import MetaUnavailable
 from app.storage.shared.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
@@ -82,21 +89,22 @@ async def test_what_was_committed_outlives_a_crash_of_the_server_and_the_broker_
             await pool.open()
             meta = PostgresMeta(pool)
             (log,) = await meta.create_logs(UUID(int=1), 1)
-            # Several connections, so that all of them break.
-            await asyncio.gather(*(meta.log_rows([log.log_id]) for _ in range(8)))
+            # Every thread has a connection, so that all of them break.
+            together = Barrier(CONNECTIONS_MAX)
+
+            def ask(connection: Connection) -> None:
+                together.wait(60)
+                connection.execute("SELECT 1")
+
+            await asyncio.gather(*(pool.run(ask) for _ in range(CONNECTIONS_MAX)))
             await meta.commit_objects([written_object("w/1", [(log.log_id, [batch(3)])])])
             server.kill()
             with pytest.raises(MetaUnavailable):
                 await meta.commit_objects([written_object("w/2", [(log.log_id, [batch(1)])])])
             server.start()
-            # One connection at most is found broken before all are replaced. It may be found only now: the commit
-            # that failed may have come to a thread without a connection.
-            write = [written_object("w/2", [(log.log_id, [batch(1)])])]
-            try:
-                (run,) = (await meta.commit_objects(write))[0]
-            except MetaUnavailable:
-                (run,) = (await meta.commit_objects(write))[0]
+            # The connection that was found broken was the only one: all others are replaced.
+            (run,) = (await meta.commit_objects([written_object("w/2", [(log.log_id, [batch(1)])])]))[0]
             assert run.places[0].base_offset == 3
-            await asyncio.gather(*(meta.log_rows([log.log_id]) for _ in range(8)))
+            await asyncio.gather(*(pool.run(ask) for _ in range(CONNECTIONS_MAX)))
         finally:
             await pool.close()
