@@ -349,6 +349,9 @@ class Committer:
         failed: StorageUnavailable | None = None
         for pending in chosen:
             if pending.key in fenced:
+                if not pending.is_inline:
+                    # Its bytes may have been stored once more after the other broker had deleted them.
+                    self.abandoned.append(pending.key)
                 pending.key = self._keys.next(len(pending.packed.data))
                 pending.begun_ms = self._clock.monotonic_ms()
                 if not pending.is_inline:

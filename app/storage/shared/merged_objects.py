@@ -93,8 +93,13 @@ class MergedObjects:
         try:
             if self._store is not None:
                 await self._store.put(key, data)
-            return len(data) if await self._meta.commit_merge(plan, merged) else None
+            if await self._meta.commit_merge(plan, merged):
+                return len(data)
         except (ObjectStoreError, MetaUnavailable):
             # If it was committed all the same, it cannot be fenced, and stays.
             self._abandon(key)
             raise
+        if self._store is not None:
+            # Another broker may have fenced it, and its bytes may have been stored once more after their deletion.
+            self._abandon(key)
+        return None

@@ -202,8 +202,11 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
         # Of the places that are assigned: the offset after the last record, and that of the first.
         positions: dict[Place, int] = {}
         begun: dict[Place, int] = {}
+        assigned_s = time.monotonic()
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
+            nonlocal assigned_s
+            assigned_s = time.monotonic()
             for partition in partitions:
                 positions.pop((partition.topic, partition.partition), None)
                 begun.pop((partition.topic, partition.partition), None)
@@ -228,7 +231,10 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                         # librdkafka begins anew if a broker that was the leader answers its ListOffsets late, as one
                         # that was paused does: it asks the new leader for the same (rd_kafka_toppar_handle_Offset).
                         if offset != begun[place]:
-                            work.ledger.fail(f"{group} read {place} from {expected} on and got {offset}")
+                            work.ledger.fail(
+                                f"{work.name} of {group} read {place} from {expected} on and got {offset};"
+                                f" it had begun at {begun[place]}, {time.monotonic() - assigned_s:.1f} s ago"
+                            )
                         work.ledger.error(f"{group} (begun anew by librdkafka)", f"{place} at {offset}")
                     begun.setdefault(place, offset)
                     positions[place] = offset + 1

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import Retained
-from app.storage.shared.object_keys import WRITTEN, ObjectKeys
-from app.storage.shared.objects import StoredObject
+from app.storage.shared.object_keys import MERGED, WRITTEN, ObjectKeys
+from app.storage.shared.objects import Buffer, StoredObject
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS
-from tests.support.engines import append_synced, open_shared_engine
+from tests.support.engines import append_synced, open_shared_engine, read_from
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_time import SimulatedClock, simulated
 from tests.support.storage_faults import ModelStore
@@ -72,6 +72,69 @@ async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_si
     while silent := await meta.silent_uploaders(SILENT_S):
         await asyncio.sleep(silent[0].silent_s)
         await engine.upkeep.collect_garbage()
+    await engine.close()
+
+
+class StoreThatIsHeldUp(ModelStore):
+    """The first upload of a kind is answered after it has been sent a second time."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+        self.held: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.go_on = asyncio.Event()
+
+    async def put(self, key: str, data: Buffer) -> None:
+        await super().put(key, data)
+        if key.startswith(self._kind) and not self.held.done():
+            self.held.set_result(key)
+            await self.go_on.wait()
+            await super().put(key, data)
+
+    async def taken_by_another_broker(self, meta: ModelMeta, uploader: UUID) -> str:
+        """Fence the object and delete its bytes, as for a broker that was silent; then let the upload end."""
+        key = await self.held
+        assert await meta.fence(uploader, [key]) == [key]
+        await self.delete([key])
+        await meta.bytes_deleted([key])
+        self.go_on.set()
+        return key
+
+
+@simulated
+async def test_the_bytes_of_a_fenced_object_are_deleted_again_if_its_uploader_lives() -> None:
+    store = StoreThatIsHeldUp(WRITTEN)
+    engine = await open_shared_engine(meta := ModelMeta(SimulatedClock().now_ms), store, 1, OPTIONS)
+    append = asyncio.create_task(append_synced(engine, b"x"))
+    key = await store.taken_by_another_broker(meta, UUID(int=1))
+    await append
+    assert key in store.objects
+    assert len(store.objects) == 2
+    await engine.upkeep.collect_garbage()
+    await asyncio.sleep(DEAD_S)
+    assert await engine.upkeep.collect_garbage() == 1
+    assert key not in store.objects
+    assert len(store.objects) == 1
+    await engine.close()
+
+
+@simulated
+async def test_the_bytes_of_a_fenced_merge_are_deleted_again_if_its_uploader_lives() -> None:
+    store = StoreThatIsHeldUp(MERGED)
+    eager = UpkeepOptions(is_enabled=False, merge_min_bytes=1, merge_min_age_ms=0)
+    options = replace(OPTIONS, upkeep=eager)
+    engine = await open_shared_engine(meta := ModelMeta(SimulatedClock().now_ms), store, 1, options)
+    for value in (b"x", b"y"):
+        await append_synced(engine, value)
+    merge = asyncio.create_task(engine.upkeep.merge_one())
+    key = await store.taken_by_another_broker(meta, UUID(int=1))
+    assert await merge is False
+    assert key in store.objects
+    await engine.upkeep.collect_garbage()
+    await asyncio.sleep(DEAD_S)
+    assert await engine.upkeep.collect_garbage() == 1
+    assert key not in store.objects
+    assert await read_from(engine, 0) == [(0, b"x"), (1, b"y")]
     await engine.close()
 
 
