@@ -42,9 +42,9 @@ async def _large_string(record: RecordIn) -> bytes | None:
     if not text.startswith(_QUOTE):
         return None
     pieces: list[bytes] = []
-    for start, end in pieces_of_string(text[1:-1], _PIECE_BYTES):
+    for start, end in pieces_of_string(text, 1, len(text) - 1, _PIECE_BYTES):
         try:
-            pieces.append(_decode_string(_QUOTE + text[start + 1 : end + 1] + _QUOTE).encode())
+            pieces.append(_decode_string(_QUOTE + text[start:end] + _QUOTE).encode())
         except (msgspec.DecodeError, UnicodeError):
             # Decoded at once, it raises an error that says where.
             return None
@@ -52,19 +52,18 @@ async def _large_string(record: RecordIn) -> bytes | None:
     return b"".join(pieces)
 
 
-def pieces_of_string(text: bytes, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of pieces that are JSON strings if the whole ``text`` is.
+def pieces_of_string(text: bytes, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of pieces that are JSON strings if ``text[start:end]`` is.
 
-    ``text`` has no quotes around it. Pieces have ``size`` bytes, up to 12 fewer if they end between two characters or
-    escapes. What is not valid is cut anywhere.
+    There are no quotes around any of them. Pieces have ``size`` bytes, up to 12 fewer if they end between two
+    characters or escapes. What is not valid is cut anywhere.
     """
-    start = 0
-    while len(text) - start > size:
-        end = _boundary(text, start, start + size)
+    while end - start > size:
+        cut = _boundary(text, start, start + size)
+        yield start, cut
+        start = cut
+    if start < end:
         yield start, end
-        start = end
-    if start < len(text):
-        yield start, len(text)
 
 
 def _boundary(text: bytes, start: int, end: int) -> int:

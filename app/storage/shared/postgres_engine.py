@@ -27,7 +27,7 @@ from .options import SharedOptions
 from .postgres_inline import PostgresInlineStore
 from .postgres_meta import PostgresMeta
 from .store_check import check_store
-from .store_identity import check_identity, check_inline
+from .store_identity import IdentifiedStore, check_inline
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class PostgresEngine(SharedEngine):
         options: SharedOptions,
     ) -> None:
         self._data_dir = DataDir(files, path)
-        self._store: ObjectStore | None = None
+        self._store: IdentifiedStore | None = None
         self._store_url = storage.object_store
         self._own_incarnation = incarnation
         # Surveys of the cluster use it, too.
@@ -92,7 +92,9 @@ class PostgresEngine(SharedEngine):
         if storage.object_store == INLINE:
             linger_ms, object_bytes = _INLINE_LINGER_MS, min(object_bytes, _INLINE_OBJECT_BYTES)
         else:
-            store = self._store = stores[StoreKind.OBJECTS] = open_object_store(storage.object_store)
+            opened = open_object_store(storage.object_store)
+            store = self._store = IdentifiedStore(opened, self._pool, storage.object_store)
+            stores[StoreKind.OBJECTS] = store
             if not store.is_durable:
                 logger.warning(
                     "the object store %s does not sync: a loss of power can take acknowledged records",
@@ -137,11 +139,15 @@ class PostgresEngine(SharedEngine):
         if self._store is None:
             await check_inline(self._pool)
             return
-        left = await check_store(self._store, self._store_url, self._own_incarnation)
-        if left is None:
-            await check_identity(self._pool, self._store, self._store_url)
-        else:
-            self.abandon(left)
+        checked = await check_store(self._store.inner, self._store_url, self._own_incarnation)
+        if checked.left is not None:
+            self.abandon(checked.left)
+        if checked.is_usable:
+            try:
+                await self._store.identify()
+            except ObjectStoreError as error:
+                # Its first upload tries again.
+                logger.error("the object store %s cannot be used: %s", self._store_url, error)
 
     async def close(self) -> None:
         await super().close()

@@ -8,6 +8,7 @@ The object of the check has a key of this incarnation, so garbage collection fin
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 from uuid import UUID
 
 from ..setup_problems import InvalidStorage, store_advice, without_causes
@@ -19,10 +20,18 @@ logger = logging.getLogger(__name__)
 _BYTES = b"stele"
 
 
-async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> str | None:
-    """Use the store once; log an outage.
+class StoreCheck(NamedTuple):
+    """What came of a check.
 
-    Returns the key of an object that the store may keep, or get later: it did not confirm all of the check.
+    ``left`` is the key of an object that the store may keep, or get later: it did not confirm all of the check.
+    """
+
+    is_usable: bool
+    left: str | None = None
+
+
+async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> StoreCheck:
+    """Use the store once; log an outage.
 
     Raises:
         InvalidStorage: the store refuses it, and will go on doing so.
@@ -44,5 +53,5 @@ async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> str | 
         if advice.is_mistake:
             raise InvalidStorage(text) from error
         logger.error("%s; the broker starts, and writes fail until then", text)
-        return left
-    return None
+        return StoreCheck(is_usable=False, left=left)
+    return StoreCheck(is_usable=True)

@@ -300,7 +300,7 @@ class Upkeep:
             store = self._stores.get(kind)
             for first in range(0, len(keys), DELETE_MAX):
                 part = keys[first : first + DELETE_MAX]
-                # All brokers have the same stores, so objects of another one were fenced before they had bytes.
+                # Without a store, they were fenced before they had bytes, unless the cluster is about to move to one.
                 if store is not None:
                     await store.delete(part)
                 await self._meta.bytes_deleted(part)

@@ -22,7 +22,7 @@ from app.postgres.pool import PostgresPool, PostgresUnavailable
 from app.storage.setup_problems import Advice, InvalidStorage, postgres_advice
 from app.storage.shared.object_stores import open_object_store
 from app.storage.shared.objects import ObjectStore, ObjectStoreError
-from app.storage.shared.store_check import check_store
+from app.storage.shared.store_check import StoreCheck, check_store
 from load.postgres_server import PostgresServer
 from load.seaweedfs import WEED, running_seaweedfs
 from tests.support.certificates import Authority
@@ -126,7 +126,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_store_that_can_be_used_keeps_nothing_of_the_check(moto_url: str) -> None:
     store, incarnation = open_object_store(moto_url), uuid4()
-    assert await check_store(store, moto_url, incarnation) is None
+    assert await check_store(store, moto_url, incarnation) == StoreCheck(is_usable=True)
     assert await store.list_page(f"w/{incarnation}/") == []
 
 
@@ -143,9 +143,9 @@ async def test_an_object_of_the_check_that_a_store_may_keep_is_named(moto_url: s
 
             return call_and_lose if name == lost else getattr(store, name)
 
-    left = await check_store(cast("ObjectStore", LosesAnswers()), moto_url, incarnation)
+    checked = await check_store(cast("ObjectStore", LosesAnswers()), moto_url, incarnation)
     (kept,) = await store.list_page(f"w/{incarnation}/")
-    assert left == kept.key
+    assert checked == StoreCheck(is_usable=False, left=kept.key)
 
 
 class LosesAnswersToPuts(StoreProxy):
@@ -299,6 +299,6 @@ async def test_an_outage_of_the_store_is_logged_and_the_broker_starts(
     for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         caplog.clear()
         url = f"s3://records?endpoint={endpoint}"
-        await check_store(open_object_store(url), url, uuid4())
+        assert not (await check_store(open_object_store(url), url, uuid4())).is_usable
         assert "writes fail until then" in caplog.text
         assert "start the store" in caplog.text or "correct the host" in caplog.text

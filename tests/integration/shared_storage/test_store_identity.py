@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -16,11 +16,13 @@ from stele.testing import BrokerProcess, run_broker
 from app.postgres.pool import PostgresPool
 from app.storage.setup_problems import InvalidStorage
 from app.storage.shared.object_stores import open_object_store
-from app.storage.shared.objects import ObjectStore
-from app.storage.shared.store_identity import check_identity, check_inline
+from app.storage.shared.objects import Buffer, ObjectStore, ObjectStoreError
+from app.storage.shared.postgres_meta import PostgresMeta
+from app.storage.shared.store_identity import IdentifiedStore, check_inline
 from load.postgres_server import PostgresServer
 from tests.support.faults import hooks
 from tests.support.s3_servers import moto, use_test_credentials
+from tests.support.shared_meta import batch, written_object
 from tests.support.waiting import eventually
 
 
@@ -105,19 +107,44 @@ def test_a_broker_with_another_object_store_ends_with_what_to_do(
         assert values(moved) == ["a"]
 
 
-def opened(path: Path) -> ObjectStore:
-    return open_object_store(f"file://{path}")
+def opened(path: Path, pool: PostgresPool) -> IdentifiedStore:
+    return IdentifiedStore(open_object_store(f"file://{path}"), pool, f"file://{path}")
+
+
+async def with_an_object(pool: PostgresPool, store: ObjectStore) -> None:
+    """Commit an object as releases did that did not know the identity of a store."""
+    meta = PostgresMeta(pool)
+    (log,) = await meta.create_logs(UUID(int=1), 1)
+    await store.put("w/1", b"records")
+    await meta.commit_objects([written_object("w/1", [(log.log_id, [batch(1)])])])
 
 
 async def test_brokers_that_start_together_agree_on_the_store(pool: PostgresPool, tmp_path: Path) -> None:
-    stores = [opened(tmp_path / "one")] * 4 + [opened(tmp_path / "other")] * 4
-    outcomes = await asyncio.gather(
-        *(check_identity(pool, store, "the store") for store in stores), return_exceptions=True
-    )
+    stores = [opened(tmp_path / name, pool) for name in ("one", "other") for _ in range(4)]
+    outcomes = await asyncio.gather(*(store.identify() for store in stores), return_exceptions=True)
     refused = [isinstance(outcome, InvalidStorage) for outcome in outcomes]
     assert refused in ([True] * 4 + [False] * 4, [False] * 4 + [True] * 4)
     kept = [await store.list_page("identity/") for store in (stores[0], stores[-1])]
     assert sorted(map(len, kept)) == [0, 1]
+
+
+async def test_a_store_that_cannot_delete_the_id_of_a_slower_broker_is_refused_all_the_same(
+    pool: PostgresPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(keys: Sequence[str]) -> None:
+        raise ObjectStoreError("not now")
+
+    first, slower = opened(tmp_path / "one", pool), opened(tmp_path / "other", pool)
+    monkeypatch.setattr(slower.inner, "delete", fails)
+    put = slower.inner.put
+
+    async def overtaken(key: str, data: Buffer) -> None:
+        await put(key, data)
+        await first.identify()
+
+    monkeypatch.setattr(slower.inner, "put", overtaken)
+    with pytest.raises(InvalidStorage, match="is not the one"):
+        await slower.identify()
 
 
 async def test_several_clusters_may_share_a_store(
@@ -125,19 +152,66 @@ async def test_several_clusters_may_share_a_store(
 ) -> None:
     other = PostgresPool(server.dsn, schema=f"stele_{uuid4().hex}")
     await other.open()
-    store = opened(tmp_path)
     for _ in range(2):
-        await check_identity(pool, store, "the store")
-        await check_identity(other, store, "the store")
-    assert len(await store.list_page("identity/")) == 2
+        await opened(tmp_path, pool).identify()
+        await opened(tmp_path, other).identify()
+    assert len(await opened(tmp_path, pool).list_page("identity/")) == 2
     await other.close()
 
 
-async def test_an_outage_of_the_store_refuses_no_start(
-    pool: PostgresPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_nothing_is_written_to_a_store_that_was_not_checked_at_the_start(
+    pool: PostgresPool, tmp_path: Path
+) -> None:
+    """Its start fell into an outage."""
+    right, wrong = opened(tmp_path / "right", pool), opened(tmp_path / "wrong", pool)
+    await right.put("w/1", b"records")
+    with pytest.raises(ObjectStoreError, match="is not the one with the records of this cluster"):
+        await wrong.put("w/2", b"records")
+    assert await wrong.list_page("w/") == []
+    assert [stored.key for stored in await right.list_page("w/")] == ["w/1"]
+
+
+async def test_a_store_without_the_records_of_an_earlier_release_does_not_become_that_of_the_cluster(
+    pool: PostgresPool, tmp_path: Path
+) -> None:
+    right, wrong = opened(tmp_path / "right", pool), opened(tmp_path / "wrong", pool)
+    await with_an_object(pool, right.inner)
+    with pytest.raises(InvalidStorage, match="it has no object w/1"):
+        await wrong.identify()
+    with pytest.raises(InvalidStorage, match="keeps records in an object store"):
+        await check_inline(pool)
+    await right.identify()
+    assert len(await right.list_page("identity/")) == 1
+
+
+async def test_a_store_that_has_lost_its_id_but_not_the_records_gets_it_again(
+    pool: PostgresPool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, wrong = opened(tmp_path / "right", pool), opened(tmp_path / "wrong", pool)
+    await with_an_object(pool, store.inner)
+    await store.identify()
+    (identity,) = await store.list_page("identity/")
+    await store.delete([identity.key])
+    with pytest.raises(InvalidStorage):
+        await wrong.identify()
+    await opened(tmp_path / "right", pool).identify()
+    assert await store.list_page("identity/") == [identity]
+    assert "it is written again" in caplog.text
+
+
+async def test_an_outage_of_the_store_is_no_mistake_and_missing_rights_are(
+    pool: PostgresPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_test_credentials(monkeypatch)
     url = "s3://records?endpoint=http://127.0.0.1:1"
-    await check_identity(pool, open_object_store(url), url)
-    assert "cannot be checked" in caplog.text
+    with pytest.raises(ObjectStoreError):
+        await IdentifiedStore(open_object_store(url), pool, url).identify()
     await check_inline(pool)
+
+    async def refuses(key: str, data: Buffer) -> None:
+        raise ObjectStoreError("AccessDenied")
+
+    store = opened(tmp_path, pool)
+    monkeypatch.setattr(store.inner, "put", refuses)
+    with pytest.raises(InvalidStorage, match="s3:PutObject"):
+        await store.identify()

@@ -34,7 +34,7 @@ async def in_turns(text: bytes) -> NewRecord:
 @example(parts=["\\ud83D\\uDe00"] * 10, size=17)
 def test_pieces_end_between_characters(parts: list[str], size: int) -> None:
     text = "".join(parts).encode()
-    pieces = [text[start:end] for start, end in pieces_of_string(text, size)]
+    pieces = [text[start:end] for start, end in pieces_of_string(text, 0, len(text), size)]
     assert b"".join(pieces) == text
     assert all(0 < len(piece) <= size for piece in pieces)
     assert all(len(piece) > size - 12 for piece in pieces[:-1])
@@ -44,7 +44,7 @@ def test_pieces_end_between_characters(parts: list[str], size: int) -> None:
 
 @given(text=st.binary(max_size=100), size=st.integers(1, 40))
 def test_what_is_no_string_has_pieces_too(text: bytes, size: int) -> None:
-    pieces = [text[start:end] for start, end in pieces_of_string(text, size)]
+    pieces = [text[start:end] for start, end in pieces_of_string(text, 0, len(text), size)]
     assert b"".join(pieces) == text
     assert all(0 < len(piece) <= size for piece in pieces)
 
