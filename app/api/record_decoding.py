@@ -12,14 +12,13 @@ import msgspec
 from msgspec import UNSET
 
 from ..work_budget import TURN_BYTES, pause
-from .record_json import NewRecord, RecordIn, to_record
+from .record_json import NewRecord, RecordIn, decode_string, to_record
 
 # A piece takes up to half a millisecond.
 _PIECE_BYTES = 128 * 1024
 _UTF8_MAX = 4
 _UNICODE_ESCAPE = 6
 _QUOTE = b'"'
-_decode_string = msgspec.json.Decoder(str).decode
 
 
 async def to_record_in_turns(parsed: RecordIn, size: int) -> NewRecord:
@@ -44,7 +43,7 @@ async def _large_string(record: RecordIn) -> bytes | None:
     pieces: list[bytes] = []
     for start, end in pieces_of_string(text, 1, len(text) - 1, _PIECE_BYTES):
         try:
-            pieces.append(_decode_string(_QUOTE + text[start:end] + _QUOTE).encode())
+            pieces.append(decode_string(_QUOTE + text[start:end] + _QUOTE).encode())
         except (msgspec.DecodeError, UnicodeError):
             # Decoded at once, it raises an error that says where.
             return None

@@ -93,7 +93,7 @@ class NewRecord(NamedTuple):
 
 _decode_record = msgspec.json.Decoder(RecordIn).decode
 _decode_plain_lines = msgspec.json.Decoder(PlainRecordIn).decode_lines
-_decode_string = msgspec.json.Decoder(str).decode
+decode_string = msgspec.json.Decoder(str).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 decode_produce_body = msgspec.json.Decoder(ProduceBody).decode
 _encoder = msgspec.json.Encoder()
@@ -167,7 +167,7 @@ def decode_lines(block: bytes, now_ms: int) -> list[Row] | None:
         value: bytes | None = bytes(record.value)
         first = value[0]
         if first == _QUOTE:
-            value = value[1:-1] if b"\\" not in value else _decode_string(value).encode()
+            value = value[1:-1] if b"\\" not in value else decode_string(value).encode()
         elif first == _N:
             value = None
         elif may_have_blanks and _has_blank(value):
@@ -192,7 +192,7 @@ def _value(record: RecordIn, decoded: bytes | None) -> bytes | None:
     text = bytes(raw)
     first = text[:1]
     if first == b'"':
-        return _decode_string(text).encode()
+        return decode_string(text).encode()
     if first == b"n":
         return None
     if _has_blank(text):

@@ -141,14 +141,21 @@ def postgres_advice(error: str) -> Advice:
     return _first(_OF_POSTGRES, error)
 
 
-def store_advice(error: str) -> Advice:
+def _store_advice(error: str) -> Advice:
     """Return what to do about an error of an object store."""
     advice = _first(_OF_STORES, error)
     region = _REGION.search(error)
     return advice._replace(text=advice.text.replace("REGION", region[1])) if region else advice
 
 
-def without_causes(error: str) -> str:
+def store_problem(url: str, error: str) -> Advice:
+    """Return an error of the store at ``url`` and what to do about it, in one text."""
+    advice = _store_advice(error)
+    text = f"the object store {url} cannot be used: {advice.text} ({_without_causes(error)})"
+    return advice._replace(text=text)
+
+
+def _without_causes(error: str) -> str:
     """Return the first part of an error of an object store, for people."""
     return " ".join(error.partition(_CAUSES)[0].split())
 

@@ -18,7 +18,7 @@ from ...postgres.pool import PostgresPool, PostgresUnavailable
 from ..data_dir import DataDir
 from ..engine import EngineStart
 from ..files import Files
-from ..setup_problems import InvalidStorage, postgres_advice
+from ..setup_problems import InvalidStorage, postgres_advice, store_problem
 from .engine import SharedEngine
 from .meta import StoreKind
 from .object_stores import open_object_store
@@ -147,7 +147,7 @@ class PostgresEngine(SharedEngine):
                 await self._store.identify()
             except ObjectStoreError as error:
                 # Its first upload tries again.
-                logger.error("the object store %s cannot be used: %s", self._store_url, error)
+                logger.error("%s", store_problem(self._store_url, str(error)).text)
 
     async def close(self) -> None:
         await super().close()

@@ -11,7 +11,7 @@ import logging
 from typing import NamedTuple
 from uuid import UUID
 
-from ..setup_problems import InvalidStorage, store_advice, without_causes
+from ..setup_problems import InvalidStorage, store_problem
 from .object_keys import WRITTEN, prefix_of
 from .objects import ByteRange, ObjectStore, ObjectStoreError
 
@@ -48,10 +48,9 @@ async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> StoreC
             raise InvalidStorage(f"the object store {url} returned other bytes than were written")
         await store.delete([key])
     except ObjectStoreError as error:
-        advice = store_advice(str(error))
-        text = f"the object store {url} cannot be used: {advice.text} ({without_causes(str(error))})"
-        if advice.is_mistake:
-            raise InvalidStorage(text) from error
-        logger.error("%s; the broker starts, and writes fail until then", text)
+        problem = store_problem(url, str(error))
+        if problem.is_mistake:
+            raise InvalidStorage(problem.text) from error
+        logger.error("%s; the broker starts, and writes fail until then", problem.text)
         return StoreCheck(is_usable=False, left=left)
     return StoreCheck(is_usable=True)

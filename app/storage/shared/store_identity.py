@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from uuid import UUID, uuid4
 
 from ...postgres.pool import PostgresPool, PostgresUnavailable
-from ..setup_problems import InvalidStorage, store_advice, without_causes
+from ..setup_problems import InvalidStorage, store_problem
 from .meta import StoreKind
 from .objects import Buffer, ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError, StoredObject
 
@@ -87,12 +87,9 @@ class IdentifiedStore:
                 try:
                     await self._identify()
                 except ObjectStoreError as error:
-                    advice = store_advice(str(error))
-                    if advice.is_mistake:
-                        raise InvalidStorage(
-                            f"the object store {self._url} cannot be used: {advice.text}"
-                            f" ({without_causes(str(error))})"
-                        ) from error
+                    problem = store_problem(self._url, str(error))
+                    if problem.is_mistake:
+                        raise InvalidStorage(problem.text) from error
                     raise
                 self._is_identified = True
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.api import record_decoding
 from app.api.record_decoding import pieces_of_string, to_record_in_turns
-from app.api.record_json import NewRecord, decode_record, parse_record
+from app.api.record_json import NewRecord, RecordIn, decode_record, parse_record
 from app.clock import SystemClock
 from app.errors import InvalidRequest
 from app.work_budget import TURN_BYTES
@@ -95,9 +94,9 @@ async def test_large_lines_of_an_upload_are_decoded_in_turns(
 ) -> None:
     sizes: list[int] = []
 
-    async def watched(parsed: object, size: int) -> NewRecord:
+    async def watched(parsed: RecordIn, size: int) -> NewRecord:
         sizes.append(size)
-        return await to_record_in_turns(parsed, size)  # type: ignore[arg-type]
+        return await to_record_in_turns(parsed, size)
 
     monkeypatch.setattr("app.api.ndjson_upload.to_record_in_turns", watched)
     values = ["first", 'a "large"\n' * 40_000, "last"]
@@ -115,4 +114,4 @@ async def test_large_lines_of_an_upload_are_decoded_in_turns(
             page = await client.get("/v1/topics/orders/partitions/0/records")
             assert [record["value"] for record in page.json()["records"]] == values
     assert len(lines[1]) in sizes
-    assert len(lines[1]) > record_decoding.TURN_BYTES
+    assert len(lines[1]) > TURN_BYTES
