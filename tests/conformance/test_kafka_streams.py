@@ -31,6 +31,9 @@ INPUT, OUTPUT = "lines", "counts-out"
 CHANGELOG, REPARTITION = "word-count-counts-changelog", "word-count-words-repartition"
 WORDS = [f"word{number}" for number in range(40)]
 PARTITIONS = 2
+# Records are sent at once and committed seconds later: with the defaults, a transaction may be open for milliseconds only,
+# and whoever looks at its output now and then may never see that.
+LONG_TRANSACTIONS = {"producer.linger.ms": "0", "commit.interval.ms": "2000"}
 
 
 class WordCount:
@@ -43,18 +46,25 @@ class WordCount:
         broker: BrokerProcess,
         *,
         guarantee: str = "at_least_once",
-        login: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        login_file = directory / "login.properties"
-        login_file.write_text("".join(f"{name}={value}\n" for name, value in (login or {}).items()))
+        properties_file = directory / "streams.properties"
+        properties_file.write_text("".join(f"{name}={value}\n" for name, value in (properties or {}).items()))
         self.state_dir = directory / "state"
         self.program = Program(
             [
                 *JAVA,
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                 *("-cp", f"{home / 'classes'}:{home / 'lib'}/*", "stele.conformance.streams.WordCount"),
-                *(broker.kafka_bootstrap, str(self.state_dir), INPUT, OUTPUT, guarantee, str(login_file)),
+                *(
+                    broker.kafka_bootstrap,
+                    str(self.state_dir),
+                    INPUT,
+                    OUTPUT,
+                    guarantee,
+                    str(properties_file),
+                ),
             ],
             directory / "streams.log",
             environment=environment,
@@ -192,7 +202,7 @@ def test_every_word_is_counted_exactly_once_over_kills(
         with Client(broker.binary_url) as client:
             client.create_topic(INPUT, partitions=PARTITIONS)
             client.create_topic(OUTPUT, partitions=PARTITIONS)
-        count = WordCount(home, tmp_path, broker, guarantee="exactly_once_v2")
+        count = WordCount(home, tmp_path, broker, guarantee="exactly_once_v2", properties=LONG_TRANSACTIONS)
         with running(count.program):
             count.write()
             count.await_running(1)

@@ -207,7 +207,7 @@ def word_count(locked: LockedBroker, directory: Path, login: Login) -> WordCount
         directory,
         locked.process,
         guarantee="exactly_once_v2",
-        login=login.properties,
+        properties=login.properties,
         environment=login.environment,
     )
 

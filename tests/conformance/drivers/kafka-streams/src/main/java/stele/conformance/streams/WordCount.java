@@ -30,6 +30,8 @@ import org.apache.kafka.streams.state.QueryableStoreTypes;
 /**
  * Counts the words of a topic into a store with a changelog, at least once or {@code exactly_once_v2}.
  *
+ * <p>What stands in the file PROPERTIES, a login for example, goes before what is set here.
+ *
  * <p>Prints {@code version V}, {@code state S} and {@code restored STORE N}. The line {@code counts} on its standard
  * input prints {@code count WORD N} for each word of the store and {@code counted}; the end of the input closes it.
  */
@@ -38,7 +40,7 @@ public final class WordCount {
 
     public static void main(String[] arguments) throws IOException {
         if (arguments.length != 6) {
-            System.err.println("usage: BOOTSTRAP STATE_DIRECTORY INPUT OUTPUT GUARANTEE LOGIN_PROPERTIES");
+            System.err.println("usage: BOOTSTRAP STATE_DIRECTORY INPUT OUTPUT GUARANTEE PROPERTIES");
             System.exit(2);
         }
         System.out.println("version " + AppInfoParser.getVersion());
@@ -62,9 +64,6 @@ public final class WordCount {
         String input = arguments[2];
         String output = arguments[3];
         Properties properties = new Properties();
-        try (Reader login = Files.newBufferedReader(Path.of(arguments[5]))) {
-            properties.load(login);
-        }
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
         properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
@@ -76,6 +75,9 @@ public final class WordCount {
         properties.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         properties.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
         properties.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        try (Reader others = Files.newBufferedReader(Path.of(arguments[5]))) {
+            properties.load(others);
+        }
 
         // As a user would set them for a changelog that is to stay small.
         Map<String, String> changelog =
