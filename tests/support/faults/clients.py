@@ -5,8 +5,10 @@ A client may get errors: then nothing was promised. It goes on until it is told 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -182,10 +184,31 @@ def plain_http_producer(urls: Sequence[str], topic: str, seed: int) -> Callable[
 # ── consumers ──
 
 
+class _LastLines(logging.Handler):
+    """Keeps the last lines that a client has logged, for the failure that they may explain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[tuple[float, str]] = deque(maxlen=60_000)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append((time.time(), record.getMessage()))
+
+    def about(self, partition: int) -> str:
+        """What concerns ``partition`` or the group, a line each."""
+        return "\n".join(
+            f"{time.strftime('%H:%M:%S', time.gmtime(time_s))}.{int(time_s % 1 * 1000):03} {line}"
+            for time_s, line in list(self._lines)
+            if f"[{partition}]" in line or "[thrd:main]" in line
+        )
+
+
 def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callable[[Work], None]:
     """A member of a group of librdkafka that commits what it has read."""
 
     def run(work: Work) -> None:
+        logger, lines = logging.Logger(group), _LastLines()
+        logger.addHandler(lines)
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -195,8 +218,10 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                 "session.timeout.ms": _SESSION_MS,
                 "socket.timeout.ms": _ANSWER_MS,
                 "reconnect.backoff.max.ms": 1_000,
+                "debug": "cgrp,topic,fetch",
                 **settings,
-            }
+            },
+            logger=logger,
         )
         consumer.subscribe(["kafka"])
         # Of the places that are assigned: the offset after the last record, and that of the first.
@@ -233,7 +258,8 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                         if offset != begun[place]:
                             work.ledger.fail(
                                 f"{work.name} of {group} read {place} from {expected} on and got {offset};"
-                                f" it had begun at {begun[place]}, {time.monotonic() - assigned_s:.1f} s ago"
+                                f" it had begun at {begun[place]}, {time.monotonic() - assigned_s:.1f} s ago;"
+                                f" its log:\n{lines.about(partition)}"
                             )
                         work.ledger.error(f"{group} (begun anew by librdkafka)", f"{place} at {offset}")
                     begun.setdefault(place, offset)
