@@ -5,7 +5,7 @@ System calls and threads are included.
 ``python -m load.bench_request_cost`` prints microseconds per request beside a yardstick: a bare uvloop server that
 answers as many bytes to as many bytes, and does nothing else. With ``--against TREE`` the yardstick is the broker of
 another source tree. Both run at the same time and are measured in turn, so other work on the machine changes the
-figures, but hardly the ratios.
+figures, but hardly the ratios. The requests per second are those of a client in Python that needs a core of its own.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Exchange:
     connections: int = 1
     in_flight: int = 1
     is_http: bool = False
+    goal_per_s: int | None = None
     # Bytes of the length of a frame that it does not count itself.
     uncounted_bytes: int = 4
 
@@ -98,6 +99,7 @@ def exchanges(scale: float) -> list[Exchange]:
             request=produce_request(TOPIC, small, acks=1),
             requests=count(8000),
             in_flight=IN_FLIGHT,
+            goal_per_s=20_000,
         ),
         Exchange(
             what="Kafka Produce, a record of 100 B, acks=1, one at a time",
@@ -113,6 +115,7 @@ def exchanges(scale: float) -> list[Exchange]:
             request=produce_request(TOPIC, small, acks=1),
             requests=count(8000),
             connections=CONNECTIONS,
+            goal_per_s=25_000,
         ),
         Exchange(
             what=f"Kafka Produce, a record of 10 KB, acks=1, {IN_FLIGHT} in flight",
@@ -238,19 +241,20 @@ def _drive_in_turns(
                 missing -= got
 
 
-def cost_us(exchange: Exchange, port: int, pid: int) -> float:
-    """Return microseconds of CPU time of process ``pid`` per request."""
+def cost_us(exchange: Exchange, port: int, pid: int, rates: list[float]) -> float:
+    """Return microseconds of CPU time of process ``pid`` per request, and add the requests per second to ``rates``."""
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(HOST, port)) for _ in range(exchange.connections)]
         # The size of an answer grows with the digits of the offset in JSON.
         answer_bytes = len(answer_of(exchange, port))
         _drive_in_turns(connections, exchange, len(connections), answer_bytes)
-        before_s = process_cpu_s(pid)
+        before_s, begun_s = process_cpu_s(pid), time.perf_counter()
         requests = exchange.requests // len(connections) * len(connections)
         if exchange.in_flight == 1:
             _drive_in_turns(connections, exchange, requests, answer_bytes)
         else:
             _drive(connections[0], exchange, requests, answer_bytes)
+        rates.append(requests / (time.perf_counter() - begun_s))
         return (process_cpu_s(pid) - before_s) / requests * 1e6
 
 
@@ -285,6 +289,14 @@ def report_us(exchange: Exchange, comparison: Comparison) -> None:
     )
 
 
+def report_rates(exchange: Exchange, ours: list[float], yardstick: list[float]) -> None:
+    """Print the medians of the requests per second."""
+    rate = median(ours)
+    goal = exchange.goal_per_s
+    verdict = "" if goal is None else f" (goal ≥ {goal:,}: {'met' if rate >= goal else 'NOT met'})"
+    print(f"  {rate:,.0f} requests/s{verdict}, the yardstick {median(yardstick):,.0f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -308,17 +320,19 @@ def main() -> None:
             prepare(broker)
         for exchange in chosen:
             this = brokers[0]
-            ours = partial(cost_us, exchange, exchange.port(this), this.pid)
+            rates: list[float] = []
+            their_rates: list[float] = []
+            ours = partial(cost_us, exchange, exchange.port(this), this.pid, rates)
             with ExitStack() as yardsticks:
                 if options.against is None:
                     answer_file.write_bytes(answer_of(exchange, exchange.port(this)))
                     port, pid = yardsticks.enter_context(
                         yardstick_process("answers", str(len(exchange.request)), str(answer_file))
                     )
-                    theirs = partial(cost_us, exchange, port, pid)
+                    theirs = partial(cost_us, exchange, port, pid, their_rates)
                 else:
                     other = brokers[1]
-                    theirs = partial(cost_us, exchange, exchange.port(other), other.pid)
+                    theirs = partial(cost_us, exchange, exchange.port(other), other.pid, their_rates)
                 comparison = in_turn(ours, theirs, rounds=options.rounds)
             if options.against is None:
                 report_us(exchange, comparison)
@@ -331,6 +345,7 @@ def main() -> None:
                     goal=1.0,
                     at_most=True,
                 )
+            report_rates(exchange, rates, their_rates)
 
 
 if __name__ == "__main__":

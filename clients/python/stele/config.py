@@ -68,6 +68,7 @@ class ClientConfig:
     ``stele+tls://`` or ``https://``, to which ``?ca_file=PATH`` and the other names of
     ``TlsFiles`` may be added. ``stele://host1:port,host2:port`` names several brokers of a
     cluster: a client begins at a random one, and goes on with the next when one cannot be reached.
+    The scheme may be repeated before each.
     ``stele://user@host`` logs in with the password in STELE_PASSWORD, or in the file that
     STELE_PASSWORD_FILE names; ``user:password@host`` works, too, and is never printed.
     ``credentials``: take precedence over the URL, which takes precedence over STELE_USER,
@@ -140,6 +141,7 @@ class Endpoint:
 
         Raises ValueError for others.
         """
+        url = _with_one_scheme(url)
         try:
             parts = urlsplit(url)
         except ValueError as error:
@@ -175,6 +177,24 @@ class Endpoint:
         given = given.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
         base = given.partition("?")[0] if has_tls else given
         return cls("http", parts.hostname, port or default_port, base.rstrip("/"), tls, credentials)
+
+
+def _with_one_scheme(url: str) -> str:
+    """Return ``http://a,b`` for ``http://a,http://b``, as other systems write it. Raises ValueError."""
+    scheme, slashes, rest = url.partition("://")
+    *firsts, last = rest.split(f",{scheme}://")
+    hosts = [*(host.removesuffix("/") for host in firsts), last]
+    joined = ",".join(hosts)
+    if (
+        "://" in joined.partition("?")[0]
+        or any("@" in host for host in hosts[1:])
+        or any("/" in host or "?" in host for host in hosts[:-1])
+    ):
+        raise ValueError(
+            f"{shown_url(url)!r} gives several brokers a scheme, a login, a path or options each; "
+            "write them once for all, as in http://USER@HOST1:8080,HOST2:8080"
+        )
+    return scheme + slashes + joined
 
 
 def shown_url(url: str) -> str:

@@ -51,6 +51,36 @@ def test_a_url_may_name_several_brokers() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "short"),
+    [
+        ("http://a:1,http://b:2", "http://a:1,b:2"),
+        ("http://a:1/,http://b:2/", "http://a:1,b:2/"),
+        ("stele+tls://u:p@a,stele+tls://b,stele+tls://c?ca_file=c.pem", "stele+tls://u:p@a,b,c?ca_file=c.pem"),
+    ],
+)
+def test_the_scheme_may_be_repeated_before_each_broker(url: str, short: str) -> None:
+    assert Endpoint.parse(url) == Endpoint.parse(short)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a,stele://b",
+        "http://a, http://b",
+        "http://a,https://b",
+        "http://a/prefix,http://b/prefix",
+        "https://a?ca_file=c.pem,https://b?ca_file=c.pem",
+        "http://a,http://u:p@b",
+        "stele://u:p@a,stele://u:p@b",
+    ],
+)
+def test_what_belongs_to_the_whole_url_cannot_differ_between_its_brokers(url: str) -> None:
+    with pytest.raises(ValueError, match="write them once for all") as caught:
+        ClientConfig(url=url)
+    assert "u:p" not in str(caught.value)
+
+
 def test_the_login_and_the_files_of_a_client_are_for_all_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STELE_USER", "alice")
     monkeypatch.setenv("STELE_PASSWORD", "a-long-password")
