@@ -110,6 +110,7 @@ class SharedParts:
             broker_id=self.settings.broker_id,
             incarnation=self.incarnation,
             rack=self.settings.broker_rack,
+            session_timeout_ms=self.settings.broker_session_timeout_ms,
             endpoints={name: MemberEndpoint(*endpoint) for name, endpoint in endpoints.items()},
         )
         # The data directory is locked, so its last broker has ended, however it did.

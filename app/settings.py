@@ -79,6 +79,12 @@ class Settings(BaseSettings):
         max_length=255,
         description="Rack or zone of the broker, which Kafka clients are shown; with shared storage, consumers whose client.rack is the same read from it (Kafka: broker.rack).",
     )
+    broker_session_timeout_ms: int = Field(
+        default=5_000,
+        ge=2_000,
+        le=60_000,
+        description="With shared storage: how long after its last heartbeat the broker counts as dead, and others take over its work (Kafka: broker.session.timeout.ms).",
+    )
 
     # ── shared storage ──
     storage: Literal["embedded", "shared"] = Field(

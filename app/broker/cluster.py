@@ -2,8 +2,8 @@
 
 Which ones there are, what they change, and what only one of them does at a time.
 
-``SharedCluster`` asks the database four times per second what has changed, and reports once per second that
-this broker is alive. A caller that must know at once, because a topic is unknown or is about to be changed,
+``SharedCluster`` asks the database four times per second what has changed, and reports five times per session timeout
+that this broker is alive. A caller that must know at once, because a topic is unknown or is about to be changed,
 awaits ``refresh``: a query that begins after the call. Callers that come while a query runs share the next
 one.
 """
@@ -22,8 +22,6 @@ from uuid import UUID
 from ..clock import Clock
 from ..cluster.leaders import Leaders
 from ..cluster.membership import (
-    DEAD_MS,
-    HEARTBEAT_INTERVAL_MS,
     ClusterState,
     Displaced,
     Lease,
@@ -41,8 +39,6 @@ _T = TypeVar("_T")
 _POLL_INTERVAL_MS = 250
 # Clients may ask for unknown topics all the time.
 _FIND_INTERVAL_MS = 50
-# A broker that was killed a moment ago and starts again is registered until it counts as dead.
-_REGISTER_MS = 2 * DEAD_MS
 # A broker that leaves serves on for as long: two looks of the others, the first of which may be under way.
 _LEAVE_MS = 2 * _POLL_INTERVAL_MS
 
@@ -226,7 +222,7 @@ class SharedCluster:
     def _check_alone(self) -> None:
         """Hide this broker from clients while it cannot reach the database."""
         own = self._self
-        if own is None or self._clock.monotonic_ms() - self._beat_ms < DEAD_MS:
+        if own is None or self._clock.monotonic_ms() - self._beat_ms < own.session_timeout_ms:
             return
         others = tuple(member for member in self._leaders.members if member.broker_id != own.broker_id)
         if others and len(others) < len(self._leaders.members):
@@ -330,13 +326,15 @@ class SharedCluster:
             StorageUnavailable: the database cannot be reached.
         """
         begun_ms = self._clock.monotonic_ms()
-        until_ms = begun_ms + _REGISTER_MS
+        # A broker that was killed a moment ago and starts again is registered until it counts as dead.
+        until_ms = begun_ms + 2 * member.session_timeout_ms
         while not await self._run(lambda: self._membership.register(member, previous=previous)):
             if self._clock.monotonic_ms() >= until_ms:
                 raise BrokerIdTaken(member.broker_id)
             await asyncio.sleep(_POLL_INTERVAL_MS / 1000)
             begun_ms = self._clock.monotonic_ms()
         self._self = member
+        self._keeper.joined(member)
         self._alive(begun_ms)
         await self.refresh()
         self._tasks = [asyncio.create_task(self._beat(member)), asyncio.create_task(self._poll())]
@@ -358,7 +356,7 @@ class SharedCluster:
                 logger.exception("a heartbeat failed")
             else:
                 self._alive(begun_ms)
-            await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+            await asyncio.sleep(member.heartbeat_interval_ms / 1000)
 
     def _alive(self, begun_ms: int) -> None:
         self._beat_ms = begun_ms

@@ -18,14 +18,12 @@ from uuid import UUID
 
 from ..clock import Clock
 from ..cluster.leaders import ranked
-from ..cluster.membership import DEAD_MS, LEASE_RENEW_INTERVAL_MS, Lease, Member, Membership
+from ..cluster.membership import Lease, Member, Membership
 from ..errors import StorageUnavailable
 
 logger = logging.getLogger(__name__)
 
 _INTERVAL_MS = 250
-# Another broker may take a lease when its holder counts as dead; the holder stops a little earlier.
-_USED_MS = DEAD_MS - 500
 # How long the preferred broker of a free lease may take before others do.
 _PREFERRED_MS = 2_000
 # How long a lease stays here whose preferred broker was given it and did not keep it, although it was alive.
@@ -84,6 +82,8 @@ class LeaseKeeper:
         self._members = members
         self._leases: dict[str, _HeldLease] = {}
         self._renew_ms = 0
+        # Until ``joined`` no lease is held.
+        self._certain_ms = 0
         # When the last heartbeat that succeeded began, and since when no heartbeat was late.
         self._beat_ms = 0
         self._alive_since_ms = 0
@@ -97,13 +97,17 @@ class LeaseKeeper:
         return held is not None and self._is_in_force(held)
 
     def _is_in_force(self, held: _HeldLease) -> bool:
-        if held.until_ms is None or held.until_ms - _USED_MS < self._alive_since_ms:
+        if held.until_ms is None or held.until_ms - self._certain_ms < self._alive_since_ms:
             return False
         return self._is_alive() and self._clock.monotonic_ms() < held.until_ms
 
     def _is_alive(self) -> bool:
         """Return whether this broker certainly does not count as dead."""
-        return self._clock.monotonic_ms() < self._beat_ms + _USED_MS
+        return self._clock.monotonic_ms() < self._beat_ms + self._certain_ms
+
+    def joined(self, member: Member) -> None:
+        """Note that ``member``, which is this broker, has registered; ``beat`` follows."""
+        self._certain_ms = member.certain_ms
 
     def beat(self, begun_ms: int) -> None:
         """Note a heartbeat that succeeded.
@@ -152,7 +156,7 @@ class LeaseKeeper:
     async def _renew_if_due(self, member: Member) -> None:
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._renew_ms:
-            self._renew_ms = now_ms + LEASE_RENEW_INTERVAL_MS
+            self._renew_ms = now_ms + member.renew_interval_ms
             await self._renew(member)
 
     async def _renew(self, member: Member) -> None:
@@ -178,7 +182,7 @@ class LeaseKeeper:
                 self._lose(held, f"another broker had the lease {name} in between")
                 self._begin(name, held, member, epoch, begun_ms)
             else:
-                held.until_ms = begun_ms + _USED_MS
+                held.until_ms = begun_ms + self._certain_ms
 
     def _wants(self, name: str, held: _HeldLease, member: Member) -> bool:
         lease, now_ms = self._known(name), self._clock.monotonic_ms()
@@ -235,7 +239,7 @@ class LeaseKeeper:
         self._call(held, partial(self._end, held))
 
     def _begin(self, name: str, held: _HeldLease, member: Member, epoch: int, begun_ms: int) -> None:
-        held.until_ms, held.epoch, held.free_since_ms = begun_ms + _USED_MS, epoch, None
+        held.until_ms, held.epoch, held.free_since_ms = begun_ms + self._certain_ms, epoch, None
         logger.info("this broker has the lease %s, epoch %d", name, epoch)
 
         async def begin() -> None:

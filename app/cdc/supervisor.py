@@ -29,9 +29,8 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_FIRST_S = 1.0
 _PAUSE_MAX_S = 30.0
-# A connector that runs by lease hears so often that this broker has it, and ends after so long a silence.
-_BEAT_S = 1.0
-_SILENCE_S = 5.0
+# A connector that runs by lease hears so often in a session timeout of the broker that it has it.
+_BEATS = 5
 # A status line takes some hundred bytes per table.
 _LINE_BYTES_MAX = 1024 * 1024
 # Settings that are options of ``stele cdc``, which reads them from the same variables.
@@ -210,13 +209,18 @@ class CdcSupervisor:
         while self._is_held is not None and not stdin.is_closing():
             if self._is_held():
                 stdin.write(b"\n")
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(self._silence_s / _BEATS)
+
+    @property
+    def _silence_s(self) -> float:
+        """After how long a silence the connector ends: by then another broker may have the lease."""
+        return self._settings.broker_session_timeout_ms / 1000
 
     def _environment(self) -> dict[str, str]:
         settings = self._settings
         given = {f"STELE_CDC_{name.upper()}": str(getattr(settings, f"cdc_{name}")) for name in _OPTIONS}
         if self._is_held is not None:
-            given["STELE_CDC_SILENCE"] = str(_SILENCE_S)
+            given["STELE_CDC_SILENCE"] = str(self._silence_s)
         given["STELE_CDC_TOMBSTONES"] = "1" if settings.cdc_tombstones else "0"
         # Not an argument, because every user of the machine can see those.
         given["STELE_CDC_DSN"] = self._dsn

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-# A broker without a heartbeat for this time counts as dead.
-DEAD_MS = 5_000
-HEARTBEAT_INTERVAL_MS = 1_000
-# A lease ends this long after it was renewed last.
-LEASE_MS = 6_000
-LEASE_RENEW_INTERVAL_MS = 2_000
+# A broker without a heartbeat for this time counts as dead, unless it has registered with another.
+SESSION_TIMEOUT_MS = 5_000
+# A lease ends so long after its holder counts as dead, if it was renewed last with the last heartbeat.
+_LEASE_BEYOND_MS = 1_000
+# Another broker may take a lease when its holder counts as dead; the holder stops a little earlier.
+_STOPS_EARLIER_MS = 500
 
 
 class MemberEndpoint(NamedTuple):
@@ -31,7 +31,8 @@ class Member:
     """A broker that is registered.
 
     ``incarnation`` is new with each start. ``started_at_ms`` is when the broker joined: at its start, or when it came
-    back after it had counted as dead. Endpoints are by listener.
+    back after it had counted as dead. Endpoints are by listener. ``session_timeout_ms`` after its last heartbeat the
+    broker counts as dead.
     """
 
     broker_id: int
@@ -39,6 +40,25 @@ class Member:
     rack: str | None
     endpoints: Mapping[str, MemberEndpoint]
     started_at_ms: int = 0
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        return self.session_timeout_ms // 5
+
+    @property
+    def lease_ms(self) -> int:
+        """How long after its last renewal a lease of this broker ends."""
+        return self.session_timeout_ms + _LEASE_BEYOND_MS
+
+    @property
+    def renew_interval_ms(self) -> int:
+        return self.session_timeout_ms * 2 // 5
+
+    @property
+    def certain_ms(self) -> int:
+        """How long after a heartbeat, or a renewal, this broker is certain of what it has."""
+        return self.session_timeout_ms - _STOPS_EARLIER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

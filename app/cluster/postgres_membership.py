@@ -16,7 +16,7 @@ from uuid import UUID
 from ..errors import StorageUnavailable
 from ..postgres.pool import BROKER_SESSION, Connection, PostgresUnavailable
 from ..postgres.session import PostgresSession
-from .membership import DEAD_MS, LEASE_MS, ClusterState, Displaced, Lease, Member, MemberEndpoint
+from .membership import ClusterState, Displaced, Lease, Member, MemberEndpoint
 from .postgres import read_versions
 
 logger = logging.getLogger(__name__)
@@ -25,55 +25,54 @@ _T = TypeVar("_T")
 
 # Whoever asks tries again soon; waiting here would hold up heartbeats.
 _RETRY_S = 0.5
-# DEAD_MS and LEASE_MS.
-_DEAD = "interval '5000 milliseconds'"
-_LEASE = "interval '6000 milliseconds'"
-assert f"{DEAD_MS} " in _DEAD
-assert f"{LEASE_MS} " in _LEASE
+_MS = "interval '1 millisecond'"
 
-_MEMBERS = f"""
-    SELECT broker_id, incarnation, rack, endpoints, (extract(epoch FROM started_at) * 1000)::bigint
-    FROM brokers WHERE seen > now() - {_DEAD} ORDER BY broker_id
-"""  # noqa: S608 - a number from above
-_LEASES = f"""
+_MEMBERS = """
+    SELECT broker_id, incarnation, rack, endpoints, (extract(epoch FROM started_at) * 1000)::bigint,
+        (extract(epoch FROM session_timeout) * 1000)::int
+    FROM brokers WHERE seen > now() - session_timeout ORDER BY broker_id
+"""
+_LEASES = """
     SELECT name, broker_id, incarnation, epoch, (extract(epoch FROM expires - now()) * 1000)::bigint
     FROM leases WHERE expires > now() AND EXISTS (
-        SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - {_DEAD}
+        SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - session_timeout
     )
-"""  # noqa: S608 - a number from above
+"""
 _REGISTER = f"""
-    INSERT INTO brokers (broker_id, incarnation, rack, endpoints) VALUES (%s, %s, %s, %s)
+    INSERT INTO brokers (broker_id, incarnation, rack, endpoints, session_timeout)
+    VALUES (%s, %s, %s, %s, %s * {_MS})
     ON CONFLICT (broker_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, rack = EXCLUDED.rack,
-        endpoints = EXCLUDED.endpoints, started_at = now(), seen = now(), report = NULL
-    WHERE brokers.seen <= now() - {_DEAD} OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
-"""  # noqa: S608 - a number from above
+        endpoints = EXCLUDED.endpoints, session_timeout = EXCLUDED.session_timeout, started_at = now(), seen = now(),
+        report = NULL
+    WHERE brokers.seen <= now() - brokers.session_timeout OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
+"""  # noqa: S608 - a constant from above
 # A broker that counted as dead joins again: to the others it is a newcomer. ``report`` stays if it is null.
-_HEARTBEAT = f"""
+_HEARTBEAT = """
     UPDATE brokers SET seen = now(), report = coalesce(%s, report),
-        started_at = CASE WHEN seen <= now() - {_DEAD} THEN now() ELSE started_at END
+        started_at = CASE WHEN seen <= now() - session_timeout THEN now() ELSE started_at END
     WHERE broker_id = %s AND incarnation = %s
     RETURNING started_at = now()
-"""  # noqa: S608 - a number from above
+"""
 _ACQUIRE = f"""
-    INSERT INTO leases (name, broker_id, incarnation, epoch, expires) VALUES (%s, %s, %s, 1, now() + {_LEASE})
+    INSERT INTO leases (name, broker_id, incarnation, epoch, expires) VALUES (%s, %s, %s, 1, now() + %s * {_MS})
     ON CONFLICT (name) DO UPDATE SET broker_id = EXCLUDED.broker_id, incarnation = EXCLUDED.incarnation,
         epoch = leases.epoch + CASE WHEN leases.incarnation = EXCLUDED.incarnation THEN 0 ELSE 1 END,
         expires = EXCLUDED.expires
     WHERE leases.incarnation = EXCLUDED.incarnation OR leases.expires <= now() OR NOT EXISTS (
-        SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - {_DEAD}
+        SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - session_timeout
     )
     RETURNING epoch
-"""  # noqa: S608 - a number from above
+"""  # noqa: S608 - a constant from above
 
 _RENEW = f"""
-    UPDATE leases SET expires = now() + {_LEASE} WHERE name = ANY(%s) AND incarnation = %s RETURNING name, epoch
-"""  # noqa: S608 - a number from above
+    UPDATE leases SET expires = now() + %s * {_MS} WHERE name = ANY(%s) AND incarnation = %s RETURNING name, epoch
+"""  # noqa: S608 - a constant from above
 # A broker that was paused in the middle of a pipeline keeps row locks until it goes on, whatever its session
 # says about idle transactions. Then it settles a commit of unknown outcome as after any broken connection.
 _END_STUCK = f"""
     SELECT pg_terminate_backend(a.pid)
     FROM brokers b JOIN pg_stat_activity a ON a.application_name = '{BROKER_SESSION}' || b.incarnation
-    WHERE b.seen <= now() - {_DEAD} AND a.xact_start < clock_timestamp() - interval '2 seconds'
+    WHERE b.seen <= now() - b.session_timeout AND a.xact_start < clock_timestamp() - interval '2 seconds'
         AND a.datname = current_database() AND a.usename = current_user
 """  # noqa: S608 - constants
 
@@ -94,7 +93,10 @@ class PostgresMembership:
         endpoints = json.dumps(member.endpoints)
 
         def work(connection: Connection) -> bool:
-            given = (member.broker_id, member.incarnation, member.rack, endpoints, previous)
+            given = (
+                *(member.broker_id, member.incarnation, member.rack, endpoints, member.session_timeout_ms),
+                previous,
+            )
             return connection.execute(_REGISTER, given).rowcount == 1
 
         return self._run("the registration of the broker", work)
@@ -134,8 +136,13 @@ class PostgresMembership:
                                 for listener, (host, port) in json.loads(endpoints).items()
                             },
                             started_at_ms=started_at_ms,
+                            session_timeout_ms=session_timeout_ms,
                         )
-                        for broker_id, incarnation, rack, endpoints, started_at_ms in members.fetchall()
+                        for (
+                            *(broker_id, incarnation, rack, endpoints),
+                            started_at_ms,
+                            session_timeout_ms,
+                        ) in members.fetchall()
                     ),
                     versions={kind.value: version for kind, version in versions.items()},
                     leases={
@@ -165,7 +172,7 @@ class PostgresMembership:
 
     def acquire(self, name: str, member: Member) -> int | None:
         def work(connection: Connection) -> int | None:
-            given = (name, member.broker_id, member.incarnation)
+            given = (name, member.broker_id, member.incarnation, member.lease_ms)
             # Waits for the last write of its holder, which locks the key of the row; a renewal need not.
             connection.execute(
                 "SELECT FROM leases WHERE name = %s AND incarnation <> %s FOR UPDATE",
@@ -178,7 +185,7 @@ class PostgresMembership:
 
     def renew(self, names: Sequence[str], member: Member) -> Mapping[str, int]:
         def work(connection: Connection) -> dict[str, int]:
-            rows = connection.execute(_RENEW, (list(names), member.incarnation)).fetchall()
+            rows = connection.execute(_RENEW, (member.lease_ms, list(names), member.incarnation)).fetchall()
             return {str(name): int(epoch) for name, epoch in rows}
 
         return self._run("renewing leases", work)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from ..errors import StorageUnavailable
 from ..postgres.pool import Connection, PostgresPool, PostgresUnavailable
-from .membership import DEAD_MS, Member, MemberEndpoint
+from .membership import Member, MemberEndpoint
 from .survey import (
     BROKERS_SHOWN_MAX,
     DEAD_SHOWN_MS,
@@ -30,7 +30,8 @@ _STORES = {0: "objects", 1: "inline"}
 
 _BROKERS = """
     SELECT broker_id, incarnation, rack, endpoints, (extract(epoch FROM started_at) * 1000)::bigint,
-        greatest(0, extract(epoch FROM now() - seen) * 1000)::bigint, report
+        greatest(0, extract(epoch FROM now() - seen) * 1000)::bigint, seen > now() - session_timeout,
+        (extract(epoch FROM session_timeout) * 1000)::int, report
     FROM brokers WHERE seen > now() - make_interval(secs => %s) ORDER BY broker_id LIMIT %s
 """
 _LOGS = """
@@ -44,7 +45,7 @@ _SWEEP = """
     SELECT (SELECT count(*) FROM (SELECT FROM suspects LIMIT %s) AS s),
         count(*), coalesce(sum(size), 0)::bigint,
         (SELECT count(*) FROM uploaders u WHERE NOT EXISTS (
-            SELECT FROM brokers b WHERE b.incarnation = u.uploader AND b.seen > now() - make_interval(secs => %s)
+            SELECT FROM brokers b WHERE b.incarnation = u.uploader AND b.seen > now() - b.session_timeout
         ))
     FROM objects WHERE state <> 'c' AND has_bytes
 """
@@ -87,7 +88,7 @@ def _survey(connection: Connection) -> Survey:
     with connection.pipeline():
         brokers = connection.execute(_BROKERS, (DEAD_SHOWN_MS / 1000, BROKERS_SHOWN_MAX))
         logs = connection.execute(_LOGS)
-        sweep = connection.execute(_SWEEP, (SUSPECTS_COUNTED_MAX, DEAD_MS / 1000))
+        sweep = connection.execute(_SWEEP, (SUSPECTS_COUNTED_MAX,))
         metadata = connection.execute(_METADATA)
         (partitions, log_bytes, waiting, waiting_bytes, oldest_ms) = _one(logs)
         suspects, deletable, deletable_bytes, silent = _one(sweep)
@@ -114,7 +115,7 @@ def _one(cursor: Any) -> tuple[Any, ...]:
 
 
 def _broker(row: Sequence[Any]) -> SurveyedBroker:
-    broker_id, incarnation, rack, endpoints, started_at_ms, age_ms, report = row
+    broker_id, incarnation, rack, endpoints, started_at_ms, age_ms, is_live, session_timeout_ms, report = row
     return SurveyedBroker(
         member=Member(
             broker_id=broker_id,
@@ -125,8 +126,9 @@ def _broker(row: Sequence[Any]) -> SurveyedBroker:
                 for listener, (host, port) in json.loads(endpoints).items()
             },
             started_at_ms=started_at_ms,
+            session_timeout_ms=session_timeout_ms,
         ),
-        is_live=age_ms < DEAD_MS,
+        is_live=is_live,
         heartbeat_age_ms=age_ms,
         report=cast("dict[str, Any]", json.loads(report)) if report else {},
     )

@@ -24,7 +24,7 @@ from app.cluster.group_store import (
     StoreChange,
     StoredGroups,
 )
-from app.cluster.membership import DEAD_MS, LEASE_MS, ClusterState, Displaced, Lease, Member
+from app.cluster.membership import ClusterState, Displaced, Lease, Member
 from app.cluster.transaction_store import StoredAnswer, StoredTransactions
 from app.errors import CoordinatorFenced, CoordinatorNotAvailable, StorageUnavailable
 
@@ -87,7 +87,7 @@ class ModelDatabase:
         return (
             known is not None
             and known.member.incarnation == member.incarnation
-            and known.seen_ms > self.clock.now_ms() - DEAD_MS
+            and known.seen_ms > self.clock.now_ms() - known.member.session_timeout_ms
         )
 
     def is_free(self, row: _LeaseRow) -> bool:
@@ -111,7 +111,7 @@ class ModelMembership:
         def work() -> bool:
             now_ms, known = self.database.clock.now_ms(), self.database.brokers.get(member.broker_id)
             is_other = known is not None and known.member.incarnation not in (member.incarnation, previous)
-            if known is not None and is_other and known.seen_ms > now_ms - DEAD_MS:
+            if known is not None and is_other and known.seen_ms > now_ms - known.member.session_timeout_ms:
                 return False
             registered = replace(member, started_at_ms=now_ms)
             self.database.brokers[member.broker_id] = _Broker(registered, now_ms)
@@ -124,7 +124,7 @@ class ModelMembership:
             now_ms, known = self.database.clock.now_ms(), self.database.brokers.get(member.broker_id)
             if known is None or known.member.incarnation != member.incarnation:
                 return False
-            if known.seen_ms <= now_ms - DEAD_MS:
+            if known.seen_ms <= now_ms - known.member.session_timeout_ms:
                 known.member = replace(known.member, started_at_ms=now_ms)
             known.seen_ms = now_ms
             return True
@@ -164,7 +164,7 @@ class ModelMembership:
 
     def acquire(self, name: str, member: Member) -> int | None:
         def work() -> int | None:
-            expires_ms, row = self.database.clock.now_ms() + LEASE_MS, self.database.leases.get(name)
+            expires_ms, row = self.database.clock.now_ms() + member.lease_ms, self.database.leases.get(name)
             if row is None:
                 self.database.leases[name] = _LeaseRow(member, 1, expires_ms)
                 return 1
@@ -181,7 +181,7 @@ class ModelMembership:
         def work() -> dict[str, int]:
             own = self._of(member, names)
             for name in own:
-                self.database.leases[name].expires_ms = self.database.clock.now_ms() + LEASE_MS
+                self.database.leases[name].expires_ms = self.database.clock.now_ms() + member.lease_ms
             return {name: self.database.leases[name].epoch for name in own}
 
         return self._run("renewing leases", work)

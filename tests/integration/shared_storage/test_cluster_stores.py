@@ -642,6 +642,32 @@ def test_the_lease_of_a_dead_broker_is_free(
     assert membership.acquire("groups", first) == 3
 
 
+@pytest.mark.parametrize(("timeout_s", "alive_s", "dead_s"), [(2, 1, 3), (30, 20, 31)])
+def test_a_broker_counts_as_dead_when_its_own_session_timeout_is_over(
+    session: PostgresSession, server: PostgresServer, schema: str, timeout_s: int, alive_s: int, dead_s: int
+) -> None:
+    membership, other = PostgresMembership(session), member_of(2)
+    own = replace(member_of(1), session_timeout_ms=timeout_s * 1000)
+    for member in (own, other):
+        assert membership.register(member)
+    assert membership.acquire("groups", own) == 1
+    lease = membership.look().leases["groups"]
+    assert 0 <= own.lease_ms - lease.expires_in_ms < own.lease_ms / 2
+
+    def last_seen(ago_s: int) -> None:
+        server.run(f"UPDATE {schema}.brokers SET seen = now() - interval '{ago_s} s' WHERE broker_id = 1")
+
+    last_seen(alive_s)
+    first = membership.look().members[0]
+    assert (first.incarnation, first.session_timeout_ms) == (own.incarnation, timeout_s * 1000)
+    assert membership.acquire("groups", other) is None
+    assert not membership.register(member_of(1)), "its id is taken"
+    last_seen(dead_s)
+    assert [member.broker_id for member in membership.look().members] == [2]
+    assert membership.acquire("groups", other) == 2
+    assert membership.register(member_of(1)), "its id is free"
+
+
 # ── taking over a data directory ──
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from app.broker.cluster import SharedCluster
-from app.cluster.membership import LEASE_RENEW_INTERVAL_MS, ClusterState, Member, MemberEndpoint
+from app.cluster.membership import ClusterState, Member, MemberEndpoint
 from tests.support.one_lease import HandClock, OneLease
 
 
@@ -30,10 +31,12 @@ MEMBER = Member(
 )
 
 
-async def joined(membership: OneLease, clock: HandClock) -> tuple[SharedCluster, Work]:
+async def joined(
+    membership: OneLease, clock: HandClock, member: Member = MEMBER
+) -> tuple[SharedCluster, Work]:
     cluster, work = SharedCluster(membership, clock=clock, displaced=lambda: None), Work()
     cluster.hold("work", work)
-    await cluster.join(MEMBER)
+    await cluster.join(member)
     assert await work.calls.get() == "begin 1"
     return cluster, work
 
@@ -51,6 +54,17 @@ async def test_a_lease_is_not_held_once_another_broker_may_have_it() -> None:
     await cluster.close()
 
 
+async def test_a_lease_is_held_as_long_as_the_session_timeout_of_the_broker_allows() -> None:
+    clock = HandClock()
+    cluster, work = await joined(OneLease(), clock, replace(MEMBER, session_timeout_ms=30_000))
+    clock.ms += 29_000
+    assert cluster.is_held("work")
+    clock.ms += 1_000
+    assert not cluster.is_held("work")
+    assert await work.calls.get() == "end"
+    await cluster.close()
+
+
 async def test_work_begins_again_if_another_broker_had_the_lease_during_a_renewal() -> None:
     membership, clock = OneLease(), HandClock()
     cluster, work = await joined(membership, clock)
@@ -59,7 +73,7 @@ async def test_work_begins_again_if_another_broker_had_the_lease_during_a_renewa
         membership.epoch = 3
 
     membership.during_renewal = replaced
-    clock.ms += LEASE_RENEW_INTERVAL_MS
+    clock.ms += MEMBER.renew_interval_ms
     assert await work.calls.get() == "end"
     assert await work.calls.get() == "begin 3"
     assert cluster.is_held("work")
@@ -70,7 +84,7 @@ async def test_a_lease_that_another_broker_has_taken_ends_the_work() -> None:
     membership, clock = OneLease(), HandClock()
     cluster, work = await joined(membership, clock)
     membership.epoch = None
-    clock.ms += LEASE_RENEW_INTERVAL_MS
+    clock.ms += MEMBER.renew_interval_ms
     assert await work.calls.get() == "end"
     assert not cluster.is_held("work")
     await cluster.close()

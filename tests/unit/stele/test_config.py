@@ -56,7 +56,10 @@ def test_a_url_may_name_several_brokers() -> None:
     [
         ("http://a:1,http://b:2", "http://a:1,b:2"),
         ("http://a:1/,http://b:2/", "http://a:1,b:2/"),
-        ("stele+tls://u:p@a,stele+tls://b,stele+tls://c?ca_file=c.pem", "stele+tls://u:p@a,b,c?ca_file=c.pem"),
+        (
+            "stele+tls://u:p@a,stele+tls://b,stele+tls://c?ca_file=c.pem",
+            "stele+tls://u:p@a,b,c?ca_file=c.pem",
+        ),
     ],
 )
 def test_the_scheme_may_be_repeated_before_each_broker(url: str, short: str) -> None:

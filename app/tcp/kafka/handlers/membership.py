@@ -16,7 +16,6 @@ from stele.wire.error_codes import ErrorCode
 
 from ....cluster.group_shards import lease_of_group
 from ....cluster.group_store import MemberProtocol
-from ....cluster.membership import LEASE_MS
 from ....errors import MemberIdRequired, NotCoordinator, SteleError
 from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from ...errors import error_code_of
@@ -66,7 +65,8 @@ def find_coordinator(
 async def _found_in_time(context: Context, key_type: int, keys: Sequence[str]) -> FindCoordinatorResponse:
     """Wait for coordinators, no longer than a lease of a lost broker may last."""
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + LEASE_MS / 1000
+    lease_ms = max((member.lease_ms for member in context.broker.cluster.members), default=0)
+    until_s = loop.time() + lease_ms / 1000
     while True:
         found = [_found(context, key_type, key) for key in keys]
         left_s = until_s - loop.time()

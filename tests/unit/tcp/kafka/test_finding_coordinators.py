@@ -13,7 +13,7 @@ from stele.wire.error_codes import ErrorCode
 
 from app.broker.cluster import SharedCluster
 from app.cluster.group_shards import lease_of_group
-from app.cluster.membership import LEASE_MS, ClusterState, Lease, Member, MemberEndpoint
+from app.cluster.membership import ClusterState, Lease, Member, MemberEndpoint
 from app.tcp.kafka.handlers.context import Context, KafkaListener
 from app.tcp.kafka.handlers.membership import find_coordinator
 from app.tcp.kafka.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -48,7 +48,7 @@ class Finding:
         """Let the broker know who is alive, and who has the lease of each group."""
         leases = {
             lease_of_group(group): Lease(
-                broker_id=n, incarnation=UUID(int=n), epoch=n, expires_in_ms=LEASE_MS
+                broker_id=n, incarnation=UUID(int=n), epoch=n, expires_in_ms=BROKERS[0].lease_ms
             )
             for group, n in holders.items()
         }
@@ -130,7 +130,7 @@ async def test_a_group_that_nobody_takes_is_not_available() -> None:
     await finding.know(1, 2, a=1)
     begun_s = asyncio.get_running_loop().time()
     response = await finding.ask("a", "b")
-    assert asyncio.get_running_loop().time() - begun_s == pytest.approx(LEASE_MS / 1000, abs=0.1)
+    assert asyncio.get_running_loop().time() - begun_s == pytest.approx(BROKERS[0].lease_ms / 1000, abs=0.1)
     assert found(response) == [(0, 1), (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)]
 
 
