@@ -2,8 +2,8 @@
 
 Which ones there are, what they change, and what only one of them does at a time.
 
-``SharedCluster`` asks the database four times per second what has changed, and reports five times per session timeout
-that this broker is alive. A caller that must know at once, because a topic is unknown or is about to be changed,
+``SharedCluster`` asks the database four times per second what has changed, and reports at least once per second that
+this broker is alive. A caller that must know at once, because a topic is unknown or is about to be changed,
 awaits ``refresh``: a query that begins after the call. Callers that come while a query runs share the next
 one.
 """

@@ -13,6 +13,8 @@ from uuid import UUID
 
 # A broker without a heartbeat for this time counts as dead, unless it has registered with another.
 SESSION_TIMEOUT_MS = 5_000
+# Heartbeats carry what the other brokers show of this one.
+_HEARTBEAT_MS_MAX = 1_000
 # A lease ends so long after its holder counts as dead, if it was renewed last with the last heartbeat.
 _LEASE_BEYOND_MS = 1_000
 # Another broker may take a lease when its holder counts as dead; the holder stops a little earlier.
@@ -44,7 +46,7 @@ class Member:
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        return self.session_timeout_ms // 5
+        return min(_HEARTBEAT_MS_MAX, self.session_timeout_ms // 5)
 
     @property
     def lease_ms(self) -> int:

@@ -27,6 +27,9 @@ from ..schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from .context import Context
 from .nodes import Node, nodes, own_node
 
+# With the default session timeout, leases of a lost broker end within this time. Responses of a connection keep their
+# order, so it is no longer with a longer one.
+FIND_MS = 6_000
 _GROUP, _TRANSACTION = 0, 1
 _NO_NODE = -1
 _NO_GENERATION = -1
@@ -63,10 +66,9 @@ def find_coordinator(
 
 
 async def _found_in_time(context: Context, key_type: int, keys: Sequence[str]) -> FindCoordinatorResponse:
-    """Wait for coordinators, no longer than a lease of a lost broker may last."""
+    """Wait for coordinators, at most for ``FIND_MS``."""
     loop = asyncio.get_running_loop()
-    lease_ms = max((member.lease_ms for member in context.broker.cluster.members), default=0)
-    until_s = loop.time() + lease_ms / 1000
+    until_s = loop.time() + FIND_MS / 1000
     while True:
         found = [_found(context, key_type, key) for key in keys]
         left_s = until_s - loop.time()

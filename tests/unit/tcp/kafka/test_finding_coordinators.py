@@ -15,7 +15,7 @@ from app.broker.cluster import SharedCluster
 from app.cluster.group_shards import lease_of_group
 from app.cluster.membership import ClusterState, Lease, Member, MemberEndpoint
 from app.tcp.kafka.handlers.context import Context, KafkaListener
-from app.tcp.kafka.handlers.membership import find_coordinator
+from app.tcp.kafka.handlers.membership import FIND_MS, find_coordinator
 from app.tcp.kafka.schemas.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.support.one_lease import HandClock, OneLease
 from tests.support.simulated_time import before, simulated
@@ -130,7 +130,7 @@ async def test_a_group_that_nobody_takes_is_not_available() -> None:
     await finding.know(1, 2, a=1)
     begun_s = asyncio.get_running_loop().time()
     response = await finding.ask("a", "b")
-    assert asyncio.get_running_loop().time() - begun_s == pytest.approx(BROKERS[0].lease_ms / 1000, abs=0.1)
+    assert asyncio.get_running_loop().time() - begun_s == pytest.approx(FIND_MS / 1000, abs=0.1)
     assert found(response) == [(0, 1), (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)]
 
 
