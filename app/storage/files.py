@@ -102,6 +102,10 @@ class Threads(Protocol):
 class ManySyncs(Protocol):
     """Syncs of many files and directories, with the same guarantee as one of each."""
 
+    def begin(self) -> None:
+        """Write what is not on the disk yet, so that less is left for ``sync``, which reports the errors."""
+        ...
+
     def sync(self, paths: Sequence[Path]) -> None:
         """When this returns, all that was written to ``paths`` lasts.
 
@@ -249,21 +253,25 @@ class RealManySyncs:
     The descriptor for ``syncfs`` is open from the start, because it reports the errors since then.
     """
 
-    __slots__ = ("_device", "_fd")
+    __slots__ = ("_begin_errno", "_device", "_fd")
 
     def __init__(self, root: Path) -> None:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # None: every path is synced on its own.
         self._device = os.fstat(self._fd).st_dev if _has_syncfs(self._fd) else None
+        # The kernel reports an error once.
+        self._begin_errno = 0
+
+    def begin(self) -> None:
+        self._begin_errno = 0 if self._device is None else _syncfs(self._fd)
 
     def sync(self, paths: Sequence[Path]) -> None:
+        _raise_failed(self._begin_errno)
         single = paths
         if self._device is not None and len(paths) >= _SYNCFS_PATHS_MIN:
             # A directory may lead to another file system.
             single = [path for path in paths if path.stat().st_dev != self._device]
-            if _libc().syncfs(self._fd):
-                number = ctypes.get_errno()
-                raise OSError(number, f"syncfs: {os.strerror(number)}")
+            _raise_failed(_syncfs(self._fd))
         if len(single) < 2:
             for path in single:
                 _sync_path(path)
@@ -289,6 +297,16 @@ def _sync_path(path: Path) -> None:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
+
+
+def _syncfs(fd: int) -> int:
+    """Sync the file system of ``fd``; return the number of the error, or 0."""
+    return ctypes.get_errno() if _libc().syncfs(fd) else 0
+
+
+def _raise_failed(number: int) -> None:
+    if number:
+        raise OSError(number, f"syncfs: {os.strerror(number)}")
 
 
 def _has_syncfs(fd: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..clock import Clock
 from .data_dir import DataDir, Start
 from .engine import PartitionSpec
+from .files import ManySyncs
 from .log import DiskLog
 from .log_dir import LogDir
 from .log_loader import load_log
@@ -142,7 +143,7 @@ class LogManager:
         # From before the first change: it reports the errors since then.
         syncs = await self._log_dir.in_thread(self._log_dir.files.many_syncs, self._log_dir.path)
         try:
-            loaded = await self._load(unopened)
+            loaded = await self._load_beside(syncs, unopened)
             unsynced = [path for each in loaded for path in each.unsynced]
             try:
                 if unsynced:
@@ -153,6 +154,17 @@ class LogManager:
         finally:
             syncs.close()
         return [each.log for each in loaded]
+
+    async def _load_beside(self, syncs: ManySyncs, unopened: Sequence[_Unopened]) -> list[_Loaded]:
+        """Load partitions while the disk takes what the last run has left unsynced."""
+        assert self._start is not None
+        if self._start.was_clean:
+            return await self._load(unopened)
+        begun = asyncio.ensure_future(self._log_dir.in_thread(syncs.begin))
+        try:
+            return await self._load(unopened)
+        finally:
+            await begun
 
     async def _load(self, unopened: Sequence[_Unopened]) -> list[_Loaded]:
         limit = asyncio.Semaphore(_OPEN_THREADS)

@@ -204,6 +204,26 @@ def test_a_failed_sync_of_the_file_system_is_reported(
     assert caught.value.errno == errno.EBADF
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_an_error_of_the_first_sync_is_reported_by_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(files_module, "_has_syncfs", _has_it)
+    syncs = RealFiles().many_syncs(tmp_path)
+    # The kernel reports a failed write to each descriptor once.
+    results = iter([errno.EIO])
+
+    def syncfs(_fd: int) -> int:
+        return next(results, 0)
+
+    monkeypatch.setattr(files_module, "_syncfs", syncfs)
+    syncs.begin()
+    with pytest.raises(OSError, match="syncfs") as caught:
+        syncs.sync(paths_in(tmp_path, count))
+    assert caught.value.errno == errno.EIO
+    syncs.close()
+
+
 def test_many_files_are_replaced_whole() -> None:
     for seed in range(100):
         random = Random(seed)
