@@ -141,6 +141,14 @@ def exchanges(scale: float) -> list[Exchange]:
             requests=count(2000),
         ),
         Exchange(
+            what=f"Kafka Produce, a record of 100 B, acks=all, {IN_FLIGHT} in flight",
+            goal="lone",
+            port=_kafka,
+            request=produce_request(TOPIC, small, acks=-1),
+            requests=count(4000),
+            in_flight=IN_FLIGHT,
+        ),
+        Exchange(
             what="Kafka Fetch of 16 KB",
             goal="fetch",
             port=_kafka,

@@ -4,6 +4,7 @@
 - ``topic_config``     the configuration of a topic, by Kafka's names
 - ``topic_partition``  the name of one partition
 - ``transactional_produce``  what a produce request says of its transaction
+- ``fine_timer``       a timer for microseconds
 - ``disk_threads``     threads for calls that wait for a disk
 - ``files``            the only module that opens, syncs and renames files
 - ``setup_problems``   what is wrong with the settings of shared storage, and what to do

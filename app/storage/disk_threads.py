@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from .fine_timer import FineTimer, fine_timer
+
 _T = TypeVar("_T")
 
 
@@ -33,6 +35,7 @@ class DiskThreads:
         self._count = count
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._timers: list[FineTimer] = []
         # Jobs that were handed over and whose results the loop has not taken.
         self._under_way = 0
 
@@ -52,8 +55,17 @@ class DiskThreads:
         self._jobs.put(_Job(loop, future, work, arguments))
         return future
 
+    def timer(self, callback: Callable[[], object]) -> FineTimer:
+        """Return a timer for the running loop, which ``shutdown`` closes."""
+        timer = fine_timer(callback)
+        self._timers.append(timer)
+        return timer
+
     def shutdown(self) -> None:
         """Return when all work is done and the threads have ended."""
+        for timer in self._timers:
+            timer.close()
+        self._timers.clear()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

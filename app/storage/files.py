@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from .disk_threads import DiskThreads
+from .fine_timer import FineTimer
 
 _T = TypeVar("_T")
 
@@ -94,8 +95,12 @@ class Threads(Protocol):
         """Begin ``work(*arguments)`` in a thread; it goes on if the future is cancelled."""
         ...
 
+    def timer(self, callback: Callable[[], object]) -> FineTimer:
+        """Return a timer for the running loop, for waits that are as short as those for a disk."""
+        ...
+
     def shutdown(self) -> None:
-        """Return when all work is done and the threads have ended."""
+        """Return when all work is done and the threads have ended; timers are closed."""
         ...
 
 

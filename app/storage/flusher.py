@@ -4,6 +4,11 @@ An append that must be synced takes the *next* round's future. A round takes all
 that was appended before it began, syncs it in a thread, and ends its future;
 appends made meanwhile wait for the round after. So the number of syncs follows
 the speed of the disk, not the number of producers, and no caller polls.
+
+A producer with several requests in flight gets its answers together, but sends the next requests one after the other.
+A round that began with the first of them would cover it alone, and every second round would: two syncs for what one
+can do. So a round waits until as many appends are there as the last ones had in flight together, no longer than a sync
+takes (ADR-0060).
 """
 
 from __future__ import annotations
@@ -18,12 +23,17 @@ from typing import NamedTuple
 
 from ..errors import LogDirFailed
 from .files import Threads
+from .fine_timer import FineTimer
 from .flush_work import FlushWork
 from .log import DiskLog
 
 logger = logging.getLogger(__name__)
 
 _NO_CONTEXT = Context()
+# A round waits for further appends no longer than this, however long a sync takes.
+_AWAIT_S_MAX = 0.001
+# For as long as so many rounds, the next appends are taken for the answer to the last one.
+_RECENT_ROUNDS = 4
 
 # Called in the loop with the seconds a sync took; for metrics.
 SyncObserver = Callable[[float], None]
@@ -34,6 +44,14 @@ class _Timer(NamedTuple):
 
     delay_ms: int
     handle: asyncio.TimerHandle
+
+
+class _InFlight(NamedTuple):
+    """How many appends waited for a sync together when a round ended, when that was, and how long the round took."""
+
+    appends: int
+    ended_s: float
+    took_s: float
 
 
 class Flusher:
@@ -54,6 +72,12 @@ class Flusher:
         # Ends with the last round that was asked for while the one before it was under way.
         self._running: dict[DiskLog, asyncio.Future[None]] = {}
         self._timers: dict[DiskLog, _Timer] = {}
+        # How many appends the next round covers, and how many are awaited before it begins.
+        self._appends: dict[DiskLog, int] = {}
+        self._awaited: dict[DiskLog, int] = {}
+        self._in_flight: dict[DiskLog, _InFlight] = {}
+        # Needs the running loop.
+        self._timer: FineTimer | None = None
         self._failure: LogDirFailed | None = None
         self.on_sync: SyncObserver = lambda _seconds: None
 
@@ -63,11 +87,16 @@ class Flusher:
         if future is None:
             loop = asyncio.get_running_loop()
             future = self._next[log] = loop.create_future()
+            self._appends[log] = 1
             if self._failure:
                 self._fail(future)
             elif log not in self._running:
                 # Appends of the same turn of the loop join this round.
                 loop.call_soon(self._start, log)
+        else:
+            self._appends[log] = appends = self._appends[log] + 1
+            if appends == self._awaited.get(log):
+                asyncio.get_running_loop().call_soon(self._begin_awaited, log)
         return future
 
     def flush_later(self, log: DiskLog, delay_ms: int) -> None:
@@ -94,14 +123,45 @@ class Flusher:
     def _start(self, log: DiskLog) -> None:
         if log in self._next and log not in self._running:
             self._running[log] = asyncio.get_running_loop().create_future()
+            self._go_on(log)
+
+    def _go_on(self, log: DiskLog) -> None:
+        """Begin the next round, now or when the appends are there that are about to come; or end ``_running``."""
+        known = self._in_flight.get(log)
+        if (
+            known is None
+            or not 0 < self._appends.get(log, 0) < known.appends
+            or self._fine().time() - known.ended_s > _RECENT_ROUNDS * known.took_s
+        ):
             self._begin_round(log)
+            return
+        if not self._awaited:
+            self._fine().start(min(known.took_s, _AWAIT_S_MAX))
+        self._awaited[log] = known.appends
+
+    def _begin_awaited(self, log: DiskLog) -> None:
+        if self._awaited.pop(log, None) is None:
+            return
+        if not self._awaited:
+            self._fine().stop()
+        self._begin_round(log)
+
+    def _fine(self) -> FineTimer:
+        if self._timer is None:
+            self._timer = self._threads.timer(self._begin_all_awaited)
+        return self._timer
+
+    def _begin_all_awaited(self) -> None:
+        # Those that began to wait later wait for less; one timer is enough.
+        for log in list(self._awaited):
+            self._begin_awaited(log)
 
     def _begin_round(self, log: DiskLog) -> None:
         """Hand the next round to a thread, or end ``_running``.
 
         Callbacks instead of a task: there are many rounds.
         """
-        future = self._next.pop(log, None)
+        future, appends = self._next.pop(log, None), self._appends.pop(log, 0)
         if future is not None and self._failure:
             self._fail(future)
             future = None
@@ -115,11 +175,17 @@ class Flusher:
             raise
         # Not in the context of the request that came first: a round is for all who wait.
         self._threads.run(_timed, work).add_done_callback(
-            partial(self._round_ended, log, future, work), context=_NO_CONTEXT
+            partial(self._round_ended, log, future, work, appends, self._fine().time()), context=_NO_CONTEXT
         )
 
     def _round_ended(
-        self, log: DiskLog, future: asyncio.Future[None], work: FlushWork, synced: asyncio.Future[float]
+        self,
+        log: DiskLog,
+        future: asyncio.Future[None],
+        work: FlushWork,
+        appends: int,
+        begun_s: float,
+        synced: asyncio.Future[float],
     ) -> None:
         try:
             seconds = synced.result()
@@ -132,15 +198,20 @@ class Flusher:
         else:
             self._on_synced(log, work)
             self.on_sync(seconds)
+            # Those of this round are not answered yet.
+            in_flight = appends + self._appends.get(log, 0)
+            ended_s = self._fine().time()
+            self._in_flight[log] = _InFlight(in_flight, ended_s, ended_s - begun_s)
             if not future.done():
                 future.set_result(None)
         finally:
-            self._begin_round(log)
+            self._go_on(log)
 
     def fail(self, failure: LogDirFailed) -> None:
         """End all waits with the error, because nothing will be synced from now on."""
         self._failure = self._failure or failure
         waiting, self._next = list(self._next.values()), {}
+        self._appends.clear()
         for future in waiting:
             self._fail(future)
 
@@ -161,8 +232,10 @@ class Flusher:
             timer.handle.cancel()
         while log in self._next or log in self._running:
             self._start(log)
+            self._begin_awaited(log)
             if (running := self._running.get(log)) is not None:
                 await asyncio.shield(running)
+        self._in_flight.pop(log, None)
 
 
 def _timed(work: FlushWork) -> float:

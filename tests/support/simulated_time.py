@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, ParamSpec, TypeVar
 
 from app.storage.files import RealFiles
+from app.storage.fine_timer import LoopTimer
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -195,8 +196,33 @@ class LoopThreads:
     def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
         return asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 
+    def timer(self, callback: Callable[[], object]) -> LoopTimer:
+        return LoopTimer(callback)
+
     def shutdown(self) -> None:
         """The loop ends its threads itself."""
+
+
+class SlowThreads(LoopThreads):
+    """Each call takes ``call_s``; any number of calls are made side by side."""
+
+    def __init__(self, call_s: float) -> None:
+        self._call_s = call_s
+
+    def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+
+        def done() -> None:
+            try:
+                result = work(*arguments)
+            except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        loop.call_later(self._call_s, done)
+        return future
 
 
 class RealFilesInSimulatedTime(RealFiles):
