@@ -250,7 +250,10 @@ def _drive_in_turns(
 
 
 def cost_us(exchange: Exchange, port: int, pid: int, rates: list[float]) -> float:
-    """Return microseconds of CPU time of process ``pid`` per request, and add the requests per second to ``rates``."""
+    """Return microseconds of CPU time of process ``pid`` per request.
+
+    The requests per second are added to ``rates``.
+    """
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(HOST, port)) for _ in range(exchange.connections)]
         # The size of an answer grows with the digits of the offset in JSON.

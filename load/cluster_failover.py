@@ -32,7 +32,10 @@ _SHOWN_ERRORS = 5
 
 
 class Traffic(ABC):
-    """Records at a steady rate through one kind of client: when each was sent, acknowledged, and first read."""
+    """Records at a steady rate through one kind of client.
+
+    When each was sent, acknowledged, and first read.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,7 +54,7 @@ class Traffic(ABC):
         _await(lambda: bool(self.read_s), f"{self.name}: the first record")
 
     def end(self) -> None:
-        """End the producer, wait until all that was acknowledged has been read, and end the reader."""
+        """End the producer, and the reader when it has read all that was acknowledged."""
         self._is_over.set()
         self._threads[0].join(TIMEOUT_S)
         _await(lambda: self.acked_s.keys() <= self.read_s.keys(), f"{self.name}: all records")
@@ -59,7 +62,7 @@ class Traffic(ABC):
         self._threads[1].join(TIMEOUT_S)
 
     def slowest_s(self, ends_s: dict[int, float], since_s: float) -> float:
-        """Return the longest time from sending to one of ``ends_s``, of those since ``since_s``."""
+        """Return the longest time from sending to one of ``ends_s`` since ``since_s``."""
         return max(end_s - self.sent_s[number] for number, end_s in ends_s.items() if end_s >= since_s)
 
     def _produce(self) -> None:
@@ -83,7 +86,10 @@ class Traffic(ABC):
 
     @abstractmethod
     def _producer(self) -> AbstractContextManager[Callable[[int], None]]:
-        """Return what sends a record by its number; on leaving, each is acknowledged or has failed."""
+        """Return what sends a record by its number.
+
+        On leaving, each is acknowledged or has failed.
+        """
 
     @abstractmethod
     def _read(self) -> None: ...

@@ -96,7 +96,7 @@ class Threads(Protocol):
         ...
 
     def timer(self, callback: Callable[[], object]) -> FineTimer:
-        """Return a timer for the running loop, for waits that are as short as those for a disk."""
+        """Return a timer for the running loop, for waits as short as those for a disk."""
         ...
 
     def shutdown(self) -> None:
@@ -108,7 +108,10 @@ class ManySyncs(Protocol):
     """Syncs of many files and directories, with the same guarantee as one of each."""
 
     def begin(self) -> None:
-        """Write what is not on the disk yet, so that less is left for ``sync``, which reports the errors."""
+        """Write what is not on the disk yet, so that less is left for ``sync``.
+
+        ``sync`` reports the errors.
+        """
         ...
 
     def sync(self, paths: Sequence[Path]) -> None:

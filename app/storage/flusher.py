@@ -47,7 +47,10 @@ class _Timer(NamedTuple):
 
 
 class _InFlight(NamedTuple):
-    """How many appends waited for a sync together when a round ended, when that was, and how long the round took."""
+    """How many appends waited for a sync together when a round ended.
+
+    ``ended_s`` is when that was, ``took_s`` how long the round took.
+    """
 
     appends: int
     ended_s: float
@@ -126,7 +129,10 @@ class Flusher:
             self._go_on(log)
 
     def _go_on(self, log: DiskLog) -> None:
-        """Begin the next round, now or when the appends are there that are about to come; or end ``_running``."""
+        """Begin the next round, or end ``_running``.
+
+        If further appends are about to come, the round begins when they are there.
+        """
         known = self._in_flight.get(log)
         if (
             known is None

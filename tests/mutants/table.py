@@ -636,13 +636,13 @@ MUTANTS = (
     ),
     Mutant(
         "app/broker/lease_keeper.py",
-        "return self._clock.monotonic_ms() < self._beat_ms + _USED_MS",
+        "return self._clock.monotonic_ms() < self._beat_ms + self._certain_ms",
         "return True",
         f"{_BROKER}/test_lease_keeper.py",
     ),
     Mutant(
         "app/broker/lease_keeper.py",
-        "held.until_ms - _USED_MS < self._alive_since_ms",
+        "held.until_ms - self._certain_ms < self._alive_since_ms",
         "False",
         f"{_BROKER}/test_lease_keeper.py",
     ),

@@ -43,7 +43,7 @@ FOREIGN = {
     ),
     "OpenTelemetry": ("OTEL_TRACES_SAMPLER",),
     "Docker": ("--ulimit nofile=",),
-    "PostgreSQL": ("synchronous_standby_names",),
+    "PostgreSQL": ("synchronous_standby_names", "commit_delay", "commit_siblings"),
     "Spark": (
         "--packages",
         "--jars",

@@ -180,7 +180,10 @@ class Endpoint:
 
 
 def _with_one_scheme(url: str) -> str:
-    """Return ``http://a,b`` for ``http://a,http://b``, as other systems write it. Raises ValueError."""
+    """Return ``http://a,b`` for ``http://a,http://b``, as other systems write it.
+
+    Raises ValueError.
+    """
     scheme, slashes, rest = url.partition("://")
     *firsts, last = rest.split(f",{scheme}://")
     hosts = [*(host.removesuffix("/") for host in firsts), last]

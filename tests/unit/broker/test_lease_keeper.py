@@ -114,6 +114,7 @@ def keeper_of(
         known=row.known,
         members=lambda: row.members,
     )
+    keeper.joined(member)
     keeper.hold(NAME, work, is_spread=True)
     return keeper, asyncio.create_task(keeper.keep(member))
 
