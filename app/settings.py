@@ -81,7 +81,8 @@ class Settings(BaseSettings):
     )
     broker_session_timeout_ms: int = Field(
         default=5_000,
-        ge=2_000,
+        # A broker may wait for 2 s for a lock that a paused one holds, and must send its heartbeat after that.
+        ge=4_000,
         le=60_000,
         description="With shared storage: how long after its last heartbeat the broker counts as dead, and others take over its work (Kafka: broker.session.timeout.ms).",
     )

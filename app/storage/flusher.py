@@ -154,11 +154,11 @@ class Flusher:
 
     def _fine(self) -> FineTimer:
         if self._timer is None:
-            self._timer = self._threads.timer(self._begin_all_awaited)
+            self._timer = Context().run(self._threads.timer, self._begin_all_awaited)
         return self._timer
 
     def _begin_all_awaited(self) -> None:
-        # Those that began to wait later wait for less; one timer is enough.
+        # One timer for all logs: one that joined later waits no longer than the first.
         for log in list(self._awaited):
             self._begin_awaited(log)
 
@@ -176,11 +176,16 @@ class Flusher:
             return
         try:
             work = log.flush_work()
-        except BaseException:
+            synced = self._threads.run(_timed, work)
+        except Exception as error:  # those who wait must be answered, and other logs have their rounds
+            logger.exception("the sync of %s could not begin", log.directory)
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
             self._running.pop(log).set_result(None)
-            raise
+            return
         # Not in the context of the request that came first: a round is for all who wait.
-        self._threads.run(_timed, work).add_done_callback(
+        synced.add_done_callback(
             partial(self._round_ended, log, future, work, appends, self._fine().time()), context=_NO_CONTEXT
         )
 

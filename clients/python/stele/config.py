@@ -189,7 +189,7 @@ def _with_one_scheme(url: str) -> str:
     hosts = [*(host.removesuffix("/") for host in firsts), last]
     joined = ",".join(hosts)
     if (
-        "://" in joined.partition("?")[0]
+        ("," in rest and "://" in joined.partition("?")[0])
         or any("@" in host for host in hosts[1:])
         or any("/" in host or "?" in host for host in hosts[:-1])
     ):
@@ -206,7 +206,7 @@ def shown_url(url: str) -> str:
     A malformed one may lose more.
     """
     scheme, slashes, rest = url.partition("://")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
+    return f"{scheme.rpartition('@')[2]}{slashes}{rest.rpartition('@')[2]}"
 
 
 def has_password(url: str) -> bool:
@@ -215,7 +215,11 @@ def has_password(url: str) -> bool:
     Arguments are visible to other users of the machine.
     """
     try:
-        return urlsplit(url).password is not None
+        # Each of several brokers may have one, which is refused where the URL is parsed.
+        return any(
+            urlsplit(one if "://" in one else f"//{one}").password is not None
+            for one in (url, *url.split(","))
+        )
     except ValueError:
         # It is no URL, which is reported where it is parsed.
         return False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from stele import AsyncClient, Client
-from stele.config import NO_FILES, ClientConfig, Endpoint, TlsFiles, url_from_environment
+from stele.config import NO_FILES, ClientConfig, Endpoint, TlsFiles, has_password, url_from_environment
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,18 @@ def test_what_belongs_to_the_whole_url_cannot_differ_between_its_brokers(url: st
     with pytest.raises(ValueError, match="write them once for all") as caught:
         ClientConfig(url=url)
     assert "u:p" not in str(caught.value)
+
+
+def test_a_password_is_not_in_the_error_although_the_first_scheme_is_missing() -> None:
+    with pytest.raises(ValueError, match="not the URL of a broker") as caught:
+        ClientConfig(url="ada:secret@a:8080,http://b:8080")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["stele://u:p@a", "stele://a,stele://u:p@b", "http://u:p,q@a", "u:p@a"])
+def test_a_password_is_found_in_any_part_of_a_url(url: str) -> None:
+    assert has_password(url)
+    assert not has_password(url.replace(":p", "").replace(",q", ""))
 
 
 def test_the_login_and_the_files_of_a_client_are_for_all_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:

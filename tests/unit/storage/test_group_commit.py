@@ -9,7 +9,10 @@ import pytest
 
 from app.storage.embedded import EmbeddedEngine
 from app.storage.files import RealFiles
+from app.storage.flush_work import FlushWork
+from app.storage.log import DiskLog
 from app.storage.topic_config import TopicConfig
+from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import append, append_synced, open_engine
 from tests.support.simulated_files import Fault, SimulatedFiles
@@ -132,6 +135,36 @@ async def test_a_failed_sync_ends_the_wait_of_a_round_that_has_not_begun() -> No
     )
     assert all(isinstance(result, Exception) for result in results)
     assert engine.failure is not None
+    await engine.close()
+
+
+@simulated
+async def test_a_round_that_cannot_begin_is_told_to_those_who_wait_and_stops_no_other_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = TopicPartition("orders", 1)
+    clock = SimulatedClock()
+    specs = [spec_of(name, clock=clock, config=TopicConfig(retention_ms=-1)) for name in (ORDERS, other)]
+    engine = await open_engine(SlowDisk(), specs, clock=clock)
+    for name in (ORDERS, other):
+        await asyncio.gather(*(append_synced(engine, b"x", name=name) for _ in range(3)))
+    flush_work = DiskLog.flush_work
+
+    def work_of(log: DiskLog) -> FlushWork:
+        if log.topic_partition == ORDERS:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return flush_work(log)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DiskLog, "flush_work", work_of)
+        results = await asyncio.gather(
+            *(append_synced(engine, b"y", name=name) for name in (ORDERS, other)), return_exceptions=True
+        )
+    assert isinstance(results[0], OSError)
+    assert not isinstance(results[1], BaseException)
+    for name in (ORDERS, other):
+        await append_synced(engine, b"z", name=name)
+        assert engine.state(name).recovery_point == 5
     await engine.close()
 
 

@@ -15,7 +15,7 @@ from app.storage.embedded import EmbeddedEngine
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import spec_of
 from tests.support.engines import QUIET, append_synced, open_engine
-from tests.support.simulated_files import Fault, SimulatedFiles
+from tests.support.simulated_files import Fault, SimulatedFiles, SimulatedManySyncs
 from tests.support.simulated_time import SimulatedClock, SlowThreads, simulated
 
 _T = TypeVar("_T")
@@ -77,6 +77,23 @@ async def test_only_logs_that_take_long_are_opened_side_by_side(call_s: float, t
     engine = await opened(files)
     assert files.counting.most == threads
     assert all(engine.state(name).log_end_offset == 1 for name in NAMES)
+    await engine.close()
+
+
+@simulated
+async def test_topics_that_are_created_later_do_not_wait_for_what_the_last_run_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[SimulatedManySyncs] = []
+
+    def begin(syncs: SimulatedManySyncs) -> None:
+        begun.append(syncs)
+
+    monkeypatch.setattr(SimulatedManySyncs, "begin", begin)
+    engine = await opened(await killed(call_s=0.001))
+    assert len(begun) == 1
+    await engine.create([spec_of(TopicPartition("payments", 0), clock=SimulatedClock())])
+    assert len(begun) == 1
     await engine.close()
 
 
