@@ -82,7 +82,7 @@ class LogManager:
             OSError: it cannot be used.
         """
         self._start = await self._log_dir.in_thread(self._data_dir.take)
-        self._has_unsynced = not self._start.was_clean
+        self._has_unsynced = not (self._start.was_clean or self._start.is_new)
         self.leader_epoch = self._start.leader_epoch
         await self.checkpoints.load()
         return self._start

@@ -90,7 +90,9 @@ async def test_topics_that_are_created_later_do_not_wait_for_what_the_last_run_l
         begun.append(syncs)
 
     monkeypatch.setattr(SimulatedManySyncs, "begin", begin)
-    engine = await opened(await killed(call_s=0.001))
+    files = await killed(call_s=0.001)
+    assert not begun, "a new directory has nothing of a last run"
+    engine = await opened(files)
     assert len(begun) == 1
     await engine.create([spec_of(TopicPartition("payments", 0), clock=SimulatedClock())])
     assert len(begun) == 1
