@@ -57,7 +57,6 @@ _SETTINGS = {
     "auto.create.topics.enable": "auto_create_topics_enable",
     "broker.id": "broker_id",
     "broker.rack": "broker_rack",
-    "broker.session.timeout.ms": "broker_session_timeout_ms",
     "connections.max.idle.ms": "idle_timeout_ms",
     "errors.deadletterqueue.auto.create.topics.enable": "dead_letter_auto_create_topics_enable",
     "errors.deadletterqueue.topic.name.prefix": "dead_letter_topic_prefix",
