@@ -66,7 +66,8 @@ class RefusedBatches:
         """
         key = (log.log_id, header.producer_id)
         failed = self._refused.get(key)
-        if failed is None or not header.has_producer_id:
+        if failed is None or not header.has_producer_id or header.producer_epoch < failed.epoch:
+            # One of an earlier version of the producer says nothing of the one that failed.
             return None
         if header.producer_epoch == failed.epoch and header.base_sequence > failed.sequence:
             try:
@@ -91,8 +92,9 @@ class RefusedBatches:
 
         The failed one came before it, perhaps by way of another broker.
         """
-        if self._refused:
-            self._refused.pop((log.log_id, header.producer_id), None)
+        failed = self._refused.get((log.log_id, header.producer_id)) if self._refused else None
+        if failed is not None and header.producer_epoch >= failed.epoch:
+            del self._refused[log.log_id, header.producer_id]
 
     def verdict(self, log: SharedLog, header: BatchHeader, error: SteleError) -> SteleError:
         """Return the error that the producer of a refused batch gets instead of ``error``."""

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from stele.wire import record_batch as rb
 
-from app.errors import OutOfOrderSequence, StorageUnavailable
+from app.errors import OutOfOrderSequence, ProducerFenced, StorageUnavailable
 from app.storage.engine import AppendTicket
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
@@ -40,8 +40,9 @@ class Producer:
     def __init__(self) -> None:
         self.clock = SimulatedClock()
         self.store = RefusingStore({})
+        self.meta = ModelMeta(self.clock.now_ms)
         self.engine = SharedEngine(
-            ModelMeta(self.clock.now_ms),
+            self.meta,
             {StoreKind.OBJECTS: self.store},
             incarnation=UUID(int=1),
             clock=self.clock,
@@ -52,13 +53,15 @@ class Producer:
         await self.engine.open()
         await self.engine.create([spec_of(NAMES[0], clock=self.clock, topic_id=TOPIC_ID)])
 
-    def send(self, sequence: int) -> AppendTicket:
-        batch = batch_of([b"%d" % sequence], producer_id=PRODUCER, base_sequence=sequence)
+    def send(self, sequence: int, epoch: int = 0) -> AppendTicket:
+        batch = batch_of(
+            [b"%d" % sequence], producer_id=PRODUCER, base_sequence=sequence, producer_epoch=epoch
+        )
         return self.engine.append(NAMES[0], batch, rb.check_produced(batch), sync=True)
 
-    async def outcome(self, sequence: int) -> int:
+    async def outcome(self, sequence: int, epoch: int = 0) -> int:
         """Append a record and return its offset, or raise its error."""
-        ticket = self.send(sequence)
+        ticket = self.send(sequence, epoch)
         assert ticket.future is not None
         await ticket.future
         return ticket.base_offset
@@ -82,6 +85,30 @@ def test_batches_behind_one_that_failed_are_to_be_sent_again_in_order(stored: in
                 await producer.outcome(sequence)
         for sequence in range(stored, stored + 3):
             assert await producer.outcome(sequence) == sequence
+        await producer.engine.close()
+
+    run_simulated(run)
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_an_earlier_version_of_the_producer_does_not_make_the_failed_batch_forgotten(is_fenced: bool) -> None:
+    async def run() -> None:
+        producer = Producer()
+        await producer.open()
+        producer.store.is_down = True
+        with pytest.raises(StorageUnavailable, match="the store is down"):
+            await producer.outcome(0, epoch=1)
+        producer.store.is_down = False
+        if is_fenced:
+            producer.meta.named_epochs[PRODUCER] = 1
+            with pytest.raises(ProducerFenced):
+                await producer.outcome(0, epoch=0)
+        else:
+            assert await producer.outcome(0, epoch=0) == 0
+        with pytest.raises(StorageUnavailable, match="a batch before it failed"):
+            await producer.outcome(1, epoch=1)
+        first = 0 if is_fenced else 1
+        assert [await producer.outcome(sequence, epoch=1) for sequence in (0, 1)] == [first, first + 1]
         await producer.engine.close()
 
     run_simulated(run)
