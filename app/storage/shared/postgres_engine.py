@@ -140,8 +140,8 @@ class PostgresEngine(SharedEngine):
             await check_inline(self._pool)
             return
         checked = await check_store(self._store.inner, self._store_url, self._own_incarnation)
-        if checked.left is not None:
-            self.abandon(checked.left)
+        if checked.written is not None:
+            self.abandon(checked.written)
         if checked.is_usable:
             try:
                 await self._store.identify()

@@ -23,11 +23,12 @@ _BYTES = b"stele"
 class StoreCheck(NamedTuple):
     """What came of a check.
 
-    ``left`` is the key of an object that the store may keep, or get later: it did not confirm all of the check.
+    ``written`` is the key of the object that was perhaps written. It was deleted if the store is usable, but a request
+    that was sent again may reach the store once more after that.
     """
 
     is_usable: bool
-    left: str | None = None
+    written: str | None = None
 
 
 async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> StoreCheck:
@@ -38,10 +39,10 @@ async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> StoreC
     """
     prefix = prefix_of(WRITTEN, incarnation)
     key = f"{prefix}check.{len(_BYTES)}"
-    left = None
+    written = None
     try:
         await store.list_page(prefix)
-        left = key
+        written = key
         await store.put(key, _BYTES)
         (read,) = await store.get_ranges(key, [ByteRange(0, len(_BYTES))])
         if read != _BYTES:
@@ -52,5 +53,5 @@ async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> StoreC
         if problem.is_mistake:
             raise InvalidStorage(problem.text) from error
         logger.error("%s; the broker starts, and writes fail until then", problem.text)
-        return StoreCheck(is_usable=False, left=left)
-    return StoreCheck(is_usable=True)
+        return StoreCheck(is_usable=False, written=written)
+    return StoreCheck(is_usable=True, written=written)

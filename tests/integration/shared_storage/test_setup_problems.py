@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import httpx
 import pytest
 from stele.broker_process import BrokerStartError
-from stele.testing import run_broker
+from stele.testing import BrokerProcess, run_broker
 
 from app.postgres.pool import PostgresPool, PostgresUnavailable
 from app.storage.setup_problems import Advice, InvalidStorage, postgres_advice
@@ -31,6 +31,8 @@ from tests.support.faults.links import LinkLoop
 from tests.support.faults.store_proxy import StoreFault, StoreMood, StoreProxy
 from tests.support.s3_servers import BUCKET, moto, use_test_credentials
 from tests.support.waiting import eventually
+
+_Proxy = TypeVar("_Proxy", bound=StoreProxy)
 
 # ── PostgreSQL ──
 
@@ -126,7 +128,8 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_store_that_can_be_used_keeps_nothing_of_the_check(moto_url: str) -> None:
     store, incarnation = open_object_store(moto_url), uuid4()
-    assert await check_store(store, moto_url, incarnation) == StoreCheck(is_usable=True)
+    checked = await check_store(store, moto_url, incarnation)
+    assert checked == StoreCheck(is_usable=True, written=f"w/{incarnation}/check.5")
     assert await store.list_page(f"w/{incarnation}/") == []
 
 
@@ -145,7 +148,7 @@ async def test_an_object_of_the_check_that_a_store_may_keep_is_named(moto_url: s
 
     checked = await check_store(cast("ObjectStore", LosesAnswers()), moto_url, incarnation)
     (kept,) = await store.list_page(f"w/{incarnation}/")
-    assert checked == StoreCheck(is_usable=False, left=kept.key)
+    assert checked == StoreCheck(is_usable=False, written=kept.key)
 
 
 class LosesAnswersToPuts(StoreProxy):
@@ -154,21 +157,45 @@ class LosesAnswersToPuts(StoreProxy):
         return StoreFault.LOST_ANSWER if is_lost else None
 
 
-def test_a_broker_deletes_the_object_of_its_check_if_the_store_kept_it(
-    server: PostgresServer, moto_url: str, tmp_path: Path
-) -> None:
-    # A prefix that no other test uses.
-    store_url = moto_url.replace(f"{BUCKET}/moto", f"{BUCKET}/checked")
+class RepeatsThePutOfTheCheck(StoreProxy):
+    """Drops the first PUT of the check, and gives it to the store after the check has ended."""
+
+    def __init__(self, loop: LinkLoop, target: tuple[str, int]) -> None:
+        super().__init__(loop, "store", target, Random(0))
+        self.is_repeated = threading.Event()
+        self._is_dropped = self._is_deleted = False
+        self._has_ended = asyncio.Event()
+
+    def _fault(self, request: Any, mood: StoreMood) -> StoreFault | None:
+        if self._is_deleted:
+            # The next request: the broker has the answer to its DELETE.
+            self._has_ended.set()
+        if request.method in ("DELETE", "POST"):
+            self._is_deleted = True
+        if request.method == "PUT" and not self._is_dropped:
+            self._is_dropped = True
+            return StoreFault.LATE
+        return None
+
+    async def _send_late(self, request: Any, delay_s: float) -> None:
+        await self._has_ended.wait()
+        await super()._send_late(request, 0)
+        self.is_repeated.set()
+
+
+@contextmanager
+def behind(
+    proxy_of: Callable[[LinkLoop, tuple[str, int]], _Proxy],
+    server: PostgresServer,
+    store_url: str,
+    path: Path,
+) -> Generator[tuple[BrokerProcess, _Proxy]]:
+    """Run a broker whose way to its object store is a proxy."""
     endpoint = httpx.URL(store_url).params["endpoint"]
     address = httpx.URL(endpoint)
     assert address.port is not None
-
-    def stored() -> list[str]:
-        return [one.key for one in asyncio.run(open_object_store(store_url).list_page("w/"))]
-
     with LinkLoop() as loop:
-        proxy = LosesAnswersToPuts(loop, "store", (address.host, address.port), Random(0))
-        proxy.mood = StoreMood(faults=(StoreFault.LOST_ANSWER,))
+        proxy = proxy_of(loop, (address.host, address.port))
         environment = {
             "STELE_STORAGE": "shared",
             "STELE_POSTGRES_URL": server.dsn,
@@ -176,11 +203,40 @@ def test_a_broker_deletes_the_object_of_its_check_if_the_store_kept_it(
             # Its upkeep does in seconds what takes others a quarter of an hour.
             hooks.HOOK: hooks.INSTALL,
         }
-        with run_broker(tmp_path, environment=environment) as broker:
-            assert "cannot be used" in broker.stderr
-            assert [key.rpartition("/")[2] for key in stored()] == ["check.5"]
-            proxy.mood = StoreMood()
-            eventually(lambda: not stored(), "the broker has deleted the object")
+        with run_broker(path, environment=environment) as broker:
+            yield broker, proxy
+
+
+def written_to(store_url: str) -> list[str]:
+    return [one.key for one in asyncio.run(open_object_store(store_url).list_page("w/"))]
+
+
+def test_a_broker_deletes_the_object_of_its_check_if_the_store_kept_it(
+    server: PostgresServer, moto_url: str, tmp_path: Path
+) -> None:
+    # A prefix that no other test uses.
+    store_url = moto_url.replace(f"{BUCKET}/moto", f"{BUCKET}/checked")
+
+    def losing(loop: LinkLoop, target: tuple[str, int]) -> LosesAnswersToPuts:
+        proxy = LosesAnswersToPuts(loop, "store", target, Random(0))
+        proxy.mood = StoreMood(faults=(StoreFault.LOST_ANSWER,))
+        return proxy
+
+    with behind(losing, server, store_url, tmp_path) as (broker, proxy):
+        assert "cannot be used" in broker.stderr
+        assert [key.rpartition("/")[2] for key in written_to(store_url)] == ["check.5"]
+        proxy.mood = StoreMood()
+        eventually(lambda: not written_to(store_url), "the broker has deleted the object")
+
+
+def test_a_broker_deletes_the_object_of_its_check_if_it_arrives_again_afterwards(
+    own_server: PostgresServer, moto_url: str, tmp_path: Path
+) -> None:
+    store_url = moto_url.replace(f"{BUCKET}/moto", f"{BUCKET}/repeated")
+    with behind(RepeatsThePutOfTheCheck, own_server, store_url, tmp_path) as (broker, proxy):
+        assert "cannot be used" not in broker.stderr
+        assert proxy.is_repeated.wait(60)
+        eventually(lambda: not written_to(store_url), "the broker has deleted the object")
 
 
 def test_a_broker_whose_bucket_does_not_exist_ends_with_what_to_do(
