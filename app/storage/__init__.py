@@ -26,6 +26,7 @@
 - ``log``              one partition on disk: append, sync, plans, retention
 - ``memory_log``       one partition in memory: a bounded ring
 - ``partition_log``    what the engine needs of both; ``partition_logs``   the open ones, by partition
+- ``flush_schedule``   when appends are synced that nobody waits for
 - ``flusher``          group commit: one sync serves all callers that wait
 - ``waiters``          long polls, woken by appends
 - ``log_dir``          the threads, and the failure that stops the directory

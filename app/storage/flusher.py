@@ -9,6 +9,9 @@ A producer with several requests in flight gets its answers together, but sends 
 A round that began with the first of them would cover it alone, and every second round would: two syncs for what one
 can do. So a round waits until as many appends are there as the last ones had in flight together, no longer than a sync
 takes (ADR-0060).
+
+Rounds that nobody waits for and that are due together are *grouped*: one thread syncs several logs one after the other,
+because handing over a sync costs more than most syncs of a few records.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +27,7 @@ from typing import NamedTuple
 from ..errors import LogDirFailed
 from .files import Threads
 from .fine_timer import FineTimer
+from .flush_schedule import FlushSchedule
 from .flush_work import FlushWork
 from .log import DiskLog
 
@@ -34,16 +38,13 @@ _NO_CONTEXT = Context()
 _AWAIT_S_MAX = 0.001
 # For as long as so many rounds, the next appends are taken for the answer to the last one.
 _RECENT_ROUNDS = 4
+# Logs that one thread syncs one after the other: who waits for one of them meanwhile waits for all.
+_GROUP = 32
+
+_NOT_BEGUN = "the sync of %s could not begin"
 
 # Called in the loop with the seconds a sync took; for metrics.
 SyncObserver = Callable[[float], None]
-
-
-class _Timer(NamedTuple):
-    """When a log's next round begins at the latest, and the delay that led to it."""
-
-    delay_ms: int
-    handle: asyncio.TimerHandle
 
 
 class _InFlight(NamedTuple):
@@ -74,7 +75,9 @@ class Flusher:
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
         # Ends with the last round that was asked for while the one before it was under way.
         self._running: dict[DiskLog, asyncio.Future[None]] = {}
-        self._timers: dict[DiskLog, _Timer] = {}
+        # Logs that nobody waits for: those that are due later, and now.
+        self._later = FlushSchedule(self._begin_due)
+        self._due: dict[DiskLog, None] = {}
         # How many appends the next round covers, and how many are awaited before it begins.
         self._appends: dict[DiskLog, int] = {}
         self._awaited: dict[DiskLog, int] = {}
@@ -104,24 +107,75 @@ class Flusher:
 
     def flush_later(self, log: DiskLog, delay_ms: int) -> None:
         """Have a round begin within ``delay_ms``, for appends that no caller awaits."""
-        set_before = self._timers.get(log)
-        if set_before is not None and set_before.delay_ms <= delay_ms:
-            # It ends earlier than one that begins now: so it is for all but the first append of a round.
-            return
-        if self._failure:
-            return
-        loop = asyncio.get_running_loop()
-        when = loop.time() + delay_ms / 1000
-        if set_before is not None:
-            if set_before.handle.when() <= when:
-                return
-            set_before.handle.cancel()
-        self._timers[log] = _Timer(delay_ms, loop.call_at(when, self._timer_fired, log))
+        if not self._failure:
+            self._later.add(log, delay_ms)
 
-    def _timer_fired(self, log: DiskLog) -> None:
-        self._timers.pop(log, None)
-        if log.is_dirty:
-            self.next_round(log)
+    def _begin_due(self, logs: Iterable[DiskLog]) -> None:
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._begin_group)
+        self._due.update(dict.fromkeys(logs))
+
+    def _begin_group(self) -> None:
+        """Begin the rounds of some logs that are due.
+
+        Those of the others begin in later turns of the loop.
+        """
+        group: list[DiskLog] = []
+        while self._due and len(group) < _GROUP and not self._failure:
+            log = next(iter(self._due))
+            del self._due[log]
+            if not log.is_dirty or log in self._next:
+                continue
+            if log in self._running:
+                self.next_round(log)
+            else:
+                group.append(log)
+        if len(group) == 1:
+            self.next_round(group[0])
+        elif group:
+            self._begin_rounds(group)
+        if self._due and not self._failure:
+            asyncio.get_running_loop().call_soon(self._begin_group)
+
+    def _begin_rounds(self, group: Sequence[DiskLog]) -> None:
+        loop = asyncio.get_running_loop()
+        logs: list[DiskLog] = []
+        works: list[FlushWork] = []
+        for log in group:
+            try:
+                works.append(log.flush_work())
+            except Exception:  # other logs have their rounds
+                logger.exception(_NOT_BEGUN, log.directory)
+                continue
+            logs.append(log)
+            self._running[log] = loop.create_future()
+        synced = self._threads.run(_timed_each, works)
+        synced.add_done_callback(partial(self._group_ended, logs, works), context=_NO_CONTEXT)
+
+    def _group_ended(
+        self,
+        logs: Sequence[DiskLog],
+        works: Sequence[FlushWork],
+        synced: asyncio.Future[list[float | Exception]],
+    ) -> None:
+        try:
+            outcomes = synced.result()
+        except Exception as error:  # noqa: BLE001 - reported for each log
+            outcomes = [error] * len(logs)
+        loop = asyncio.get_running_loop()
+        for log, work, outcome in zip(logs, works, outcomes, strict=True):
+            # In callbacks of their own, so that none prevents those after it.
+            loop.call_soon(self._ended_in_group, log, work, outcome, context=_NO_CONTEXT)
+
+    def _ended_in_group(self, log: DiskLog, work: FlushWork, outcome: float | Exception) -> None:
+        try:
+            if isinstance(outcome, Exception):
+                self._sync_failed(log, outcome)
+            else:
+                self._on_synced(log, work)
+                self.on_sync(outcome)
+        finally:
+            self._go_on(log)
 
     def _start(self, log: DiskLog) -> None:
         if log in self._next and log not in self._running:
@@ -178,7 +232,7 @@ class Flusher:
             work = log.flush_work()
             synced = self._threads.run(_timed, work)
         except Exception as error:  # those who wait must be answered, and other logs have their rounds
-            logger.exception("the sync of %s could not begin", log.directory)
+            logger.exception(_NOT_BEGUN, log.directory)
             if not future.done():
                 future.set_exception(error)
                 future.exception()
@@ -200,11 +254,8 @@ class Flusher:
     ) -> None:
         try:
             seconds = synced.result()
-        except Exception as error:
-            if not isinstance(error, OSError):
-                logger.exception("the sync of %s broke", log.directory)
-                error = OSError(f"{type(error).__name__}: {error}")
-            self.fail(self._on_failure(log, error))
+        except Exception as error:  # noqa: BLE001 - reported for the log
+            self._sync_failed(log, error)
             self._fail(future)
         else:
             self._on_synced(log, work)
@@ -217,6 +268,12 @@ class Flusher:
                 future.set_result(None)
         finally:
             self._go_on(log)
+
+    def _sync_failed(self, log: DiskLog, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            logger.error("the sync of %s broke", log.directory, exc_info=error)
+            error = OSError(f"{type(error).__name__}: {error}")
+        self.fail(self._on_failure(log, error))
 
     def fail(self, failure: LogDirFailed) -> None:
         """End all waits with the error, because nothing will be synced from now on."""
@@ -238,15 +295,24 @@ class Flusher:
 
         The files may then be closed.
         """
-        timer = self._timers.pop(log, None)
-        if timer:
-            timer.handle.cancel()
+        self._later.discard(log)
+        self._due.pop(log, None)
         while log in self._next or log in self._running:
             self._start(log)
             self._begin_awaited(log)
             if (running := self._running.get(log)) is not None:
                 await asyncio.shield(running)
         self._in_flight.pop(log, None)
+
+
+def _timed_each(works: Sequence[FlushWork]) -> list[float | Exception]:
+    outcomes: list[float | Exception] = []
+    for work in works:
+        try:
+            outcomes.append(_timed(work))
+        except Exception as error:  # noqa: BLE001 - reported for this one; the others have their own outcome
+            outcomes.append(error)
+    return outcomes
 
 
 def _timed(work: FlushWork) -> float:

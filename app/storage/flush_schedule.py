@@ -1,0 +1,64 @@
+"""When logs are synced whose appends nobody waits for.
+
+Those that are due at about the same time are due together. A timer per log would be cheap for a few busy logs. A producer that writes now and then to each of a thousand partitions
+has every record in a log of its own, and pays for a timer and a thread with each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from .log import DiskLog
+
+
+class _Batch(NamedTuple):
+    """Logs that are due when the timer ends; a dictionary for their order."""
+
+    logs: dict[DiskLog, None]
+    timer: asyncio.TimerHandle
+
+
+class FlushSchedule:
+    """Calls ``on_due`` with logs whose time has come.
+
+    There is one timer for each delay in use, which begins with the first log. One that is added later is due earlier
+    than it must be.
+    """
+
+    def __init__(self, on_due: Callable[[Iterable[DiskLog]], object]) -> None:
+        self._on_due = on_due
+        self._batches: dict[int, _Batch] = {}
+        # The delay of the batch that each log is in.
+        self._delays: dict[DiskLog, int] = {}
+
+    def add(self, log: DiskLog, delay_ms: int) -> None:
+        """Have ``log`` be due within ``delay_ms``, if it is not due earlier."""
+        delay_before = self._delays.get(log)
+        if delay_before is not None and delay_before <= delay_ms:
+            # It ends earlier than one that begins now: so it is for all but the first append of a round.
+            return
+        batch = self._batches.get(delay_ms)
+        if batch is None:
+            timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._end, delay_ms)
+            batch = self._batches[delay_ms] = _Batch({}, timer)
+        if delay_before is not None:
+            if self._batches[delay_before].timer.when() <= batch.timer.when():
+                return
+            self.discard(log)
+        batch.logs[log] = None
+        self._delays[log] = delay_ms
+
+    def discard(self, log: DiskLog) -> None:
+        """Forget ``log``."""
+        delay_ms = self._delays.pop(log, None)
+        if delay_ms is not None:
+            del self._batches[delay_ms].logs[log]
+
+    def _end(self, delay_ms: int) -> None:
+        logs = self._batches.pop(delay_ms).logs
+        for log in logs:
+            del self._delays[log]
+        if logs:
+            self._on_due(logs)
