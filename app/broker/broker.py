@@ -485,12 +485,15 @@ class Broker:
             with_internal=with_internal,
         )
 
-    def fetch_now(self, requests: Sequence[PartitionFetch], *, max_bytes: int) -> list[PartitionRead] | None:
+    def fetch_now(
+        self, requests: Sequence[PartitionFetch], *, max_bytes: int, at_least_one: bool = True
+    ) -> list[PartitionRead] | None:
         """Fetch from a few stored partitions, if no disk must be waited for.
 
-        The result is that of ``fetch`` with ``is_scan`` and without a wait; None for every error.
+        The result is that of ``fetch`` with ``is_scan`` and without a wait; None for every error. Without
+        ``at_least_one`` no batch may exceed the limits.
         """
-        return self._reader.fetch_now(requests, max_bytes=max_bytes)
+        return self._reader.fetch_now(requests, max_bytes=max_bytes, at_least_one=at_least_one)
 
     async def wait_for_more(
         self,

@@ -115,13 +115,16 @@ class PartitionReader:
         }
         await self._wait(positions, min_bytes, timeout_ms, isolation)
 
-    def fetch_now(self, requests: Sequence[PartitionFetch], *, max_bytes: int) -> list[PartitionRead] | None:
+    def fetch_now(
+        self, requests: Sequence[PartitionFetch], *, max_bytes: int, at_least_one: bool
+    ) -> list[PartitionRead] | None:
         for request in requests:
             name = request.topic
             topic = self._topics.get(name)
             if topic is None or not 0 <= request.partition < topic.partitions or name in self._virtual:
                 return None
-        return self._engine.read_now(requests, min(max_bytes, self._settings.fetch_bytes_max))
+        max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
+        return self._engine.read_now(requests, max_bytes, at_least_one=at_least_one)
 
     async def _read(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool

@@ -362,9 +362,9 @@ SECURITY_MUTANTS = (
         "both_ways",
     ),
     Mutant(
-        "app/tcp/kafka/direct_fetch.py",
-        "bytes_max = consume.bytes_max(route.bytes_max)\n",
-        "bytes_max = route.bytes_max\n",
+        "app/tcp/kafka/direct_charge.py",
+        "return self.consume.bytes_max(bytes_max) if free is None else free\n",
+        "return bytes_max\n",
         "tests/unit/tcp/kafka/test_direct_fetch.py",
         "at_once",
     ),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 _STORAGE, _BROKER, _GROUPS = "tests/unit/storage", "tests/unit/broker", "tests/unit/groups"
 _LATE = "tests/integration/test_late_offsets.py"
+_WIDE_FETCH = "tests/unit/tcp/kafka/test_wide_fetch.py"
 _TRANSACTIONS = "tests/unit/transactions"
 _CONTRACT = f"{_STORAGE}/test_engine_contract.py"
 
@@ -21,6 +22,56 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── kept answers of idle partitions, grouped syncs ──
+    Mutant(
+        "app/tcp/kafka/idle_answers.py",
+        "            self.forget(name)\n",
+        "            pass\n",
+        _WIDE_FETCH,
+        "only_partitions_with_news",
+    ),
+    Mutant(
+        "app/tcp/kafka/idle_answers.py",
+        "            self.watch.discard(name)\n",
+        "            pass\n",
+        _WIDE_FETCH,
+        "read_no_more",
+    ),
+    Mutant(
+        "app/tcp/kafka/wide_fetch.py",
+        "asked.partition in self._read_now[name]",
+        "False",
+        _WIDE_FETCH,
+        "named_twice",
+    ),
+    Mutant(
+        "app/tcp/kafka/wide_fetch.py",
+        "at_least_one=not self._records_bytes,\n",
+        "at_least_one=True,\n",
+        _WIDE_FETCH,
+        "limit",
+    ),
+    Mutant(
+        "app/tcp/kafka/wide_requests.py",
+        "or key == last",
+        "",
+        _WIDE_FETCH,
+        "side_by_side",
+    ),
+    Mutant(
+        "app/storage/flusher.py",
+        "            if log in self._running:\n                self.next_round(log)\n",
+        "            if log in self._running:\n                pass\n",
+        f"{_STORAGE}/test_grouped_flushes.py",
+        "while_a_round_is_under_way",
+    ),
+    Mutant(
+        "app/storage/flusher.py",
+        "        self._due.pop(log, None)\n",
+        "",
+        f"{_STORAGE}/test_grouped_flushes.py",
+        "dropped",
+    ),
     # ── share groups in a cluster ──
     Mutant(
         "app/tcp/kafka/handlers/context.py",

@@ -9,7 +9,8 @@
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the short way of the commonest produce, with the same result as its handler
 - ``fetch_routes``, ``direct_fetch``  the same for a fetch
-- ``direct_charge``                 charges requests of both short ways to quotas
+- ``wide_requests``, ``idle_answers``, ``wide_fetch``  the same for a fetch of many partitions, most of them idle
+- ``direct_charge``                 charges requests of the short ways to quotas
 - ``route_learning``                when a request is decoded for the short ways
 - ``handlers``                      one handler per API, over the broker
 - ``throttling``                    charges a request to quotas

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -48,6 +48,7 @@ from .handlers import produce
 from .handlers.context import Answer, Context, KafkaListener, NoResponse
 from .handlers.fetch import fetch_changes, fetch_more
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
+from .idle_answers import IdleAnswers
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
 from .schemas.fetch import API as FETCH
@@ -56,6 +57,8 @@ from .share_forwarding import FORWARDED, ForwardedShares
 from .share_sessions import ClientConnection
 from .throttling import ThrottledRequest
 from .trace import RequestTracer
+from .wide_fetch import WideFetch
+from .wide_requests import cut as cut_wide
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +100,7 @@ class KafkaConnection(Connection[memoryview]):
         "_fetch_routes",
         "_frame_bytes_max",
         "_frames",
+        "_idle_answers",
         "_listener",
         "_login_timer",
         "_own",
@@ -133,6 +137,8 @@ class KafkaConnection(Connection[memoryview]):
         self._routes: Routes | None = None
         # None until it fetches.
         self._fetch_routes: fetch_routes.Routes | None = None
+        # None until it fetches many partitions without a session.
+        self._idle_answers: IdleAnswers | None = None
         # The principal whose access this is.
         self._asked_for: Principal | None = None
 
@@ -174,6 +180,8 @@ class KafkaConnection(Connection[memoryview]):
             self._shares.close()
         if self._delays is not None:
             self._delays.close()
+        if self._idle_answers is not None:
+            self._idle_answers.close()
         for tracer in self._tracers:
             tracer.closed(self.peer)
 
@@ -239,7 +247,9 @@ class KafkaConnection(Connection[memoryview]):
             return
         if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
             return
-        if head.api_key == FETCH_KEY and self._fetch_directly(frame, head):
+        if head.api_key == FETCH_KEY and (
+            self._fetch_directly(frame, head) or self._fetch_widely(frame, head)
+        ):
             return
         served = SERVED.get(head.api_key)
         if served is None or not served.api.serves(head.version):
@@ -316,7 +326,7 @@ class KafkaConnection(Connection[memoryview]):
         matched = self._routes.match(frame, broker.settings.request_timeout_ms)
         if matched is None:
             return False
-        route, records = matched
+        route, partition, records = matched
         name = route.topic
         if route.is_by_id:
             topic = broker.topic_by_id(route.topic_id)
@@ -335,17 +345,19 @@ class KafkaConnection(Connection[memoryview]):
         charge = self._charge_of(route.client_id)
         outcome: PendingProduce | SteleError
         try:
-            outcome = broker.produce(name, route.partition, records, acks=route.acks)
+            outcome = broker.produce(name, partition, records, acks=route.acks)
         except SteleError as error:
             outcome = error
         delay_ms = 0 if charge is None else charge.produced(len(frame))
         if isinstance(outcome, SteleError) or outcome.done:
-            self.answer(self._produced(head, route, outcome, delay_ms))
+            self.answer(self._produced(head, route, partition, outcome, delay_ms))
             return True
         future = outcome.future
         assert future is not None
         self.answer_when(
-            future, route.timeout_ms, lambda _has_ended: self._produced(head, route, outcome, delay_ms)
+            future,
+            route.timeout_ms,
+            lambda _has_ended: self._produced(head, route, partition, outcome, delay_ms),
         )
         return True
 
@@ -353,18 +365,19 @@ class KafkaConnection(Connection[memoryview]):
         self,
         head: RequestHead,
         route: Route,
+        partition: int,
         outcome: PendingProduce | SteleError,
         delay_ms: int,
     ) -> Buffers:
         """Encode the response to a produce that is done or refused, or whose time is up."""
         if isinstance(outcome, PendingProduce) and outcome.done:
             try:
-                return route.response(head.correlation_id, outcome.placed(), delay_ms)
+                return route.response(head.correlation_id, partition, outcome.placed(), delay_ms)
             except SteleError:
                 # The generic way describes it.
                 pass
         response = produce.response_of_one(
-            route.topic, route.topic_id, route.partition, outcome, route.timeout_ms, route.version
+            route.topic, route.topic_id, partition, outcome, route.timeout_ms, route.version
         )
         response.throttle_time_ms = delay_ms
         return self._encode(head, SERVED[PRODUCE_KEY], response)
@@ -409,6 +422,57 @@ class KafkaConnection(Connection[memoryview]):
             self.answer_read(fetch.response(head.correlation_id, reads, charge))
         return True
 
+    def _fetch_widely(self, frame: memoryview, head: RequestHead) -> bool:
+        """Handle a Fetch of many partitions in the short way (``wide_fetch``).
+
+        False if it must take the generic one.
+        """
+        broker = self._listener.broker
+        if self._tracers or broker.cluster.is_shared or broker.quotas.times_requests:
+            return False
+        if self._idle_answers is not None and self._idle_answers.is_in_use:
+            return False
+        request = cut_wide(frame)
+        if request is None:
+            return False
+        charge = self._charge_of(request.client_id)
+        bytes_max = request.bytes_max if charge is None else charge.readable_bytes(request.bytes_max)
+        if bytes_max is None:
+            return False
+        if self._idle_answers is None:
+            self._idle_answers = IdleAnswers(self._listener.idle_answers, broker.watch)
+        if request.client_id:
+            self.client_id = request.client_id
+        bytes_max = min(bytes_max, broker.settings.fetch_bytes_max)
+        wait_ms = min(request.wait_ms_max, broker.settings.fetch_wait_ms_max)
+        fetch = WideFetch(
+            broker,
+            self._idle_answers,
+            request,
+            bytes_max,
+            min(request.bytes_min, bytes_max),
+            broker.monotonic_ms() + wait_ms,
+        )
+        self.read_later(self._answer_widely(fetch, memoryview(bytes(frame)), head), bytes_max=bytes_max)
+        return True
+
+    async def _answer_widely(self, fetch: WideFetch, frame: memoryview, head: RequestHead) -> Buffers:
+        if await fetch.run(self._access_now):
+            return fetch.response(head.correlation_id, self._charge_of(fetch.request.client_id))
+        if not fetch.has_waited:
+            return await self._fetch_generically(frame, head)
+        return await self._fetch_generically(
+            frame,
+            head,
+            bytes_max=fetch.bytes_max,
+            go_on=partial(
+                fetch_more,
+                partitions=fetch.partitions(),
+                wanted=fetch.wanted(),
+                deadline_ms=fetch.deadline_ms,
+            ),
+        )
+
     def _forwarded(self, served: Served, request: Any) -> Served | None:
         """Return what forwards a request of a share group.
 
@@ -430,29 +494,45 @@ class KafkaConnection(Connection[memoryview]):
             await fetch.wait(reads)
             news = fetch.look(self._access_now())
             if news is None or not has_batches(news):
-                return await self._fetch_generically(fetch, frame, head)
+                return await self._fetch_after_waiting(fetch, frame, head)
             if not fetch.needs_more(news):
                 charge = self._charge_of(fetch.route.client_id)
                 return fetch.response(head.correlation_id, news, charge)
             if fetch.left_ms <= 0:
-                return await self._fetch_generically(fetch, frame, head)
+                return await self._fetch_after_waiting(fetch, frame, head)
             reads = news
 
-    async def _fetch_generically(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
+    async def _fetch_after_waiting(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
         """Go on in the generic way with a Fetch that has waited in the short one."""
+        if fetch.session is not None:
+            go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
+            return await self._fetch_generically(frame, head, wait_ms=max(0, fetch.left_ms), go_on=go_on)
+        # The rights are checked again at its end, because it had a time to wait at first.
+        go_on = partial(
+            fetch_more, partitions=fetch.partitions(), wanted=fetch.wanted, deadline_ms=fetch.deadline_ms
+        )
+        return await self._fetch_generically(frame, head, bytes_max=fetch.bytes_max, go_on=go_on)
+
+    async def _fetch_generically(
+        self,
+        frame: memoryview,
+        head: RequestHead,
+        *,
+        wait_ms: int | None = None,
+        bytes_max: int | None = None,
+        go_on: Callable[[Context, Any], Answer] | None = None,
+    ) -> Buffers:
+        """Answer in the generic way a Fetch that was begun in a short one.
+
+        ``go_on`` does it if the request has waited. ``wait_ms`` and ``bytes_max`` replace what the request says.
+        """
         served = SERVED[FETCH_KEY]
         client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
         request = served.api.read_request(head.version, frame, position)
-        if fetch.session is not None:
-            request.max_wait_ms = max(0, fetch.left_ms)
-            go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
-        else:
-            # The rights are checked again at its end, because it had a time to wait at first.
-            request.max_bytes = fetch.bytes_max
-            go_on = partial(
-                fetch_more, partitions=fetch.partitions(), wanted=fetch.wanted, deadline_ms=fetch.deadline_ms
-            )
-        served = replace(served, handle=go_on)
+        request.max_wait_ms = request.max_wait_ms if wait_ms is None else wait_ms
+        request.max_bytes = request.max_bytes if bytes_max is None else bytes_max
+        if go_on is not None:
+            served = replace(served, handle=go_on)
         context = self._context(head, client_id)
         if context.access is not None:
             served = _guarded(served, GUARDS[FETCH_KEY])

@@ -43,6 +43,14 @@ class DirectCharge:
         delay_ms = self._produce.charge(frame_bytes)
         return self._finished(delay_ms) if delay_ms or self._quotas.times_requests else 0
 
+    def readable_bytes(self, bytes_max: int) -> int | None:
+        """Return how many of ``bytes_max`` bytes of records a fetch may bring now.
+
+        None if its client has to wait.
+        """
+        free = self.consume.meter.free_bytes_max(bytes_max)
+        return self.consume.bytes_max(bytes_max) if free is None else free
+
     def fetched(self, records_bytes: int) -> int:
         """Charge a fetch; return its client's wait in ms."""
         delay_ms = self.consume.charge(records_bytes) if records_bytes else 0

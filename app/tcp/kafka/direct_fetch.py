@@ -184,14 +184,9 @@ def begin_fetch(
 
     None if it must take the generic way.
     """
-    bytes_max: int | None = route.bytes_max
-    if charge is not None:
-        consume = charge.consume
-        bytes_max = consume.meter.free_bytes_max(route.bytes_max)
-        if bytes_max is None:
-            bytes_max = consume.bytes_max(route.bytes_max)
-            if bytes_max is None:
-                return None
+    bytes_max = route.bytes_max if charge is None else charge.readable_bytes(route.bytes_max)
+    if bytes_max is None:
+        return None
     session, epoch = None, FINAL_EPOCH
     if layout.session >= 0:
         session_id, epoch = _SESSION.unpack_from(frame, layout.session)

@@ -3,9 +3,10 @@
 A Produce of one batch for one partition, without a transaction.
 
 A client sends the same request again and again: all bytes before the records are the same, except the correlation
-id. The first such request is decoded, and those bytes are kept with its meaning (a *route*) and with the bytes of its
-response. A later request is recognized by comparing bytes, and its response is a copy in which three numbers are
-filled in. The generic writer makes that response, so both ways give the same bytes.
+id and the partition, which is the last of them. The first such request is decoded, and those bytes are kept with its
+meaning (a *route*) and with the bytes of its response. A later request is recognized by comparing bytes, and its
+response is a copy in which a few numbers are filled in. The generic writer makes that response, so both ways give the
+same bytes.
 
 Whatever is anything else takes the generic way (``handlers.produce``): other layouts, acks=0, batches of old formats
 and of transactions, topics that must be created first, a full produce queue, and every error.
@@ -34,8 +35,10 @@ from .schemas.produce import (
 # The first whose batches may have any codec; its response has all three numbers.
 FIRST_VERSION = 7
 _FIRST_WITH_TOPIC_IDS = 13
-# A connection that produces to more partitions than these in turn forgets all routes, and decodes again.
+# A connection that produces to more topics than these in turn forgets all routes, and decodes again.
 ROUTES_MAX = 256
+# Requests of so many lengths up to the records are recognized; the names of topics differ in length.
+LENGTHS_MAX = 8
 # Names of topics and clients that are longer than usual take the generic way, so a connection keeps little.
 PREFIX_BYTES_MAX = 1024
 # In a batch: magic, the low byte of the attributes.
@@ -45,14 +48,16 @@ _BATCH_BYTES_MIN = 61
 _NO_TAGS = b"\0\0\0"
 _SIZE = struct.Struct(">i")
 _OFFSETS = struct.Struct(">qqq")
-# Numbers that nothing else in a response looks like; they are where the offsets will be, and the client's wait.
+# Numbers that nothing else in a response looks like; they are where the offsets will be, the partition, and the
+# client's wait.
 _MARKED = (0x1A2B3C4D5E6F7081, 0x1A2B3C4D5E6F7082, 0x1A2B3C4D5E6F7083)
+_MARKED_PARTITION = 0x1A2B3C4D
 _MARKED_WAIT = 0x1A2B3C4E
 
 
 @dataclass(slots=True)
 class Route:
-    """The meaning of the bytes before the records, and a template of the response.
+    """The meaning of the bytes before the partition, and a template of the response.
 
     The template lacks its numbers.
     """
@@ -60,7 +65,6 @@ class Route:
     version: int
     topic: str
     topic_id: bytes
-    partition: int
     acks: Acks
     timeout_ms: int
     client_id: str
@@ -69,6 +73,7 @@ class Route:
     # ``wait_position`` that of ``throttle_time_ms``.
     template: bytes
     position: int
+    partition_position: int
     wait_position: int
     # The ``Access.epoch`` under which its topic may be written to.
     granted: object = None
@@ -78,13 +83,16 @@ class Route:
         """Whether the request names the topic by its id."""
         return self.version >= _FIRST_WITH_TOPIC_IDS
 
-    def response(self, correlation_id: int, placed: tuple[int, int, int], wait_ms: int = 0) -> bytes:
+    def response(
+        self, correlation_id: int, partition: int, placed: tuple[int, int, int], wait_ms: int = 0
+    ) -> bytes:
         """Return the response to a produce without an error.
 
         ``placed`` is as ``PendingProduce.placed`` returns it. ``wait_ms``: how long the client has to wait.
         """
         frame = bytearray(self.template)
         _SIZE.pack_into(frame, 4, correlation_id)
+        _SIZE.pack_into(frame, self.partition_position, partition)
         _OFFSETS.pack_into(frame, self.position, *placed)
         if wait_ms:
             _SIZE.pack_into(frame, self.wait_position, wait_ms)
@@ -94,25 +102,28 @@ class Route:
 class Routes:
     """The routes of one connection."""
 
-    __slots__ = ("_by_prefix", "_learning", "_length")
+    __slots__ = ("_by_prefix", "_learning", "_lengths")
 
     def __init__(self) -> None:
         self._by_prefix: dict[bytes, Route] = {}
-        # Bytes before the records in the last request: most likely those of the next, too.
-        self._length = 0
+        # Bytes before the records in the last requests: most likely those of the next, too. The latest comes first.
+        self._lengths: list[int] = []
         self._learning = RouteLearning()
 
     @property
     def remembered(self) -> int:
         return len(self._by_prefix)
 
-    def match(self, frame: memoryview, request_timeout_ms: int) -> tuple[Route, memoryview] | None:
-        """Return a request's route and its records, or None for the generic way."""
-        length = self._length
-        route = None
-        if length and length < len(frame):
-            route = self._by_prefix.get(_prefix(frame, length))
-        if route is None:
+    def match(self, frame: memoryview, request_timeout_ms: int) -> tuple[Route, int, memoryview] | None:
+        """Return a request's route, its partition and its records.
+
+        None for the generic way.
+        """
+        for length in self._lengths:
+            route = self._by_prefix.get(_prefix(frame, length)) if length < len(frame) else None
+            if route is not None:
+                break
+        else:
             if not self._learning.is_due():
                 return None
             found = _learn(frame, request_timeout_ms)
@@ -123,14 +134,19 @@ class Routes:
             if len(self._by_prefix) >= ROUTES_MAX:
                 self._by_prefix.clear()
             self._by_prefix[_prefix(frame, length)] = route
-            self._length = length
+        if self._lengths[:1] != [length]:
+            self._lengths = [length, *(other for other in self._lengths if other != length)][:LENGTHS_MAX]
+        (partition,) = _SIZE.unpack_from(frame, length - _SIZE.size)
         records = _records(frame, length, flexible=route.is_flexible)
-        return None if records is None else (route, records)
+        return None if records is None or partition < 0 else (route, partition, records)
 
 
 def _prefix(frame: memoryview, length: int) -> bytes:
-    """Return the bytes before the records without the correlation id."""
-    return bytes(frame[:4]) + frame[REQUEST_BYTES_MIN:length]
+    """Return the bytes before the partition without the correlation id.
+
+    The records begin at ``length``, after the partition.
+    """
+    return bytes(frame[:4]) + frame[REQUEST_BYTES_MIN : length - _SIZE.size]
 
 
 def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | None:
@@ -167,31 +183,29 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
     length = start + len(body)
     if length > PREFIX_BYTES_MAX:
         return None
-    template, position, wait_position = _template(
-        topic.name, topic.topic_id, data.index, version, flexible=flexible
-    )
+    template, positions = _template(topic.name, topic.topic_id, version, flexible=flexible)
     route = Route(
         version=version,
         topic=topic.name,
         topic_id=topic.topic_id,
-        partition=data.index,
         acks=Acks(request.acks),
         timeout_ms=max(1, min(request.timeout_ms, request_timeout_ms)),
         client_id=client_id,
         is_flexible=flexible,
         template=template,
-        position=position,
-        wait_position=wait_position,
+        position=positions[0],
+        partition_position=positions[1],
+        wait_position=positions[2],
     )
     return route, length
 
 
 def _template(
-    name: str, topic_id: bytes, partition: int, version: int, *, flexible: bool
-) -> tuple[bytes, int, int]:
-    """Return a response with marked offsets, and two positions.
+    name: str, topic_id: bytes, version: int, *, flexible: bool
+) -> tuple[bytes, tuple[int, int, int]]:
+    """Return a response with marked numbers, and three positions.
 
-    Of the marks, and of the client's wait.
+    Of the offsets, of the partition, and of the client's wait.
     """
     base_offset, log_append_time_ms, log_start_offset = _MARKED
     response = ProduceResponse(
@@ -201,7 +215,7 @@ def _template(
                 topic_id=topic_id,
                 partition_responses=[
                     PartitionProduceResponse(
-                        index=partition,
+                        index=_MARKED_PARTITION,
                         error_code=ErrorCode.NONE,
                         base_offset=base_offset,
                         log_append_time_ms=log_append_time_ms,
@@ -218,7 +232,8 @@ def _template(
     # The last ones: a name has letters, digits and '._-' only, but the topic may not exist.
     wait_position = frame.rindex(_SIZE.pack(_MARKED_WAIT))
     _SIZE.pack_into(frame, wait_position, 0)
-    return bytes(frame), frame.rindex(_OFFSETS.pack(*_MARKED)), wait_position
+    position = frame.rindex(_OFFSETS.pack(*_MARKED))
+    return bytes(frame), (position, frame.rindex(_SIZE.pack(_MARKED_PARTITION), 0, position), wait_position)
 
 
 def _records(frame: memoryview, length: int, *, flexible: bool) -> memoryview | None:

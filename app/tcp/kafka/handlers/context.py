@@ -25,6 +25,7 @@ from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
 from ..frame_forwarding import FrameForwarding
+from ..idle_answers import Room
 from ..share_sessions import NO_CONNECTION, ClientConnection, ShareSession, ShareSessions
 
 # The protocol allows strings of 32 KiB; clients log messages as one line.
@@ -44,6 +45,8 @@ class KafkaListener:
     host: str
     port: int
     fetch_sessions: FetchSessionCache
+    # For answers that connections keep.
+    idle_answers: Room = field(default_factory=Room)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="kafka"))
     # None: this broker has all groups.

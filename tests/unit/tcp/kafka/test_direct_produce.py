@@ -31,7 +31,7 @@ from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka import direct_produce
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.direct_produce import PREFIX_BYTES_MAX, ROUTES_MAX, Routes
+from app.tcp.kafka.direct_produce import LENGTHS_MAX, PREFIX_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
@@ -360,10 +360,10 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_write(
         assert listener.broker.log_state("orders", 0).log_end_offset == 5
 
 
-def _named(*names: str) -> memoryview:
+def _named(*names: str, partition: int = 0) -> memoryview:
     """Return a produce of one batch for each of ``names``."""
-    partition = PartitionProduceData(index=0, records=batch())
-    topics = [TopicProduceData(name=name, partition_data=[partition]) for name in names]
+    data = PartitionProduceData(index=partition, records=batch())
+    topics = [TopicProduceData(name=name, partition_data=[data]) for name in names]
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
     return memoryview(bytearray(request_frame(request, 9)))[4:]
 
@@ -374,8 +374,21 @@ def test_a_connection_remembers_a_bounded_number_of_requests() -> None:
         matched = routes.match(_named(f"t-{number}"), 1000)
         assert matched is not None
         assert matched[0].topic == f"t-{number}"
-        assert bytes(matched[1]) == batch()
+        assert bytes(matched[2]) == batch()
         assert routes.remembered <= ROUTES_MAX
+
+
+def test_all_partitions_of_a_few_topics_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Librdkafka sends a request for each partition."""
+    learned = _counted(monkeypatch)
+    routes, names = Routes(), ["t" * (number + 1) for number in range(LENGTHS_MAX)]
+    for partition in range(1000):
+        for name in names:
+            matched = routes.match(_named(name, partition=partition), 1000)
+            assert matched is not None
+            route, named, records = matched
+            assert (route.topic, named, bytes(records)) == (name, partition, batch())
+    assert len(learned) == len(names)
 
 
 def test_a_connection_does_not_remember_long_names() -> None:
@@ -384,7 +397,8 @@ def test_a_connection_does_not_remember_long_names() -> None:
     assert routes.remembered == 0
 
 
-def test_a_client_with_another_layout_is_rarely_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[memoryview]:
+    """Return a list that grows with each request that is decoded for a route."""
     learned: list[memoryview] = []
     learn = direct_produce._learn
 
@@ -393,7 +407,11 @@ def test_a_client_with_another_layout_is_rarely_decoded_twice(monkeypatch: pytes
         return learn(frame, request_timeout_ms)
 
     monkeypatch.setattr(direct_produce, "_learn", counted)
-    routes = Routes()
+    return learned
+
+
+def test_a_client_with_another_layout_is_rarely_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned, routes = _counted(monkeypatch), Routes()
     for _ in range(10_000):
         assert routes.match(_named("a", "b"), 1000) is None
     assert len(learned) < 60

@@ -1,0 +1,120 @@
+"""The answers of a connection for partitions that have nothing new (ADR-0061).
+
+They are kept by the bytes that ask for them. A client without a fetch session (KIP-227) names all its partitions in each Fetch, and most of them have been idle since
+the one before. Their answers are the same until something happens in the partition, and a watch says when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...storage.topic_partition import TopicPartition
+from .fetch_sessions import Watch
+
+# Each takes some 700 bytes.
+ANSWERS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Room:
+    """How many more answers the connections of a listener may keep together."""
+
+    left: int = ANSWERS_MAX
+
+
+@dataclass(slots=True)
+class TopicAnswers:
+    """The answers for one topic. There is at most one for each partition."""
+
+    by_entry: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    entries: dict[int, bytes] = field(default_factory=dict[int, bytes])
+
+    def pop(self, partition: int) -> bool:
+        """Forget the answer for a partition; return whether there was one."""
+        entry = self.entries.pop(partition, None)
+        if entry is None:
+            return False
+        del self.by_entry[entry]
+        return True
+
+
+class IdleAnswers:
+    """What one connection keeps.
+
+    ``make_watch`` returns a new watch each time.
+    """
+
+    __slots__ = ("_by_topic", "_count", "_kind", "_make_watch", "_room", "is_in_use", "watch")
+
+    def __init__(self, room: Room, make_watch: Callable[[], Watch]) -> None:
+        self._room = room
+        self._make_watch = make_watch
+        # Of exactly those partitions that have an answer here. It notes each change, whatever a client reads.
+        self.watch = make_watch()
+        # Whether a request looks at them, or waits for a change.
+        self.is_in_use = False
+        self._kind: object = None
+        self._by_topic: dict[str, TopicAnswers] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def begin(self, kind: object) -> None:
+        """Keep answers of this ``kind`` from now on; those of another one look different."""
+        if kind != self._kind:
+            self.clear()
+            self._kind = kind
+
+    def of(self, topic: str) -> TopicAnswers:
+        answers = self._by_topic.get(topic)
+        if answers is None:
+            answers = self._by_topic[topic] = TopicAnswers()
+        return answers
+
+    def forget_changed(self) -> None:
+        """Forget the answers for the partitions in which something has happened."""
+        for name in self.watch.take():
+            self.forget(name)
+
+    def has_room(self, more: int) -> bool:
+        return self._room.left >= more
+
+    def keep(self, name: TopicPartition, entry: bytes, answer: bytes) -> None:
+        """Keep the ``answer`` for ``entry``, as of now.
+
+        It takes the place of an earlier one for the partition.
+        """
+        answers = self.of(name.topic)
+        if not answers.pop(name.partition):
+            self._count += 1
+            self._room.left -= 1
+            self.watch.add(name)
+        answers.by_entry[entry] = answer
+        answers.entries[name.partition] = entry
+
+    def forget(self, name: TopicPartition) -> None:
+        """Forget the answer for a partition, if there is one."""
+        answers = self._by_topic.get(name.topic)
+        if answers is not None and answers.pop(name.partition):
+            self._count -= 1
+            self._room.left += 1
+            self.watch.discard(name)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.watch.close()
+        self.watch = self._make_watch()
+        self._by_topic.clear()
+        self._room.left += self._count
+        self._count = 0
+
+    def close(self) -> None:
+        """Forget all of them for good.
+
+        A request that goes on takes no room that others would miss.
+        """
+        self.clear()
+        self.watch.close()
+        self._room = Room()

@@ -1,0 +1,589 @@
+"""The short way of a fetch of many partitions gives the same bytes as the generic one, whatever has happened before."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stele.wire import record_batch as rb
+from stele.wire.error_codes import ErrorCode
+
+from app.broker.placement import Placement
+from app.broker.produce import Acks
+from app.security.acl import Acl, AclFilter, Operation, ResourceType
+from app.security.policy import ListenerSecurity
+from app.security.principal import ANONYMOUS
+from app.storage.engine import PartitionFetch
+from app.storage.transactional_produce import TransactionalProduce
+from app.tcp.kafka import connection as kafka_connection
+from app.tcp.kafka import wide_requests
+from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.headers import read_client_id
+from app.tcp.kafka.idle_answers import Room
+from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from app.work_budget import PARTITIONS_PER_TURN, pause
+from tests.support.acls import authorizer_over
+from tests.support.charges import noted_charges, set_quotas
+from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
+from tests.support.kafka_application import kafka_listener
+from tests.support.kafka_peer import read_response, request_frame
+
+VERSIONS = range(4, 19)
+# More than the narrow short way takes, with one topic in two places where a request begins in its middle.
+TOPICS = {"orders": 12, "a-topic-with-a-longer-name": 3, "memory": 5}
+CONFIGS = {"memory": {"stele.storage": "memory"}}
+NAMES = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
+WIDE = wide_requests.PARTITIONS_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Move the log start offset to the end."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recreate:
+    """Delete a topic and create another one with its name."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request for most partitions, from ``turn`` on: at the end of each, or ``behind`` it by so many records."""
+
+    turn: int
+    behind: dict[int, int]
+    left_out: frozenset[int]
+    repeated: int | None
+    version: int
+    isolation: int
+    bytes_max: int
+    partition_bytes: int
+    bytes_min: int
+    epoch_ahead: int | None
+    rack_id: str
+    trailing: bytes
+    client_id: str | None
+
+    def fetch(self, listener: KafkaListener) -> Fetch:
+        order = [number for number in range(len(NAMES)) if number not in self.left_out]
+        order = order[self.turn % len(order) :] + order[: self.turn % len(order)]
+        if self.repeated is not None:
+            order.append(self.repeated)
+        named = [
+            (*NAMES[number], _end(listener, *NAMES[number]) - self.behind.get(number, 0)) for number in order
+        ]
+        (topic, partition, offset), *others = named
+        return Fetch(
+            self.version,
+            topic,
+            partition,
+            offset,
+            others=tuple(others),
+            isolation=self.isolation,
+            bytes_max=self.bytes_max,
+            partition_bytes=self.partition_bytes,
+            bytes_min=self.bytes_min,
+            epoch_ahead=self.epoch_ahead,
+            rack_id=self.rack_id,
+            trailing=self.trailing,
+            client_id=self.client_id,
+        )
+
+
+def _end(listener: KafkaListener, topic: str, partition: int) -> int:
+    return listener.broker.log_state(topic, partition).high_watermark
+
+
+numbers = st.integers(0, len(NAMES) - 1)
+appends = st.tuples(st.sampled_from(NAMES), st.integers(1, 3), st.sampled_from([1, 100, 5000])).map(
+    lambda given: Append(*given[0], given[1], given[2])
+)
+
+
+def asks(version: int) -> st.SearchStrategy[Ask]:
+    return st.builds(
+        Ask,
+        turn=st.sampled_from([0, 0, 1, 5, 13]),
+        behind=st.dictionaries(numbers, st.sampled_from([1, 1, 2, 3, -1]), max_size=3),
+        left_out=st.frozensets(numbers, max_size=len(NAMES) - WIDE),
+        repeated=st.one_of(st.none(), st.none(), st.none(), numbers),
+        version=st.sampled_from([version, version, version, 4, 11, 12, 17]),
+        isolation=st.sampled_from([0, 0, 0, 1]),
+        bytes_max=st.sampled_from([1 << 20, 1 << 20, 6000, 0]),
+        partition_bytes=st.sampled_from([1 << 20, 1 << 20, 1000, 0]),
+        bytes_min=st.sampled_from([1, 1, 0, -1, 6000]),
+        epoch_ahead=st.sampled_from([None, None, None, 0, 1, -1]),
+        rack_id=st.sampled_from(["", "", "rack"]),
+        trailing=st.sampled_from([b"", b"", b"", b"\0"]),
+        client_id=st.sampled_from(["a", "a", "", None]),
+    )
+
+
+steps_of = st.integers(4, 18).flatmap(
+    lambda version: st.lists(
+        st.one_of(
+            asks(version),
+            asks(version),
+            st.builds(Ask, turn=numbers, behind=st.just({}), left_out=st.just(frozenset[int]()), repeated=st.none(),
+                      version=st.just(version), isolation=st.just(0), bytes_max=st.just(1 << 20),
+                      partition_bytes=st.just(1 << 20), bytes_min=st.just(1), epoch_ahead=st.none(),
+                      rack_id=st.just(""), trailing=st.just(b""), client_id=st.just("a")),
+            appends,
+            appends,
+            st.sampled_from(NAMES).map(lambda name: Delete(*name)),
+            st.builds(Recreate, st.sampled_from([*TOPICS])),
+        ),
+        min_size=4,
+        max_size=25,
+    )
+)  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(steps=steps_of)
+def test_both_ways_give_the_same_responses(steps: Sequence[Ask | Append | Delete | Recreate]) -> None:
+    with tempfile.TemporaryDirectory() as path:
+        asyncio.run(_check(Path(path), steps))
+
+
+async def _check(path: Path, steps: Sequence[Ask | Append | Delete | Recreate]) -> None:
+    async with kafka_listener(path) as listener:
+        broker, client = listener.broker, FetchClient()
+        for name in TOPICS:
+            await _create(listener, name)
+        async with connected(listener) as ours, connected(listener, is_generic=True) as generic:
+            for step in steps:
+                if isinstance(step, Append):
+                    append_to(listener, step)
+                elif isinstance(step, Delete):
+                    await broker.delete_records(
+                        step.topic, step.partition, _end(listener, step.topic, step.partition)
+                    )
+                elif isinstance(step, Recreate):
+                    await broker.delete_topic(step.topic)
+                    await _create(listener, step.topic)
+                else:
+                    frame = client.frame(listener, step.fetch(listener))
+                    assert await ours(frame) == await generic(frame)
+
+
+async def _create(listener: KafkaListener, name: str) -> None:
+    await listener.broker.create_topic(
+        name, placement=Placement(partitions=TOPICS[name]), configs=CONFIGS.get(name, {})
+    )
+    for partition in range(TOPICS[name]):
+        append_to(listener, Append(name, partition, 3, 10))
+
+
+def _at_the_end(listener: KafkaListener, version: int, names: Sequence[tuple[str, int]] = NAMES) -> Fetch:
+    (topic, partition, offset), *others = ((*name, _end(listener, *name)) for name in names)
+    return Fetch(version, topic, partition, offset, others=tuple(others))
+
+
+def _answers(response: bytes, version: int) -> dict[tuple[int, int], PartitionData]:
+    """Return the answers by the place of their topic in the response, and the partition."""
+    _, answer = read_response(response, API, version)
+    return {
+        (place, partition.partition_index): partition
+        for place, topic in enumerate(answer.responses)
+        for partition in topic.partitions
+    }
+
+
+def _records(partition: PartitionData) -> bytes:
+    return bytes(partition.records or b"")
+
+
+def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("encoded in the generic way")
+
+    monkeypatch.setattr(kafka_connection.Served, "write", refuse)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_only_partitions_with_news_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, isolation: int
+) -> None:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        _refuse_the_generic_way(monkeypatch)
+        read: list[tuple[str, int]] = []
+        fetch_now = listener.broker.fetch_now
+
+        def noted(requests: Sequence[PartitionFetch], **options: Any) -> object:
+            read.extend((request.topic, request.partition) for request in requests)
+            return fetch_now(requests, **options)
+
+        monkeypatch.setattr(listener.broker, "fetch_now", noted)
+        client = FetchClient()
+        usual = replace(_at_the_end(listener, version), isolation=isolation)
+        await send(client.frame(listener, usual))
+        assert read == NAMES
+        read.clear()
+        await send(client.frame(listener, usual))
+        assert not read
+        append_to(listener, Append("orders", 7, 2, 100))
+        append_to(listener, Append("memory", 4, 1, 5000))
+        answers = _answers(await send(client.frame(listener, usual)), version)
+        assert read == [("orders", 7), ("memory", 4)]
+        assert len(answers) == len(NAMES)
+        assert {key for key, one in answers.items() if one.records} == {(0, 7), (2, 4)}
+        assert rb.read_header(_records(answers[0, 7])).base_offset == 3
+        assert answers[0, 7].high_watermark == 5
+
+
+async def test_partitions_are_the_same_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Librdkafka begins with another partition in each request."""
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        _refuse_the_generic_way(monkeypatch)
+        client = FetchClient()
+        await send(client.frame(listener, _at_the_end(listener, 12)))
+        monkeypatch.setattr(listener.broker, "fetch_now", None)
+        for turn in range(len(NAMES)):
+            names = NAMES[turn:] + NAMES[:turn]
+            response = await send(client.frame(listener, _at_the_end(listener, 12, names)))
+            _, answer = read_response(response, API, 12)
+            assert names == [
+                (topic.topic, partition.partition_index)
+                for topic in answer.responses
+                for partition in topic.partitions
+            ]
+
+
+async def test_a_request_of_more_news_than_one_turn_reads_lets_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 5 * PARTITIONS_PER_TURN
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        await listener.broker.create_topic("wide", placement=Placement(partitions=count))
+        names = [("wide", partition) for partition in range(count)]
+        fetch = replace(_at_the_end(listener, 12, names), wait_ms=10_000_000)
+        for partition in range(count):
+            append_to(listener, Append("wide", partition, 1, 3000 if partition % 7 == 0 else 10))
+        turns = 0
+        is_over = False
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while not is_over:
+                turns += 1
+                await pause()
+
+        async with connected(listener, is_generic=True) as generic:
+            expected = await generic(FetchClient().frame(listener, fetch))
+        counting = asyncio.create_task(count_turns())
+        _refuse_the_generic_way(monkeypatch)
+        response = await send(FetchClient().frame(listener, fetch))
+        is_over = True
+        await counting
+        assert response == expected
+        assert turns >= 5
+
+
+@pytest.mark.parametrize("bytes_max", [0, 500, 20_000, 70_000])
+async def test_the_limit_of_bytes_is_one_of_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    """Also of partitions that are read in different turns."""
+    count = 3 * PARTITIONS_PER_TURN
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("wide", placement=Placement(partitions=count))
+        names = [("wide", partition) for partition in range(count)]
+        fetch = replace(_at_the_end(listener, 12, names), bytes_max=bytes_max)
+        for partition in range(count):
+            append_to(listener, Append("wide", partition, 1, 1000))
+        frame = FetchClient().frame(listener, fetch)
+        async with connected(listener, is_generic=True) as generic:
+            expected = await generic(frame)
+        _refuse_the_generic_way(monkeypatch)
+        async with connected(listener) as ours:
+            response = await ours(frame)
+        assert response == expected
+        records = [len(_records(one)) for one in _answers(response, 12).values()]
+        assert sum(map(bool, records)) == max(1, bytes_max // records[0])
+
+
+@pytest.mark.parametrize("offsets", [(0, 1), (1, 0), (0, 3), (3, 0), (3, 2)])
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_of_a_partition_that_is_named_twice_the_last_counts(
+    tmp_path: Path, offsets: tuple[int, int], is_kept: bool
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        for name in TOPICS:
+            await _create(listener, name)
+        client = FetchClient()
+        fetch = _at_the_end(listener, 12)
+        twice = replace(fetch, offset=offsets[0], others=(*fetch.others, (*NAMES[0], offsets[1])))
+        async with connected(listener, is_generic=True) as generic, connected(listener) as ours:
+            if is_kept:
+                await ours(client.frame(listener, fetch))
+            frame = client.frame(listener, twice)
+            assert await ours(frame) == await generic(frame)
+
+
+async def test_a_topic_that_stands_side_by_side_with_itself_is_answered_as_one(tmp_path: Path) -> None:
+    """No client is known to send this."""
+    frame = _request(12, WIDE)
+    request = API.read_request(12, memoryview(frame), read_client_id(memoryview(frame), flexible=True)[1])
+    (topic,) = request.topics
+    halves = [
+        replace(topic, partitions=topic.partitions[:9]),
+        replace(topic, partitions=topic.partitions[9:]),
+    ]
+    frame = _request(12, WIDE, {"topics": halves})
+    assert wide_requests.cut(memoryview(frame)) is None
+    other = FetchTopic(topic="users", partitions=topic.partitions[:1])
+    frame = _request(12, WIDE, {"topics": [halves[0], other, halves[1]]})
+    assert wide_requests.cut(memoryview(frame)) is not None
+
+
+async def test_a_transaction_is_shown_when_it_has_ended(tmp_path: Path) -> None:
+    async with kafka_listener(tmp_path) as listener, AsyncExitStack() as stack:
+        for name in TOPICS:
+            await _create(listener, name)
+        # A connection of its own for each isolation level, which keeps the answers of one.
+        clients = [
+            (
+                await stack.enter_async_context(connected(listener)),
+                FetchClient().frame(listener, replace(_at_the_end(listener, 12), isolation=isolation)),
+            )
+            for isolation in (0, 1)
+        ]
+        generic = await stack.enter_async_context(connected(listener, is_generic=True))
+
+        async def ends() -> list[tuple[int, int, bool]]:
+            """Return the ends of one partition and whether it has records, by isolation level."""
+            answers: list[PartitionData] = []
+            for ours, frame in clients:
+                response = await ours(frame)
+                assert response == await generic(frame)
+                answers.append(_answers(response, 12)[0, 2])
+            return [(one.high_watermark, one.last_stable_offset, bool(one.records)) for one in answers]
+
+        assert await ends() == [(3, 3, False), (3, 3, False)]
+        transactions = listener.transactions
+        producer = await transactions.init_producer_id("t", timeout_ms=600_000)
+        batch = rb.build_rows(
+            [(NOW_MS, None, b"v", [])],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        transaction = TransactionalProduce(transactional_id="t", adds_partitions=True)
+        listener.broker.produce("orders", 2, bytearray(batch), acks=Acks.LEADER, transaction=transaction)
+        assert await ends() == [(4, 3, True), (4, 3, False)]
+        assert await ends() == [(4, 3, True), (4, 3, False)]
+        await transactions.end("t", producer, commit=True, bumps_epoch=False)
+        assert await ends() == [(5, 5, True), (5, 5, True)]
+
+
+async def test_answers_are_kept_for_as_many_partitions_as_there_is_room_for(tmp_path: Path) -> None:
+    async with kafka_listener(tmp_path) as plain:
+        listener = replace(plain, idle_answers=Room(len(NAMES) + 3))
+        for name in TOPICS:
+            await _create(listener, name)
+        frame = FetchClient().frame(listener, _at_the_end(listener, 12))
+        async with connected(listener, is_generic=True) as generic:
+            expected = await generic(frame)
+        async with connected(listener) as first:
+            assert await first(frame) == expected
+            assert listener.idle_answers.left == 3
+            async with connected(listener) as second:
+                assert await second(frame) == expected
+                assert listener.idle_answers.left == 3
+        for _ in range(10):
+            await pause()
+        assert listener.idle_answers.left == len(NAMES) + 3
+        async with connected(listener) as third:
+            assert await third(frame) == expected
+            assert listener.idle_answers.left == 3
+
+
+async def test_the_answers_of_another_version_take_the_place_of_those_before(tmp_path: Path) -> None:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        before = listener.idle_answers.left
+        for version in (12, 4, 12):
+            await send(FetchClient().frame(listener, _at_the_end(listener, version)))
+            assert listener.idle_answers.left == before - len(NAMES)
+
+
+async def test_a_partition_that_is_read_no_more_is_forgotten_when_it_changes(tmp_path: Path) -> None:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        client, before = FetchClient(), listener.idle_answers.left
+        await send(client.frame(listener, _at_the_end(listener, 12)))
+        append_to(listener, Append(*NAMES[-1], 1, 10))
+        await send(client.frame(listener, _at_the_end(listener, 12, NAMES[:-1])))
+        assert listener.idle_answers.left == before - len(NAMES) + 1
+        append_to(listener, Append(*NAMES[-1], 1, 10))
+        watched = listener.broker._engine.waiters.partitions
+        assert set(watched) == set(NAMES[:-1])
+
+
+async def test_a_second_request_does_not_disturb_one_that_waits(tmp_path: Path) -> None:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        client = FetchClient()
+        usual = replace(_at_the_end(listener, 12), wait_ms=10_000_000)
+        frames = client.frame(listener, usual) + client.frame(listener, usual)
+        waiting = asyncio.create_task(send(frames))
+        while len(listener.broker._engine.waiters._by_partition.get(NAMES[0], ())) < 2:  # type: ignore[call-overload]
+            await pause()
+        append_to(listener, Append(*NAMES[3], 1, 10))
+        answers = _answers(await waiting, 12)
+        assert [key for key, one in answers.items() if one.records] == [(0, 3)]
+
+
+@pytest.mark.parametrize("quotas", [{"consumer_byte_rate": 1}, {"consumer_byte_rate": 1e12}])
+async def test_records_are_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quotas: dict[str, float]
+) -> None:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        usual = _at_the_end(listener, 12)
+        append_to(listener, Append(*NAMES[3], 1, 1000))
+        await set_quotas(listener.broker.quotas, quotas)
+        before = listener.broker.counts.fetched_bytes
+        with noted_charges(listener.broker.quotas) as charges:
+            _refuse_the_generic_way(monkeypatch)
+            response = await send(FetchClient().frame(listener, usual))
+        (partition,) = (one for one in _answers(response, 12).values() if one.records)
+        size = len(_records(partition))
+        assert [amount for _, _, _, amount in charges.noted] == [size]
+        assert listener.broker.counts.fetched_bytes == before + size
+        throttle_ms = int.from_bytes(response[5:9])
+        assert throttle_ms == ((size - 10) * 1000 if quotas["consumer_byte_rate"] == 1 else 0)
+
+
+async def test_a_right_that_is_revoked_is_missed_by_the_next_request(tmp_path: Path) -> None:
+    rights = [
+        Acl(
+            resource_type=ResourceType.TOPIC,
+            resource_name=name,
+            principal=str(ANONYMOUS),
+            operation=Operation.READ,
+        )
+        for name in TOPICS
+    ]
+    authorizer = await authorizer_over(rights)
+    async with kafka_listener(tmp_path) as plain:
+        listener = replace(plain, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
+        for name in TOPICS:
+            await _create(listener, name)
+        async with connected(listener) as send:
+            frame = FetchClient().frame(listener, _at_the_end(listener, 12))
+            for _ in range(2):
+                assert not any(one.error_code for one in _answers(await send(frame), 12).values())
+            await authorizer.acls.remove(AclFilter(resource_name="orders"))
+            codes = [one.error_code for one in _answers(await send(frame), 12).values()]
+            assert codes.count(ErrorCode.TOPIC_AUTHORIZATION_FAILED) == TOPICS["orders"]
+
+
+# ── cutting requests ──
+
+
+def _request(
+    version: int, partitions: int = WIDE, changes: Mapping[str, object] = MappingProxyType({})
+) -> bytes:
+    """Return a frame without its size."""
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        topics=[
+            FetchTopic(
+                topic="orders",
+                topic_id=b"orders-have-this",
+                partitions=[
+                    FetchPartition(partition=number, fetch_offset=number, partition_max_bytes=1000 + number)
+                    for number in range(partitions)
+                ],
+            )
+        ],
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return bytes(request_frame(request, version)[4:])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_entry_says_what_is_asked_of_its_partition(version: int) -> None:
+    request = wide_requests.cut(memoryview(_request(version)))
+    assert request is not None
+    (block,) = request.blocks
+    assert [wide_requests.ENTRIES[version].read(entry) for entry in block.entries] == [
+        (number, -1, number, 1000 + number) for number in range(WIDE)
+    ]
+    assert (block.topic, block.topic_id) == (("orders", b"") if version < 13 else ("", b"orders-have-this"))
+    assert (request.wait_ms_max, request.bytes_min, request.bytes_max) == (500, 1, 2**31 - 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_ends_too_early_or_too_late_is_left_to_the_generic_way(version: int) -> None:
+    frame = _request(version, WIDE + 3)
+    assert wide_requests.cut(memoryview(frame)) is not None
+    for size in range(2, len(frame)):
+        assert wide_requests.cut(memoryview(frame[:size])) is None
+    assert wide_requests.cut(memoryview(frame + b"\0")) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_byte_of_a_request_can_do_harm(version: int) -> None:
+    frame = bytearray(_request(version))
+    for position in range(2, len(frame)):
+        for byte in (0, 1, 0x7F, 0x80, 0xFF):
+            before, frame[position] = frame[position], byte
+            wide_requests.cut(memoryview(frame))
+            frame[position] = before
+
+
+@pytest.mark.parametrize(
+    ("version", "changes"),
+    [
+        (7, {"session_epoch": 0}),
+        (12, {"session_id": 5, "session_epoch": 3}),
+        (12, {"session_id": 5}),
+        (12, {"cluster_id": "here"}),
+    ],
+)
+def test_what_is_not_usual_is_left_to_the_generic_way(version: int, changes: dict[str, object]) -> None:
+    assert wide_requests.cut(memoryview(_request(version, changes=changes))) is None
+
+
+def test_few_partitions_and_too_many_are_left_to_the_generic_way() -> None:
+    assert wide_requests.cut(memoryview(_request(12, WIDE - 1))) is None
+    most = wide_requests.WIDE_PARTITIONS_MAX
+    assert wide_requests.cut(memoryview(_request(12, most))) is not None
+    assert wide_requests.cut(memoryview(_request(12, most + 1))) is None
+
+
+def test_a_number_of_partitions_that_the_request_does_not_have_costs_nothing() -> None:
+    frame = bytearray(_request(11))
+    position = bytes(frame).index(b"orders") + len("orders")
+    struct.pack_into(">i", frame, position, 2**31 - 1)
+    assert wide_requests.cut(memoryview(frame)) is None
