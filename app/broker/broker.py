@@ -526,14 +526,15 @@ class Broker:
         """
         await self._reader.wait_for_append(positions, timeout_ms, isolation=isolation)
 
-    def watch(self) -> PartitionWatch:
+    def watch(self, *, notes_hidden: bool = False) -> PartitionWatch:
         """Return a watch that holds no partition yet; end it with ``close``.
 
         It remembers which of its partitions had appends, a new log start offset or a deletion,
         so that a client that reads the same partitions again need not look at all of them. Set its
-        ``isolation`` to READ_COMMITTED to leave out the batches of open transactions.
+        ``isolation`` to READ_COMMITTED to leave out the batches of open transactions; with ``notes_hidden``
+        they are remembered all the same, and end no wait.
         """
-        return self._reader.watch()
+        return self._reader.watch(notes_hidden=notes_hidden)
 
     def subscribe_tail(
         self, topic: str, partition: int | None = None

@@ -195,8 +195,8 @@ class PartitionReader:
             names = {TopicPartition(*name): offset for name, offset in positions.items()}
             await self._engine.wait(names, 1, timeout_ms, isolation=isolation)
 
-    def watch(self) -> PartitionWatch:
-        return self._engine.waiters.watch()
+    def watch(self, *, notes_hidden: bool) -> PartitionWatch:
+        return self._engine.waiters.watch(notes_hidden=notes_hidden)
 
     # ── one partition's log ──
 

@@ -43,17 +43,29 @@ class DiskThreads:
         """Begin ``work(*arguments)`` in a thread; the future gets its result or exception.
 
         Work goes on if its future is cancelled.
+
+        Raises:
+            RuntimeError: the system starts no thread, and none is there yet.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
+        if self._under_way >= len(self._threads) < self._count:
+            self._start_thread()
         self._under_way += 1
-        if self._under_way > len(self._threads) < self._count:
-            # A daemon: a program that ends without ``shutdown`` does not wait for it.
-            thread = threading.Thread(target=self._work, name=f"stele-disk-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._jobs.put(_Job(loop, future, work, arguments))
         return future
+
+    def _start_thread(self) -> None:
+        # A daemon: a program that ends without ``shutdown`` does not wait for it.
+        thread = threading.Thread(target=self._work, name=f"stele-disk-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The others do the work, later.
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def timer(self, callback: Callable[[], object]) -> FineTimer:
         """Return a timer for the running loop, which ``shutdown`` closes."""

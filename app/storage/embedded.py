@@ -98,6 +98,7 @@ class EmbeddedEngine:
         self._waiters = Waiters()
         self._flusher = Flusher(
             self._log_dir.threads,
+            threads_max=options.sync_threads,
             on_synced=self._synced,
             on_failure=lambda log, error: self._log_dir.fail(log.directory, error),
         )

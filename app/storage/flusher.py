@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from functools import partial
 from typing import NamedTuple
@@ -38,8 +38,10 @@ _NO_CONTEXT = Context()
 _AWAIT_S_MAX = 0.001
 # For as long as so many rounds, the next appends are taken for the answer to the last one.
 _RECENT_ROUNDS = 4
-# Logs that one thread syncs one after the other: who waits for one of them meanwhile waits for all.
-_GROUP = 32
+# Logs that one thread syncs one after the other, at most: who waits for one of them meanwhile waits for all.
+_GROUP_MAX = 32
+# A log whose sync could not begin is due again after this time.
+_RETRY_MS = 1000
 
 _NOT_BEGUN = "the sync of %s could not begin"
 
@@ -65,10 +67,12 @@ class Flusher:
         self,
         threads: Threads,
         *,
+        threads_max: int,
         on_synced: Callable[[DiskLog, FlushWork], object],
         on_failure: Callable[[DiskLog, OSError], LogDirFailed],
     ) -> None:
         self._threads = threads
+        self._threads_max = threads_max
         # Calls ``flushed`` of the log before anyone who waits for the round continues.
         self._on_synced = on_synced
         self._on_failure = on_failure
@@ -78,6 +82,7 @@ class Flusher:
         # Logs that nobody waits for: those that are due later, and now.
         self._later = FlushSchedule(self._begin_due)
         self._due: dict[DiskLog, None] = {}
+        self._group_size = 1
         # How many appends the next round covers, and how many are awaited before it begins.
         self._appends: dict[DiskLog, int] = {}
         self._awaited: dict[DiskLog, int] = {}
@@ -114,6 +119,8 @@ class Flusher:
         if not self._due:
             asyncio.get_running_loop().call_soon(self._begin_group)
         self._due.update(dict.fromkeys(logs))
+        # All threads have work before one has much: where a sync takes long, those of several overlap.
+        self._group_size = min(_GROUP_MAX, -(-len(self._due) // self._threads_max))
 
     def _begin_group(self) -> None:
         """Begin the rounds of some logs that are due.
@@ -121,7 +128,7 @@ class Flusher:
         Those of the others begin in later turns of the loop.
         """
         group: list[DiskLog] = []
-        while self._due and len(group) < _GROUP and not self._failure:
+        while self._due and len(group) < self._group_size and not self._failure:
             log = next(iter(self._due))
             del self._due[log]
             if not log.is_dirty or log in self._next:
@@ -130,40 +137,44 @@ class Flusher:
                 self.next_round(log)
             else:
                 group.append(log)
+        if self._due and not self._failure:
+            asyncio.get_running_loop().call_soon(self._begin_group)
         if len(group) == 1:
             self.next_round(group[0])
         elif group:
             self._begin_rounds(group)
-        if self._due and not self._failure:
-            asyncio.get_running_loop().call_soon(self._begin_group)
 
-    def _begin_rounds(self, group: Sequence[DiskLog]) -> None:
+    def _begin_rounds(self, group: Iterable[DiskLog]) -> None:
         loop = asyncio.get_running_loop()
-        logs: list[DiskLog] = []
-        works: list[FlushWork] = []
+        works: dict[DiskLog, FlushWork] = {}
         for log in group:
             try:
-                works.append(log.flush_work())
+                works[log] = log.flush_work()
             except Exception:  # other logs have their rounds
                 logger.exception(_NOT_BEGUN, log.directory)
-                continue
-            logs.append(log)
+                self._later.add(log, _RETRY_MS)
+        try:
+            synced = self._threads.run(_timed_each, list(works.values()))
+        except Exception:  # as above
+            logger.exception(_NOT_BEGUN, ", ".join(str(log.directory) for log in works))
+            for log, work in works.items():
+                log.not_flushed(work)
+                self._later.add(log, _RETRY_MS)
+            return
+        for log in works:
             self._running[log] = loop.create_future()
-        synced = self._threads.run(_timed_each, works)
-        synced.add_done_callback(partial(self._group_ended, logs, works), context=_NO_CONTEXT)
+        synced.add_done_callback(partial(self._group_ended, works), context=_NO_CONTEXT)
 
     def _group_ended(
-        self,
-        logs: Sequence[DiskLog],
-        works: Sequence[FlushWork],
-        synced: asyncio.Future[list[float | Exception]],
+        self, works: Mapping[DiskLog, FlushWork], synced: asyncio.Future[list[float | Exception]]
     ) -> None:
+        outcomes: Sequence[float | Exception]
         try:
             outcomes = synced.result()
-        except Exception as error:  # noqa: BLE001 - reported for each log
-            outcomes = [error] * len(logs)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - reported for each log
+            outcomes = [OSError(f"{type(error).__name__}: {error}")] * len(works)
         loop = asyncio.get_running_loop()
-        for log, work, outcome in zip(logs, works, outcomes, strict=True):
+        for (log, work), outcome in zip(works.items(), outcomes, strict=True):
             # In callbacks of their own, so that none prevents those after it.
             loop.call_soon(self._ended_in_group, log, work, outcome, context=_NO_CONTEXT)
 
@@ -228,11 +239,15 @@ class Flusher:
         if future is None:
             self._running.pop(log).set_result(None)
             return
+        work: FlushWork | None = None
         try:
             work = log.flush_work()
             synced = self._threads.run(_timed, work)
         except Exception as error:  # those who wait must be answered, and other logs have their rounds
             logger.exception(_NOT_BEGUN, log.directory)
+            if work is not None:
+                log.not_flushed(work)
+            self._later.add(log, _RETRY_MS)
             if not future.done():
                 future.set_exception(error)
                 future.exception()

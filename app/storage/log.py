@@ -224,9 +224,11 @@ class DiskLog:
         return work
 
     def _aborted_list(self) -> bytes:
-        return self._partition.aborted_list(
-            segment.base_offset for segment in self.segments if segment.aborted
-        )
+        return self._partition.aborted_list(one.base_offset for one in self.segments if one.aborted)
+
+    def not_flushed(self, work: FlushWork) -> None:
+        """Note that ``work`` never ran, so that the next one has all of it."""
+        self._directory_dirty = self._directory_dirty or work.directory is not None
 
     def flushed(self, work: FlushWork) -> int:
         """Note that ``work`` ran without an error; return how many bytes become visible."""
@@ -237,8 +239,7 @@ class DiskLog:
             segment.release()
             if segment in self._unsealed:
                 self._unsealed.remove(segment)
-        assert work.end_offset >= self.recovery_point
-        assert work.end_offset <= self.log_end_offset
+        assert self.recovery_point <= work.end_offset <= self.log_end_offset
         self.recovery_point = work.end_offset
         return self._high_watermark.sync_ends()
 

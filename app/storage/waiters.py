@@ -51,6 +51,9 @@ class _Waiter:
         if self.missing_bytes <= 0:
             self.wakeup.end()
 
+    def note_hidden(self, _topic_partition: TopicPartition) -> None:
+        """It waits for what it can read."""
+
 
 class PartitionWatch:
     """Remembers which of its partitions changed.
@@ -59,21 +62,28 @@ class PartitionWatch:
 
     Made by ``Waiters.watch`` and ended by ``close``. Partitions that do not exist (yet)
     may be watched. One ``wait`` at a time. With READ_COMMITTED a batch of an open transaction is
-    no change, and the end of the transaction is.
+    no change, and the end of the transaction is; with ``notes_hidden`` such a batch is one, too, but ends no wait.
     """
 
     __slots__ = (
         "_by_partition",
         "_changed",
+        "_hidden",
         "_is_closed",
         "_isolation",
         "_missing_bytes",
         "_names",
+        "_notes_hidden",
         "_wakeup",
     )
 
-    def __init__(self, by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]]) -> None:
+    def __init__(
+        self, by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]], *, notes_hidden: bool
+    ) -> None:
         self._by_partition = by_partition
+        self._notes_hidden = notes_hidden
+        # Partitions with changes that end no wait.
+        self._hidden: dict[TopicPartition, None] = {}
         self._names: set[TopicPartition] = set()
         self._changed: dict[TopicPartition, None] = {}
         self._wakeup: Wakeup | None = None
@@ -102,6 +112,7 @@ class PartitionWatch:
         if topic_partition in self._names:
             self._names.discard(topic_partition)
             self._changed.pop(topic_partition, None)
+            self._hidden.pop(topic_partition, None)
             _leave(self._by_partition, topic_partition, self)
 
     def appended(self, topic_partition: TopicPartition, size: int) -> None:
@@ -111,10 +122,16 @@ class PartitionWatch:
         if self._missing_bytes <= 0:
             self.interrupt()
 
+    def note_hidden(self, topic_partition: TopicPartition) -> None:
+        """A batch of an open transaction was appended, which READ_COMMITTED does not show."""
+        if self._notes_hidden:
+            self._hidden[topic_partition] = None
+
     def take(self) -> list[TopicPartition]:
         """The partitions that changed since they were last taken, oldest change first."""
-        taken = list(self._changed)
+        taken = list(self._changed | self._hidden) if self._hidden else list(self._changed)
         self._changed.clear()
+        self._hidden.clear()
         return taken
 
     async def wait(self, *, min_bytes: int, timeout_ms: int) -> None:
@@ -145,6 +162,7 @@ class PartitionWatch:
             _leave(self._by_partition, topic_partition, self)
         self._names.clear()
         self._changed.clear()
+        self._hidden.clear()
         self.interrupt()
 
 
@@ -182,9 +200,9 @@ class Waiters:
         """The partitions that are waited for or watched."""
         return self._by_partition.keys()
 
-    def watch(self) -> PartitionWatch:
+    def watch(self, *, notes_hidden: bool = False) -> PartitionWatch:
         """A watch that holds no partition yet."""
-        return PartitionWatch(self._by_partition)
+        return PartitionWatch(self._by_partition, notes_hidden=notes_hidden)
 
     def appended(self, topic_partition: TopicPartition, size: int) -> None:
         """``size`` bytes more are readable in the partition."""
@@ -211,6 +229,8 @@ class Waiters:
                 waiter.appended(topic_partition, size)
             elif is_stable_moved:
                 waiter.appended(topic_partition, _ALL_BYTES)
+            else:
+                waiter.note_hidden(topic_partition)
         for observer in self._append_observers:
             observer(topic_partition)
 

@@ -25,7 +25,7 @@ MUTANTS = (
     # ── kept answers of idle partitions, grouped syncs ──
     Mutant(
         "app/tcp/kafka/idle_answers.py",
-        "            self.forget(name)\n",
+        "            self._forget(name)\n",
         "            pass\n",
         _WIDE_FETCH,
         "only_partitions_with_news",

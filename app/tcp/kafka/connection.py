@@ -430,6 +430,8 @@ class KafkaConnection(Connection[memoryview]):
         broker = self._listener.broker
         if self._tracers or broker.cluster.is_shared or broker.quotas.times_requests:
             return False
+        if len(frame) > PLAIN_REQUEST_BYTES_MAX:
+            return False
         if self._idle_answers is not None and self._idle_answers.is_in_use:
             return False
         request = cut_wide(frame)
@@ -440,7 +442,8 @@ class KafkaConnection(Connection[memoryview]):
         if bytes_max is None:
             return False
         if self._idle_answers is None:
-            self._idle_answers = IdleAnswers(self._listener.idle_answers, broker.watch)
+            make_watch = partial(broker.watch, notes_hidden=True)
+            self._idle_answers = IdleAnswers(self._listener.idle_answers, make_watch)
         if request.client_id:
             self.client_id = request.client_id
         bytes_max = min(bytes_max, broker.settings.fetch_bytes_max)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stele.wire.isolation_level import IsolationLevel
+
 from ...storage.topic_partition import TopicPartition
 from .fetch_sessions import Watch
 
@@ -39,44 +41,54 @@ class TopicAnswers:
         return True
 
 
+_NONE = TopicAnswers()
+
+
 class IdleAnswers:
     """What one connection keeps.
 
-    ``make_watch`` returns a new watch each time.
+    ``make_watch`` returns a new watch each time, which notes each change, whatever its isolation level shows.
     """
 
-    __slots__ = ("_by_topic", "_count", "_kind", "_make_watch", "_room", "is_in_use", "watch")
+    __slots__ = ("_by_topic", "_count", "_is_closed", "_kind", "_make_watch", "_room", "is_in_use", "watch")
 
     def __init__(self, room: Room, make_watch: Callable[[], Watch]) -> None:
         self._room = room
         self._make_watch = make_watch
-        # Of exactly those partitions that have an answer here. It notes each change, whatever a client reads.
+        # Of exactly those partitions that have an answer here.
         self.watch = make_watch()
         # Whether a request looks at them, or waits for a change.
         self.is_in_use = False
-        self._kind: object = None
+        self._is_closed = False
+        self._kind: tuple[int, IsolationLevel] | None = None
         self._by_topic: dict[str, TopicAnswers] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def begin(self, kind: object) -> None:
-        """Keep answers of this ``kind`` from now on; those of another one look different."""
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is kept or watched any more."""
+        return self._is_closed
+
+    def begin(self, version: int, isolation: IsolationLevel) -> None:
+        """Keep answers of this kind from now on; those of another one look different."""
+        kind = version, isolation
         if kind != self._kind:
-            self.clear()
+            self._clear()
             self._kind = kind
+            self.watch = self._make_watch()
+            self.watch.isolation = isolation
 
     def of(self, topic: str) -> TopicAnswers:
-        answers = self._by_topic.get(topic)
-        if answers is None:
-            answers = self._by_topic[topic] = TopicAnswers()
-        return answers
+        """Return the answers for a topic, not to be changed."""
+        return self._by_topic.get(topic, _NONE)
 
     def forget_changed(self) -> None:
         """Forget the answers for the partitions in which something has happened."""
         for name in self.watch.take():
-            self.forget(name)
+            self._forget(name)
 
     def has_room(self, more: int) -> bool:
         return self._room.left >= more
@@ -84,9 +96,11 @@ class IdleAnswers:
     def keep(self, name: TopicPartition, entry: bytes, answer: bytes) -> None:
         """Keep the ``answer`` for ``entry``, as of now.
 
-        It takes the place of an earlier one for the partition.
+        It takes the place of an earlier one for the partition. There must be room, and this must not be closed.
         """
-        answers = self.of(name.topic)
+        answers = self._by_topic.get(name.topic)
+        if answers is None:
+            answers = self._by_topic[name.topic] = TopicAnswers()
         if not answers.pop(name.partition):
             self._count += 1
             self._room.left -= 1
@@ -94,27 +108,22 @@ class IdleAnswers:
         answers.by_entry[entry] = answer
         answers.entries[name.partition] = entry
 
-    def forget(self, name: TopicPartition) -> None:
-        """Forget the answer for a partition, if there is one."""
+    def _forget(self, name: TopicPartition) -> None:
         answers = self._by_topic.get(name.topic)
         if answers is not None and answers.pop(name.partition):
             self._count -= 1
             self._room.left += 1
             self.watch.discard(name)
+            if not answers.entries:
+                del self._by_topic[name.topic]
 
-    def clear(self) -> None:
-        """Forget all of them."""
+    def _clear(self) -> None:
         self.watch.close()
-        self.watch = self._make_watch()
         self._by_topic.clear()
         self._room.left += self._count
         self._count = 0
 
     def close(self) -> None:
-        """Forget all of them for good.
-
-        A request that goes on takes no room that others would miss.
-        """
-        self.clear()
-        self.watch.close()
-        self._room = Room()
+        """Forget all of them for good."""
+        self._clear()
+        self._is_closed = True

@@ -110,6 +110,9 @@ class WideFetch:
     _records_bytes: int = 0
     # Whether a partition has records for which the limits leave no room.
     _is_limited: bool = False
+    # The topics as they were named when it began.
+    _names: dict[str | bytes, str] = field(default_factory=dict[str | bytes, str])
+    _left_in_turn: int = 0
     # The partitions that the last look has read, by topic.
     _read_now: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
@@ -135,6 +138,9 @@ class WideFetch:
                     return False
                 self.has_waited = True
                 await self.answers.watch.wait(min_bytes=self.bytes_min, timeout_ms=left_ms)
+                if self.answers.is_closed:
+                    # So is the connection, and nothing ends a further wait.
+                    return True
             return False
         finally:
             self.answers.is_in_use = False
@@ -155,11 +161,11 @@ class WideFetch:
         return parts
 
     def partitions(self) -> list[FetchedPartition]:
-        """Return the partitions as the generic way knows them."""
+        """Return the partitions as the generic way knows them, after ``run`` has waited."""
         entries = ENTRIES[self.request.version]
         partitions: list[FetchedPartition] = []
         for block in self.request.blocks:
-            name = self._name(block) or ""
+            name = self._names[block.key]
             for entry in block.entries:
                 asked = entries.read(entry)
                 # It has been read before it waited.
@@ -198,14 +204,17 @@ class WideFetch:
 
     async def _look(self, access: Access | None) -> bool:
         """Answer each partition; False if the generic way must do it."""
-        self.answers.begin((self.request.version, self.request.isolation))
+        self.answers.begin(self.request.version, self.request.isolation)
         self.answers.forget_changed()
         self._parts, self._records_bytes, self._is_limited = [], 0, False
         self._read_now.clear()
+        self._left_in_turn = PARTITIONS_PER_TURN
         for block in self.request.blocks:
             name = self._name(block)
             if name is None or (access is not None and not access.was_allowed(READ_TOPIC, name)):
                 return False
+            # It has this name for the generic way, too, if it is deleted while the request waits.
+            self._names.setdefault(block.key, name)
             kept = self.answers.of(name).by_entry
             answered = list(map(kept.get, block.entries, repeat(_MISSING)))
             if not await self._answer(block, name, answered):
@@ -217,16 +226,18 @@ class WideFetch:
 
         The partitions whose answer is missing are read. False if the generic way must do it.
         """
-        missing = (
-            [number for number, answer in enumerate(answered) if not answer] if _MISSING in answered else []
-        )
-        if not self.answers.has_room(len(missing)):
-            return False
+        missing: list[int] = []
+        if _MISSING in answered:
+            missing = [number for number, answer in enumerate(answered) if not answer]
         large: dict[int, Parts] = {}
-        for start in range(0, len(missing), PARTITIONS_PER_TURN):
-            if start:
+        while missing:
+            if not self._left_in_turn:
                 await pause()
-            numbers = missing[start : start + PARTITIONS_PER_TURN]
+                self._left_in_turn = PARTITIONS_PER_TURN
+            numbers, missing = missing[: self._left_in_turn], missing[self._left_in_turn :]
+            self._left_in_turn -= len(numbers)
+            if self.answers.is_closed or not self.answers.has_room(len(numbers)):
+                return False
             if not self._read(block, name, numbers, answered, large):
                 return False
         begin, run = 0, bytearray(block.head)

@@ -14,6 +14,7 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.schema import MalformedMessage
 from stele.wire.schema.varints import read_varint
 
+from ...broker.topics import NAME_LENGTH_MAX
 from .fetch_routes import FIRST_VERSION, PARTITIONS_MAX
 from .fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
 from .handlers.fetch_requests import FIRST_WITH_TOPIC_IDS
@@ -35,6 +36,7 @@ _SESSION = struct.Struct(">ii")
 _COUNT = struct.Struct(">i")
 _LENGTH = struct.Struct(">h")
 _UUID_BYTES = 16
+_RACK_BYTES_MAX = 1024
 
 
 class AskedFor(NamedTuple):
@@ -202,9 +204,7 @@ def _read_topic(frame: memoryview, position: int, version: int) -> tuple[str, by
     if version >= FIRST_WITH_TOPIC_IDS:
         end = position + _UUID_BYTES
         return "", bytes(frame[position:end]), end
-    length, position = _read_length(frame, position, flexible=API.is_flexible(version))
-    end = position + length
-    topic = str(frame[position:end], "utf-8")
+    topic, end = _read_string(frame, position, NAME_LENGTH_MAX, flexible=API.is_flexible(version))
     if not topic:
         raise _NotWideError
     return topic, b"", end
@@ -221,8 +221,7 @@ def _skip_rest(frame: memoryview, position: int, version: int) -> int:
         if forgotten:
             raise _NotWideError
     if version >= _FIRST_WITH_RACK:
-        length, position = _read_length(frame, position, flexible=flexible)
-        position += length
+        _, position = _read_string(frame, position, _RACK_BYTES_MAX, flexible=flexible)
     return _skip_no_tags(frame, position, flexible=flexible)
 
 
@@ -237,15 +236,16 @@ def _read_count(frame: memoryview, position: int, *, flexible: bool) -> tuple[in
     return count, end
 
 
-def _read_length(frame: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
+def _read_string(frame: memoryview, position: int, bytes_max: int, *, flexible: bool) -> tuple[str, int]:
     if not flexible:
         (length,) = _LENGTH.unpack_from(frame, position)
-        end = position + _LENGTH.size
+        begin = position + _LENGTH.size
     else:
-        length, end = _read_compact(frame, position)
-    if length < 0:
+        length, begin = _read_compact(frame, position)
+    if not 0 <= length <= bytes_max:
         raise _NotWideError
-    return length, end
+    end = begin + length
+    return str(frame[begin:end], "utf-8"), end
 
 
 def _read_compact(frame: memoryview, position: int) -> tuple[int, int]:

@@ -38,8 +38,12 @@ class CountingThreads(SlowThreads):
     def __init__(self) -> None:
         super().__init__(CALL_S)
         self.begun_s: list[float] = []
+        self.refusals = 0
 
     def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
+        if self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("can't start new thread")
         self.begun_s.append(asyncio.get_running_loop().time())
         return super().run(work, *arguments)
 
@@ -78,7 +82,7 @@ async def test_many_logs_are_handed_to_few_threads_and_each_is_synced() -> None:
     assert not files.counting.begun_s
     await asyncio.sleep(2 * CALL_S + 0.01)
     assert not _unsynced(engine)
-    assert len(files.counting.begun_s) == 4, "100 logs, 32 for each"
+    assert len(files.counting.begun_s) == OPTIONS.sync_threads
     after = files.power_cut(Random(1))
     await engine.close()
     clock = SimulatedClock()
@@ -150,6 +154,42 @@ async def test_one_log_that_cannot_be_synced_fails_the_disk() -> None:
         append(engine, b"y", name=NAMES[0])
     dirty = [name for name in NAMES[:10] if engine._logs.disk[name].is_dirty]
     assert dirty == [NAMES[3]]
+    await engine.close()
+
+
+@pytest.mark.usefixtures("without_logs")
+@simulated
+async def test_logs_for_which_no_thread_was_found_are_synced_later() -> None:
+    files = CountingFiles()
+    engine = await _open(files)
+    for name in NAMES:
+        append(engine, b"x", name=name)
+    files.counting.refusals = 3
+    await asyncio.sleep(INTERVAL_S + 1.5 * CALL_S)
+    assert len(_unsynced(engine)) == 3 * 13
+    ticket = await append_synced(engine, b"y", name=NAMES[0])
+    assert ticket.last_offset == 1
+    await asyncio.sleep(2)
+    assert not _unsynced(engine)
+    after = files.power_cut(Random(1))
+    await engine.close()
+    clock = SimulatedClock()
+    again = await open_engine(after, [spec_of(name, clock=clock) for name in NAMES], clock=clock)
+    assert [len(await read_from(again, 0, name=name)) for name in NAMES] == [2, *[1] * 99]
+    await again.close()
+
+
+@pytest.mark.usefixtures("without_logs")
+@simulated
+async def test_a_sync_for_which_no_thread_was_found_is_tried_again() -> None:
+    files = CountingFiles()
+    engine = await _open(files, NAMES[:1])
+    files.counting.refusals = 1
+    with pytest.raises(RuntimeError):
+        await append_synced(engine, b"x", name=NAMES[0])
+    assert engine._logs.disk[NAMES[0]].is_dirty
+    await asyncio.sleep(2)
+    assert not engine._logs.disk[NAMES[0]].is_dirty
     await engine.close()
 
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.placement import Placement
 from app.broker.produce import Acks
@@ -24,13 +25,17 @@ from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.storage.engine import PartitionFetch
+from app.storage.topic_partition import TopicPartition
 from app.storage.transactional_produce import TransactionalProduce
+from app.storage.waiters import Waiters
 from app.tcp.kafka import connection as kafka_connection
-from app.tcp.kafka import wide_requests
+from app.tcp.kafka import wide_fetch, wide_requests
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.headers import read_client_id
-from app.tcp.kafka.idle_answers import Room
+from app.tcp.kafka.idle_answers import IdleAnswers, Room
 from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from app.tcp.kafka.wide_fetch import WideFetch
+from app.transactions.messages import ProducerIdentity
 from app.work_budget import PARTITIONS_PER_TURN, pause
 from tests.support.acls import authorizer_over
 from tests.support.charges import noted_charges, set_quotas
@@ -383,19 +388,136 @@ async def test_a_transaction_is_shown_when_it_has_ended(tmp_path: Path) -> None:
         assert await ends() == [(3, 3, False), (3, 3, False)]
         transactions = listener.transactions
         producer = await transactions.init_producer_id("t", timeout_ms=600_000)
-        batch = rb.build_rows(
-            [(NOW_MS, None, b"v", [])],
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        transaction = TransactionalProduce(transactional_id="t", adds_partitions=True)
-        listener.broker.produce("orders", 2, bytearray(batch), acks=Acks.LEADER, transaction=transaction)
+        _append_in_transaction(listener, producer, 0)
         assert await ends() == [(4, 3, True), (4, 3, False)]
         assert await ends() == [(4, 3, True), (4, 3, False)]
         await transactions.end("t", producer, commit=True, bumps_epoch=False)
         assert await ends() == [(5, 5, True), (5, 5, True)]
+
+
+async def test_an_open_transaction_ends_no_wait_and_its_end_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[WideFetch] = []
+    look = WideFetch._look
+
+    async def counted(self: WideFetch, access: Any) -> bool:
+        looks.append(self)
+        return await look(self, access)
+
+    monkeypatch.setattr(WideFetch, "_look", counted)
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        transactions = listener.transactions
+        producer = await transactions.init_producer_id("t", timeout_ms=600_000)
+        usual = _at_the_end(listener, 12)
+        fetch = replace(usual, isolation=1, bytes_min=1000, wait_ms=10_000_000)
+        waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
+        while not listener.broker._engine.waiters.partitions:
+            await pause()
+        for number in range(20):
+            _append_in_transaction(listener, producer, number)
+            await pause()
+        assert len(looks) == 1
+        await transactions.end("t", producer, commit=True, bumps_epoch=False)
+        answers = _answers(await waiting, 12)
+        assert [key for key, one in answers.items() if one.records] == [(0, 2)]
+
+
+def _append_in_transaction(listener: KafkaListener, producer: ProducerIdentity, sequence: int) -> None:
+    batch = rb.build_rows(
+        [(NOW_MS, None, b"v", [])],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    transaction = TransactionalProduce(transactional_id="t", adds_partitions=True)
+    listener.broker.produce("orders", 2, bytearray(batch), acks=Acks.LEADER, transaction=transaction)
+
+
+@pytest.mark.parametrize("version", [12, 13, 18])
+async def test_a_topic_that_is_deleted_meanwhile_is_unknown(tmp_path: Path, version: int) -> None:
+    responses: list[bytes] = []
+    for is_generic in (False, True):
+        async with kafka_listener(tmp_path / str(is_generic)) as listener:
+            for name in TOPICS:
+                await _create(listener, name)
+            async with connected(listener, is_generic=is_generic) as send:
+                fetch = replace(_at_the_end(listener, version), wait_ms=10_000_000)
+                waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
+                while not listener.broker._engine.waiters.partitions:
+                    await pause()
+                ids = [listener.broker.topic(name).topic_id.bytes for name in TOPICS]
+                await listener.broker.delete_topic("orders")
+                response = await waiting
+        codes = [one.error_code for one in _answers(response, version).values()]
+        assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == TOPICS["orders"]
+        for number, topic_id in enumerate(ids):
+            response = response.replace(topic_id, bytes((number,)) * 16)
+        responses.append(response)
+    assert responses[0] == responses[1]
+
+
+async def test_a_request_ends_with_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is among its partitions when the connection breaks."""
+    count, looks = PARTITIONS_PER_TURN + 10, 0
+    opened: list[kafka_connection.KafkaConnection] = []
+    look, connection_made = WideFetch._look, kafka_connection.KafkaConnection.connection_made
+
+    async def counted(self: WideFetch, access: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return await look(self, access)
+
+    def made(self: kafka_connection.KafkaConnection, transport: asyncio.BaseTransport) -> None:
+        opened.append(self)
+        connection_made(self, transport)
+
+    async def break_off() -> None:
+        opened[-1].connection_lost(None)
+
+    monkeypatch.setattr(WideFetch, "_look", counted)
+    monkeypatch.setattr(kafka_connection.KafkaConnection, "connection_made", made)
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        await listener.broker.create_topic("wide", placement=Placement(partitions=count))
+        names = [("wide", partition) for partition in range(count)]
+        fetch = replace(_at_the_end(listener, 12, names), wait_ms=5000)
+        monkeypatch.setattr(wide_fetch, "pause", break_off)
+        waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
+        while not looks:
+            await pause()
+        for _ in range(20):
+            await pause()
+        assert looks == 1
+        assert listener.idle_answers == Room()
+        opened[-1].abort()
+        await asyncio.wait((waiting,))
+
+
+async def test_requests_at_the_same_time_keep_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    count, clients = 4 * PARTITIONS_PER_TURN, 6
+    async with kafka_listener(tmp_path) as plain, AsyncExitStack() as stack:
+        listener = replace(plain, idle_answers=Room(3 * count))
+        await listener.broker.create_topic("wide", placement=Placement(partitions=count))
+        names = [("wide", partition) for partition in range(count)]
+        frame = FetchClient().frame(listener, _at_the_end(listener, 12, names))
+        sends = [await stack.enter_async_context(connected(listener)) for _ in range(clients)]
+        responses = await asyncio.gather(*(send(frame) for send in sends))
+        assert len(set(responses)) == 1
+        assert 0 <= listener.idle_answers.left <= PARTITIONS_PER_TURN
+
+
+def test_nothing_is_kept_for_topics_of_which_there_is_no_answer() -> None:
+    answers = IdleAnswers(Room(), Waiters().watch)
+    answers.begin(12, IsolationLevel.READ_UNCOMMITTED)
+    assert not answers.of("unknown").by_entry
+    answers.keep(TopicPartition("orders", 1), b"entry", b"answer")
+    assert answers.of("orders").by_entry == {b"entry": b"answer"}
+    answers.begin(13, IsolationLevel.READ_UNCOMMITTED)
+    assert not answers._by_topic
+    assert not len(answers)
 
 
 async def test_answers_are_kept_for_as_many_partitions_as_there_is_room_for(tmp_path: Path) -> None:
@@ -573,6 +695,22 @@ def test_no_byte_of_a_request_can_do_harm(version: int) -> None:
 )
 def test_what_is_not_usual_is_left_to_the_generic_way(version: int, changes: dict[str, object]) -> None:
     assert wide_requests.cut(memoryview(_request(version, changes=changes))) is None
+
+
+@pytest.mark.parametrize("version", [11, 12, 18])
+def test_strings_that_the_decoder_refuses_are_left_to_it(version: int) -> None:
+    frame = _request(version, changes={"rack_id": "rack"})
+    assert wide_requests.cut(memoryview(frame)) is not None
+    assert wide_requests.cut(memoryview(frame.replace(b"rack", b"\xff\xff\xff\xff"))) is None
+    if version < 13:
+        assert wide_requests.cut(memoryview(frame.replace(b"orders", b"\xffrders"))) is None
+        topic = FetchTopic(
+            topic="x" * 250,
+            partitions=[
+                FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(WIDE)
+            ],
+        )
+        assert wide_requests.cut(memoryview(_request(version, changes={"topics": [topic]}))) is None
 
 
 def test_few_partitions_and_too_many_are_left_to_the_generic_way() -> None:
