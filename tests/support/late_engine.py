@@ -171,7 +171,9 @@ class LateEngine(EmbeddedEngine):
             last_stable_offset=min(end, state.last_stable_offset),
         )
 
-    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> None:
+    def read_now(
+        self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool = True
+    ) -> None:
         """Every read takes the way that may ask for the end."""
 
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
