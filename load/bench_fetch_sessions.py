@@ -28,7 +28,8 @@ TOPIC = "wide"
 PARTITIONS = 1000
 ACTIVE = 10
 ROUNDS = 100
-GOAL = 0.2
+# A consumer without a session has kept answers (ADR-0061), so that it is not far behind.
+GOAL = 1.0
 # Of 1,000 idle partitions in a session beside one: nothing for each of them.
 IDLE_GOAL = 1.1
 _VERSION = 7
