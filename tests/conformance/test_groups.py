@@ -102,6 +102,35 @@ def assert_each_record_is_read_once(
 
 
 @pytest.mark.capability("group")
+def test_a_member_of_many_partitions_gets_what_comes_to_any_of_them(
+    driver: Driver, reference: Driver, make_topic: MakeTopic
+) -> None:
+    """Most of them are idle in each request, others in the next one."""
+    partitions, rounds, turn = 60, 12, 7
+    topic = make_topic(partitions=partitions)
+    group = a_name("group")
+    if driver.join("m", group, [topic], session_ms=LONG_SESSION_MS) != places_of(topic, partitions):
+        await_assignment(driver, "m", places_of(topic, partitions))
+    expected: dict[int, list[Record]] = {}
+    got: dict[int, list[Record]] = {}
+    for number in range(rounds):
+        records = [
+            Record(value=b"%d in %d" % (number, partition), partition=partition)
+            for partition in {turn * number % partitions, (turn * number + 1) % partitions, 59}
+        ]
+        reference.produce(topic, records)
+        for record in records:
+            expected.setdefault(record.partition or 0, []).append(record)
+        for record in driver.poll("m", len(records)):
+            got.setdefault(record.partition or 0, []).append(record)
+    assert {number: contents(records) for number, records in got.items()} == {
+        number: contents(records) for number, records in expected.items()
+    }
+    assert not driver.poll("m", 1, timeout_ms=NOTHING_MORE_MS)
+    driver.leave("m")
+
+
+@pytest.mark.capability("group")
 def test_a_group_continues_at_its_committed_offset(
     driver: Driver, reference: Driver, topic: str, group: str
 ) -> None:
