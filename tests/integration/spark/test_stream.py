@@ -112,6 +112,7 @@ def test_progress_tells_where_the_query_is_and_where_the_log_ends(
     assert second["sources"][0]["startOffset"] == source["endOffset"]
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_retention_that_overtakes_a_query_fails_it_or_is_stepped_over(
     spark: SparkSession, url: str, client: Client, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
