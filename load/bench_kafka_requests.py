@@ -1,9 +1,9 @@
 """Compare the cost of a request with that of Apache Kafka.
 
-The clients send small batches. They are Kafka's own Java performance tools, with one record per request, with the batches of their defaults and
-with a single request in flight, and librdkafka with a short linger. Both brokers are up, and only one of them has work
-at a time. Where it says "synced", Apache Kafka's topics have ``flush.messages=1``, because Stele syncs before it
-answers ``acks=all``; elsewhere Stele syncs and Apache Kafka does not.
+The clients send small batches. They are Kafka's own Java performance tools, with one record per request, with the
+batches of their defaults and with a single request in flight, and librdkafka with a short linger. Both brokers are up,
+and only one of them has work at a time. Where it says "synced", Apache Kafka's topics have ``flush.messages=1``,
+because Stele syncs before it answers ``acks=all``; elsewhere Stele syncs and Apache Kafka does not.
 
 Broker CPU is that of the whole run of the client by all its records, the warm-up included; for records consumed with
 the Java tool it includes joining its group.
@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
 from . import kafka_performance
@@ -37,6 +34,7 @@ from .bench_kafka_throughput import (
     make_producer,
     new_topic,
     print_table,
+    running,
     say,
     stored_in,
 )
@@ -298,13 +296,7 @@ def main() -> None:
     measured = [kind for name, kind in kinds.items() if options.only in (None, name)]
     results = Results()
     try:
-        with tempfile.TemporaryDirectory(prefix="stele-") as temporary, ExitStack() as stack:
-            subjects: list[Subject] = []
-            for number, kind in enumerate(measured):
-                subject = kind(Path(temporary) / str(number))
-                stack.callback(subject.stop)
-                subject.start()
-                subjects.append(subject)
+        with running(measured) as subjects:
             say("warming up")
             measure_round(subjects, chosen, Results())
             for number in range(rounds):

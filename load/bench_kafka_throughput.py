@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -454,14 +454,21 @@ def measure_starts(makers: list[Maker], scale: Scale, results: Results, director
                 )
 
 
-def measure_work(makers: list[Maker], scale: Scale, results: Results, directory: Path) -> None:
-    with ExitStack() as stack:
+@contextmanager
+def running(makers: Sequence[Maker]) -> Generator[list[Subject]]:
+    """Start the subjects, each in a directory of its own, which is deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix="stele-") as temporary, ExitStack() as stack:
         subjects: list[Subject] = []
-        for kind, make in enumerate(makers):
-            subject = make(directory / f"work-{kind}")
+        for number, make in enumerate(makers):
+            subject = make(Path(temporary) / str(number))
             stack.callback(subject.stop)
             subject.start()
             subjects.append(subject)
+        yield subjects
+
+
+def measure_work(makers: list[Maker], scale: Scale, results: Results) -> None:
+    with running(makers) as subjects:
         say("warming up")
         throughput_round(subjects, scale, Results())
         for number in range(scale.rounds):
@@ -533,7 +540,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="stele-") as temporary:
             say("starts")
             measure_starts([*chosen], scale, results, Path(temporary))
-            measure_work([*chosen], scale, results, Path(temporary))
+        measure_work([*chosen], scale, results)
     except KafkaUnavailable as missing:
         # Not a failure of the benchmarks that need nothing but Python.
         print(f"not measured: {missing}")

@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from pathlib import Path
 
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 
@@ -36,6 +34,7 @@ from .bench_kafka_throughput import (
     make_producer,
     new_topic,
     print_table,
+    running,
     say,
 )
 
@@ -217,13 +216,7 @@ def main() -> None:
     measured = [kind for name, kind in kinds.items() if options.only in (None, name)]
     results, shares = Results(), dict[str, list[float]]()
     try:
-        with tempfile.TemporaryDirectory(prefix="stele-") as temporary, ExitStack() as stack:
-            subjects: list[Subject] = []
-            for number, kind in enumerate(measured):
-                subject = kind(Path(temporary) / str(number))
-                stack.callback(subject.stop)
-                subject.start()
-                subjects.append(subject)
+        with running(measured) as subjects:
             say("warming up")
             measure_round(subjects, options.partitions, seconds / 4, Results(), {})
             for number in range(rounds):

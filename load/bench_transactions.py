@@ -21,7 +21,6 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -46,6 +45,7 @@ from .bench_kafka_throughput import (
     make_producer,
     new_topic,
     print_table,
+    running,
     say,
 )
 from .broker_process import running_broker
@@ -336,13 +336,7 @@ def main() -> None:
     chosen = [kind for name, kind in kinds.items() if options.only in (None, name)]
     results = Results()
     try:
-        with tempfile.TemporaryDirectory(prefix="stele-") as temporary, ExitStack() as stack:
-            subjects: list[Subject] = []
-            for number, kind in enumerate(chosen):
-                subject = kind(Path(temporary) / f"{number}")
-                stack.callback(subject.stop)
-                subject.start()
-                subjects.append(subject)
+        with running(chosen) as subjects:
             measure_transactions(subjects, scale, results)
             measure_readers(subjects, scale)
     except KafkaUnavailable as missing:

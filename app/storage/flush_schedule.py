@@ -1,39 +1,40 @@
 """When logs are synced whose appends nobody waits for.
 
-Those that are due at about the same time are due together. A timer per log would be cheap for a few busy logs. A producer that writes now and then to each of a thousand partitions
-has every record in a log of its own, and pays for a timer and a thread with each.
+Those that are due at about the same time are due together (ADR-0062). A timer per log would be cheap for a few busy
+logs. A producer that writes now and then to each of a thousand partitions has every record in a log of its own, and
+would pay for a timer and a thread with each.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, NamedTuple, TypeVar
 
-from .log import DiskLog
+_Log = TypeVar("_Log", bound=Hashable)
 
 
-class _Batch(NamedTuple):
+class _Batch(NamedTuple, Generic[_Log]):
     """Logs that are due when the timer ends; a dictionary for their order."""
 
-    logs: dict[DiskLog, None]
+    logs: dict[_Log, None]
     timer: asyncio.TimerHandle
 
 
-class FlushSchedule:
+class FlushSchedule(Generic[_Log]):
     """Calls ``on_due`` with logs whose time has come.
 
     There is one timer for each delay in use, which begins with the first log. One that is added later is due earlier
     than it must be.
     """
 
-    def __init__(self, on_due: Callable[[Iterable[DiskLog]], object]) -> None:
+    def __init__(self, on_due: Callable[[Iterable[_Log]], object]) -> None:
         self._on_due = on_due
-        self._batches: dict[int, _Batch] = {}
+        self._batches: dict[int, _Batch[_Log]] = {}
         # The delay of the batch that each log is in.
-        self._delays: dict[DiskLog, int] = {}
+        self._delays: dict[_Log, int] = {}
 
-    def add(self, log: DiskLog, delay_ms: int) -> None:
+    def add(self, log: _Log, delay_ms: int) -> None:
         """Have ``log`` be due within ``delay_ms``, if it is not due earlier."""
         delay_before = self._delays.get(log)
         if delay_before is not None and delay_before <= delay_ms:
@@ -50,7 +51,7 @@ class FlushSchedule:
         batch.logs[log] = None
         self._delays[log] = delay_ms
 
-    def discard(self, log: DiskLog) -> None:
+    def discard(self, log: _Log) -> None:
         """Forget ``log``."""
         delay_ms = self._delays.pop(log, None)
         if delay_ms is not None:

@@ -11,7 +11,7 @@ can do. So a round waits until as many appends are there as the last ones had in
 takes (ADR-0060).
 
 Rounds that nobody waits for and that are due together are *grouped*: one thread syncs several logs one after the other,
-because handing over a sync costs more than most syncs of a few records.
+because handing over a sync costs more than most syncs of a few records (ADR-0062).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Flusher:
         # Ends with the last round that was asked for while the one before it was under way.
         self._running: dict[DiskLog, asyncio.Future[None]] = {}
         # Logs that nobody waits for: those that are due later, and now.
-        self._later = FlushSchedule(self._begin_due)
+        self._later = FlushSchedule[DiskLog](self._begin_due)
         self._due: dict[DiskLog, None] = {}
         self._group_size = 1
         # How many appends the next round covers, and how many are awaited before it begins.
@@ -155,7 +155,7 @@ class Flusher:
                 self._later.add(log, _RETRY_MS)
         try:
             synced = self._threads.run(_timed_each, list(works.values()))
-        except Exception:  # as above
+        except Exception:  # the logs are due again, and those who ask for a round are answered by it
             logger.exception(_NOT_BEGUN, ", ".join(str(log.directory) for log in works))
             for log, work in works.items():
                 log.not_flushed(work)

@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/tcp/kafka/wide_fetch.py",
-        "asked.partition in self._read_now[name]",
+        "asked.partition in self._already_read[name]",
         "False",
         _WIDE_FETCH,
         "named_twice",
@@ -55,7 +55,7 @@ MUTANTS = (
         "app/tcp/kafka/wide_requests.py",
         "or key == last",
         "",
-        _WIDE_FETCH,
+        "tests/unit/tcp/kafka/test_wide_requests.py",
         "side_by_side",
     ),
     Mutant(

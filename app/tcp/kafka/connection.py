@@ -464,17 +464,8 @@ class KafkaConnection(Connection[memoryview]):
             return fetch.response(head.correlation_id, self._charge_of(fetch.request.client_id))
         if not fetch.has_waited:
             return await self._fetch_generically(frame, head)
-        return await self._fetch_generically(
-            frame,
-            head,
-            bytes_max=fetch.bytes_max,
-            go_on=partial(
-                fetch_more,
-                partitions=fetch.partitions(),
-                wanted=fetch.wanted(),
-                deadline_ms=fetch.deadline_ms,
-            ),
-        )
+        go_on = partial(fetch_more, partitions=fetch.partitions(), deadline_ms=fetch.deadline_ms)
+        return await self._fetch_generically(frame, head, bytes_max=fetch.bytes_max, go_on=go_on)
 
     def _forwarded(self, served: Served, request: Any) -> Served | None:
         """Return what forwards a request of a share group.
@@ -511,9 +502,7 @@ class KafkaConnection(Connection[memoryview]):
             go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
             return await self._fetch_generically(frame, head, wait_ms=max(0, fetch.left_ms), go_on=go_on)
         # The rights are checked again at its end, because it had a time to wait at first.
-        go_on = partial(
-            fetch_more, partitions=fetch.partitions(), wanted=fetch.wanted, deadline_ms=fetch.deadline_ms
-        )
+        go_on = partial(fetch_more, partitions=fetch.partitions(), deadline_ms=fetch.deadline_ms)
         return await self._fetch_generically(frame, head, bytes_max=fetch.bytes_max, go_on=go_on)
 
     async def _fetch_generically(

@@ -134,7 +134,7 @@ class Routes:
             if len(self._by_prefix) >= ROUTES_MAX:
                 self._by_prefix.clear()
             self._by_prefix[_prefix(frame, length)] = route
-        if self._lengths[:1] != [length]:
+        if not self._lengths or self._lengths[0] != length:
             self._lengths = [length, *(other for other in self._lengths if other != length)][:LENGTHS_MAX]
         (partition,) = _SIZE.unpack_from(frame, length - _SIZE.size)
         records = _records(frame, length, flexible=route.is_flexible)

@@ -22,7 +22,12 @@ from stele.wire.schema.varints import varint
 
 from ...broker.fetch import Fetched
 from .fetch_sessions import FINAL_EPOCH, PartitionKey
-from .handlers.fetch_requests import FIRST_WITH_TOPIC_IDS, isolation_of
+from .handlers.fetch_requests import (
+    FIRST_WITH_LOG_START,
+    FIRST_WITH_SESSIONS,
+    FIRST_WITH_TOPIC_IDS,
+    isolation_of,
+)
 from .headers import REQUEST_BYTES_MIN, SIZE, read_client_id, response_head
 from .route_learning import RouteLearning
 from .schemas.fetch import (
@@ -37,8 +42,6 @@ from .schemas.fetch import (
 
 # The first with batches of the format on disk.
 FIRST_VERSION = 4
-_FIRST_WITH_LOG_START = 5
-_FIRST_WITH_SESSIONS = 7
 # A connection that fetches more partitions than these in turn, or more sets of them, forgets all routes, and decodes
 # again.
 ROUTES_MAX = 256
@@ -241,7 +244,7 @@ def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
     if named is None:
         return None
     isolation = isolation_of(request)
-    offsets = _OFFSETS[2 if version < _FIRST_WITH_LOG_START else 3]
+    offsets = _OFFSETS[2 if version < FIRST_WITH_LOG_START else 3]
     is_by_id = version >= FIRST_WITH_TOPIC_IDS
     templates = _templates(request.topics, version, isolation, offsets)
     # It overwrites the request.
@@ -271,7 +274,7 @@ def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
         isolation=isolation,
         is_flexible=flexible,
         wait_position=head_bytes,
-        session_position=-1 if version < _FIRST_WITH_SESSIONS else head_bytes + _SESSION_AFTER_HEAD,
+        session_position=-1 if version < FIRST_WITH_SESSIONS else head_bytes + _SESSION_AFTER_HEAD,
         offsets=offsets,
         end=end,
     )
@@ -312,7 +315,7 @@ def _layout(
     if len(written) != len(frame) or any(written.count(mark, start) != 1 for mark in marks):
         return None
     session = -1
-    if version >= _FIRST_WITH_SESSIONS:
+    if version >= FIRST_WITH_SESSIONS:
         session = written.index(b"".join(map(SIZE.pack, _MARKED_SESSION)), start)
     layout = Layout(len(frame), session, tuple(written.index(mark, start) for mark in marks))
     # All but the numbers are the same.

@@ -64,9 +64,6 @@ class IdleAnswers:
         self._by_topic: dict[str, TopicAnswers] = {}
         self._count = 0
 
-    def __len__(self) -> int:
-        return self._count
-
     @property
     def is_closed(self) -> bool:
         """Whether nothing is kept or watched any more."""

@@ -1,8 +1,8 @@
 """The short way of a Fetch of many partitions, most of them idle (ADR-0061).
 
-It has no session. The answers of idle partitions are kept (``idle_answers``), so they cost a request a look-up each. The others are read
-as by the generic way (``handlers.fetch``), whose bytes the response has. Whatever is anything else is left to it: reads
-that must wait for a disk or contain aborted transactions, and every error.
+It has no session. The answers of idle partitions are kept (``idle_answers``), so they cost a request a look-up each.
+The others are read as by the generic way (``handlers.fetch``), whose bytes the response has. Whatever is anything else
+is left to it: reads that must wait for a disk or contain aborted transactions, and every error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from ...security.authorizer import Access
 from ...work_budget import PARTITIONS_PER_TURN, pause
 from .direct_charge import DirectCharge
 from .fetch_sessions import FetchedPartition
+from .handlers.fetch_requests import FIRST_WITH_LOG_START, FIRST_WITH_SESSIONS
 from .handlers.leader_epoch import check_leader_epoch
 from .headers import SIZE, response_head
 from .idle_answers import IdleAnswers
 from .schemas.fetch import API, PartitionData
 from .wide_requests import ENTRIES, Block, WideRequest
 
-_FIRST_WITH_LOG_START = 5
-_FIRST_WITH_SESSIONS = 7
 # Records of a partition are copied into what is sent with those of others up to this size.
 _COPIED_BYTES_MAX = 2048
 _THROTTLE = struct.Struct(">i")
@@ -52,7 +51,7 @@ class AnswerFormat:
 
     def __init__(self, version: int, isolation: IsolationLevel) -> None:
         self._is_flexible = API.is_flexible(version)
-        self._has_log_start = version >= _FIRST_WITH_LOG_START
+        self._has_log_start = version >= FIRST_WITH_LOG_START
         self._head = struct.Struct(">ihqqq" if self._has_log_start else ">ihqq")
         out = bytearray()
         data = PartitionData(
@@ -114,7 +113,7 @@ class WideFetch:
     _names: dict[str | bytes, str] = field(default_factory=dict[str | bytes, str])
     _left_in_turn: int = 0
     # The partitions that the last look has read, by topic.
-    _read_now: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _already_read: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def left_ms(self) -> int:
@@ -151,7 +150,7 @@ class WideFetch:
         self.broker.counts.fetched_bytes += size
         head = response_head(correlation_id, flexible=request.is_flexible)
         head += _THROTTLE.pack(0 if charge is None else charge.fetched(size))
-        if request.version >= _FIRST_WITH_SESSIONS:
+        if request.version >= FIRST_WITH_SESSIONS:
             head += _NO_SESSION_BYTES
         head += request.topics_head
         parts = [head, *self._parts]
@@ -183,19 +182,6 @@ class WideFetch:
                 )
         return partitions
 
-    def wanted(self) -> list[PartitionFetch]:
-        """Return what it asks of each of ``partitions``."""
-        return [
-            PartitionFetch(
-                topic=partition.topic,
-                partition=partition.index,
-                offset=partition.offset,
-                max_bytes=partition.max_bytes,
-                isolation=self.request.isolation,
-            )
-            for partition in self.partitions()
-        ]
-
     def _name(self, block: Block) -> str | None:
         if not self.request.is_by_id:
             return block.topic
@@ -207,7 +193,7 @@ class WideFetch:
         self.answers.begin(self.request.version, self.request.isolation)
         self.answers.forget_changed()
         self._parts, self._records_bytes, self._is_limited = [], 0, False
-        self._read_now.clear()
+        self._already_read.clear()
         self._left_in_turn = PARTITIONS_PER_TURN
         for block in self.request.blocks:
             name = self._name(block)
@@ -265,7 +251,7 @@ class WideFetch:
         wanted: list[PartitionFetch] = []
         for number in numbers:
             asked = entries.read(block.entries[number])
-            if asked is None or asked.partition in self._read_now[name]:
+            if asked is None or asked.partition in self._already_read[name]:
                 return False
             partition = asked.partition
             if kept.get(partition) in named or check_leader_epoch(
@@ -273,7 +259,7 @@ class WideFetch:
             ):
                 # Of a partition that is named twice, the last counts.
                 return False
-            self._read_now[name].add(partition)
+            self._already_read[name].add(partition)
             wanted.append(
                 PartitionFetch(
                     topic=name,

@@ -17,7 +17,12 @@ from stele.wire.schema.varints import read_varint
 from ...broker.topics import NAME_LENGTH_MAX
 from .fetch_routes import FIRST_VERSION, PARTITIONS_MAX
 from .fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
-from .handlers.fetch_requests import FIRST_WITH_TOPIC_IDS
+from .handlers.fetch_requests import (
+    FIRST_WITH_LOG_START,
+    FIRST_WITH_REPLICA_STATE,
+    FIRST_WITH_SESSIONS,
+    FIRST_WITH_TOPIC_IDS,
+)
 from .headers import read_client_id
 from .schemas.fetch import API
 
@@ -25,11 +30,8 @@ from .schemas.fetch import API
 PARTITIONS_MIN = PARTITIONS_MAX + 1
 # All are looked up without a pause.
 WIDE_PARTITIONS_MAX = 10_000
-_FIRST_WITH_LOG_START = 5
-_FIRST_WITH_SESSIONS = 7
 _FIRST_WITH_EPOCHS = 9
 _FIRST_WITH_RACK = 11
-_FIRST_WITH_REPLICA_STATE = 15
 _REPLICA_ID = struct.Struct(">i")
 _LIMITS = struct.Struct(">iiib")
 _SESSION = struct.Struct(">ii")
@@ -55,7 +57,7 @@ class Entries:
         # Skipped: the log start offset of a follower, and the epoch of its last record.
         epochs = version >= _FIRST_WITH_EPOCHS
         last_epoch = "4x" if API.is_flexible(version) else ""
-        log_start = "8x" if version >= _FIRST_WITH_LOG_START else ""
+        log_start = "8x" if version >= FIRST_WITH_LOG_START else ""
         tags = "B" if API.is_flexible(version) else ""
         self._fields = struct.Struct(f">i{'i' if epochs else ''}q{last_epoch}{log_start}i{tags}")
         self._cut = struct.Struct(f"{self._fields.size}s")
@@ -151,11 +153,11 @@ def cut(frame: memoryview) -> WideRequest | None:
 def _cut(frame: memoryview, version: int, entries: Entries) -> WideRequest:
     flexible = API.is_flexible(version)
     client_id, position = read_client_id(frame, flexible=flexible)
-    if version < _FIRST_WITH_REPLICA_STATE:
+    if version < FIRST_WITH_REPLICA_STATE:
         position += _REPLICA_ID.size
     wait_ms_max, bytes_min, bytes_max, isolation = _LIMITS.unpack_from(frame, position)
     position += _LIMITS.size
-    if version >= _FIRST_WITH_SESSIONS:
+    if version >= FIRST_WITH_SESSIONS:
         if _SESSION.unpack_from(frame, position) != (NO_SESSION_ID, FINAL_EPOCH):
             raise _NotWideError
         position += _SESSION.size
@@ -216,7 +218,7 @@ def _skip_rest(frame: memoryview, position: int, version: int) -> int:
     Of that only a rack may be given.
     """
     flexible = API.is_flexible(version)
-    if version >= _FIRST_WITH_SESSIONS:
+    if version >= FIRST_WITH_SESSIONS:
         forgotten, position = _read_count(frame, position, flexible=flexible)
         if forgotten:
             raise _NotWideError

@@ -65,6 +65,27 @@ def test_one_work_after_the_other_needs_one_thread() -> None:
     threads.shutdown()
 
 
+def test_a_thread_that_the_system_does_not_start_leaves_its_work_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, allowed = DiskThreads(4), 0
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        nonlocal allowed
+        if not allowed:
+            raise RuntimeError("can't start new thread")
+        allowed -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="thread"):
+        run_on(threads, lambda: 1)
+    allowed = 1
+    assert run_on(threads, lambda: 1, lambda: 2, lambda: 3) == [1, 2, 3]
+    assert not allowed
+
+
 def test_work_goes_on_when_its_future_is_cancelled() -> None:
     may_go, done = threading.Event(), threading.Event()
 

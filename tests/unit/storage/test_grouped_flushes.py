@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import TypeVar
 
@@ -214,16 +214,16 @@ class Schedule:
 
     def __init__(self) -> None:
         self.due: list[tuple[float, list[str]]] = []
-        self._schedule = FlushSchedule(self._is_due)  # type: ignore[arg-type]
+        self._schedule = FlushSchedule[str](self._is_due)
 
-    def _is_due(self, logs: dict[str, None]) -> None:
+    def _is_due(self, logs: Iterable[str]) -> None:
         self.due.append((asyncio.get_running_loop().time(), list(logs)))
 
     def add(self, name: str, delay_s: float) -> None:
-        self._schedule.add(name, int(delay_s * 1000))  # type: ignore[arg-type]
+        self._schedule.add(name, int(delay_s * 1000))
 
     def discard(self, name: str) -> None:
-        self._schedule.discard(name)  # type: ignore[arg-type]
+        self._schedule.discard(name)
 
 
 @simulated

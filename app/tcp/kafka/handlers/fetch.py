@@ -261,16 +261,18 @@ async def _look_at(
             look.is_urgent = True
             continue
         look.readable.append(partition)
-        look.wanted.append(
-            PartitionFetch(
-                topic=partition.topic,
-                partition=partition.index,
-                offset=partition.offset,
-                max_bytes=partition.max_bytes,
-                isolation=isolation,
-            )
-        )
+        look.wanted.append(_wanted(partition, isolation))
     return look
+
+
+def _wanted(partition: FetchedPartition, isolation: IsolationLevel) -> PartitionFetch:
+    return PartitionFetch(
+        topic=partition.topic,
+        partition=partition.index,
+        offset=partition.offset,
+        max_bytes=partition.max_bytes,
+        isolation=isolation,
+    )
 
 
 def _check_readable(context: Context, partition: FetchedPartition) -> ErrorCode:
@@ -318,7 +320,6 @@ async def fetch_more(
     request: FetchRequest,
     *,
     partitions: list[FetchedPartition],
-    wanted: Sequence[PartitionFetch],
     deadline_ms: int,
 ) -> FetchResponse:
     """Go on with a fetch without a session that has waited.
@@ -326,7 +327,9 @@ async def fetch_more(
     The client could read all ``partitions`` when it began, and what has happened to them since then is reported as
     it is to any fetch that waits.
     """
-    answers = await _read_until(context, request, _Look(partitions, list(wanted)), deadline_ms)
+    isolation = isolation_of(request)
+    wanted = [_wanted(partition, isolation) for partition in partitions]
+    answers = await _read_until(context, request, _Look(partitions, wanted), deadline_ms)
     return FetchResponse(session_id=NO_SESSION_ID, responses=_responses(answers))
 
 

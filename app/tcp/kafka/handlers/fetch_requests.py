@@ -9,8 +9,10 @@ from ..fetch_sessions import FetchedPartition, PartitionKey
 from ..schemas.fetch import FetchRequest
 from .context import Context
 
+FIRST_WITH_LOG_START = 5
+FIRST_WITH_SESSIONS = 7
 FIRST_WITH_TOPIC_IDS = 13
-_FIRST_WITH_REPLICA_STATE = 15
+FIRST_WITH_REPLICA_STATE = 15
 
 
 def requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
@@ -54,7 +56,7 @@ def is_from_follower(context: Context, request: FetchRequest) -> bool:
     """
     if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):
         return False
-    if context.version >= _FIRST_WITH_REPLICA_STATE:
+    if context.version >= FIRST_WITH_REPLICA_STATE:
         return request.replica_state is not None and request.replica_state.replica_id >= 0
     return request.replica_id >= 0
 
