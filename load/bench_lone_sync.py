@@ -20,7 +20,7 @@ from statistics import median
 
 from stele.broker_process import run_broker
 
-from .bench_request_cost import HOST, answer_of, exchanges, prepare, process_cpu_s
+from .bench_request_cost import HOST, Exchange, answer_of, exchanges, prepare, process_cpu_s
 from .compare_brokers import THIS, environment_of
 from .kafka_frames import connect
 from .measure import Comparison, report
@@ -60,6 +60,12 @@ class Side:
         return (time.perf_counter() - start) * 1e6
 
 
+def lone_exchange() -> Exchange:
+    """Return the request of ``bench_request_cost`` that is measured here."""
+    (exchange,) = (each for each in exchanges(1) if each.goal == "lone" and each.in_flight == 1)
+    return exchange
+
+
 def switches_of(pid: int) -> int:
     """Return the context switches of all threads of a process."""
     count = 0
@@ -90,7 +96,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--requests", type=int, default=100, help="per round and side")
     options = parser.parse_args()
-    (exchange,) = (each for each in exchanges(1) if each.goal == "lone")
+    exchange = lone_exchange()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-")))
         trees = [THIS] if options.against is None else [THIS, options.against.resolve()]

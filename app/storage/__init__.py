@@ -27,6 +27,7 @@
 - ``memory_log``       one partition in memory: a bounded ring
 - ``partition_log``    what the engine needs of both; ``partition_logs``   the open ones, by partition
 - ``flush_schedule``   when appends are synced that nobody waits for
+- ``loop_syncs``       when the event loop makes a sync itself
 - ``flusher``          group commit: one sync serves all callers that wait
 - ``waiters``          long polls, woken by appends
 - ``log_dir``          the threads, and the failure that stops the directory

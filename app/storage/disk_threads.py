@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -66,6 +67,8 @@ class DiskThreads:
                 raise
         else:
             self._threads.append(thread)
+
+    time = staticmethod(time.monotonic)
 
     def timer(self, callback: Callable[[], object]) -> FineTimer:
         """Return a timer for the running loop, which ``shutdown`` closes."""

@@ -252,13 +252,21 @@ class EmbeddedEngine:
             raise refusal from error
         except SegmentTornError as error:
             raise self._log_dir.fail(error.path, error.cause) from error
-        future, durability = None, Durability.NONE
+        future, durability, syncs_now = None, Durability.NONE, False
         if disk is not None:
-            future = self._sync(disk, sync=sync, sync_later=sync_later)
-            durability = Durability.APPENDED if future is None else Durability.SYNCED
-            if (future is not None or sync_later) and disk.config.visibility == "synced":
+            sync = sync or disk.unsynced_records >= disk.config.flush_messages
+            syncs_now = sync and self._flusher.may_sync_now(disk)
+            if sync and not syncs_now:
+                future = self._flusher.next_round(disk)
+            elif not sync:
+                self._sync_in_time(disk, sync_later=sync_later)
+            durability = Durability.SYNCED if sync else Durability.APPENDED
+            if (sync or sync_later) and disk.config.visibility == "synced":
                 disk.hold_back(base_offset, len(batches))
         self._moved(log, ends_before, len(batches))
+        if disk is not None and syncs_now:
+            # Readers are told of appended records first, as they are where a thread makes the sync.
+            future = self._flusher.sync_now(disk)
         return AppendTicket(
             base_offset=base_offset,
             last_offset=last_offset,
@@ -314,15 +322,9 @@ class EmbeddedEngine:
         if self._logs.disk.get(log.topic_partition) is log:
             self._moved(log, ends_before, size_bytes)
 
-    def _sync(self, log: DiskLog, *, sync: bool, sync_later: bool) -> asyncio.Future[None] | None:
-        """See that what was just appended is synced in time.
-
-        A future if that is to be waited for.
-        """
-        config = log.config
-        if sync or log.unsynced_records >= config.flush_messages:
-            return self._flusher.next_round(log)
-        flush_ms = config.flush_ms
+    def _sync_in_time(self, log: DiskLog, *, sync_later: bool) -> None:
+        """See that what was just appended, and nobody waits for, is synced in time."""
+        flush_ms = log.config.flush_ms
         if sync_later:
             # It is hidden meanwhile, and its producer may be gone before it asks.
             flush_ms = min(flush_ms, self._options.flush_interval_ms)
@@ -332,7 +334,6 @@ class EmbeddedEngine:
             self._flusher.next_round(log)
         else:
             self._flusher.flush_later(log, self._options.flush_interval_ms)
-        return None
 
     def _stamp(self, config: TopicConfig, batches: bytearray | memoryview, headers: list[BatchHeader]) -> int:
         if config.message_timestamp_type == "CreateTime":

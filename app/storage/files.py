@@ -95,6 +95,10 @@ class Threads(Protocol):
         """Begin ``work(*arguments)`` in a thread; it goes on if the future is cancelled."""
         ...
 
+    def time(self) -> float:
+        """Return seconds by a clock that the loop and these threads may read."""
+        ...
+
     def timer(self, callback: Callable[[], object]) -> FineTimer:
         """Return a timer for the running loop, for waits as short as those for a disk."""
         ...

@@ -10,7 +10,6 @@ import asyncio
 import ctypes
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -24,10 +23,6 @@ _STOPPED = _Spec()
 
 class FineTimer(Protocol):
     """Calls back once per start. Used from one event loop at a time."""
-
-    def time(self) -> float:
-        """Return seconds by the clock of the timer."""
-        ...
 
     def start(self, delay_s: float) -> None:
         """Call back after ``delay_s``, instead of when it was to call before."""
@@ -55,9 +50,6 @@ class LoopTimer:
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
 
-    def time(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def start(self, delay_s: float) -> None:
         self.stop()
         self._handle = asyncio.get_running_loop().call_later(delay_s, self._callback)
@@ -72,8 +64,6 @@ class LoopTimer:
 
 
 class _TimerFile:
-    time = staticmethod(time.monotonic)
-
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -29,6 +29,11 @@ class FlushWork:
     # The list of segments with aborted transactions, if one that is sealed now is among them.
     aborted_list: bytes | None = None
 
+    @property
+    def is_one_sync(self) -> bool:
+        """Whether it is the sync of a single file, and nothing else."""
+        return len(self.files) == 1 and not self.seals and self.directory is None
+
     def run(self) -> None:
         """Raises ``OSError``: then nothing may be called synced."""
         for segment in self.seals:

@@ -10,6 +10,9 @@ A round that began with the first of them would cover it alone, and every second
 can do. So a round waits until as many appends are there as the last ones had in flight together, no longer than a sync
 takes (ADR-0060).
 
+Handing a round over costs about as much as a quick sync. So if all appends that are in flight are there, the loop
+makes the sync itself (``loop_syncs``, ADR-0063).
+
 Rounds that nobody waits for and that are due together are *grouped*: one thread syncs several logs one after the other,
 because handing over a sync costs more than most syncs of a few records (ADR-0062).
 """
@@ -18,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from functools import partial
@@ -30,6 +32,7 @@ from .fine_timer import FineTimer
 from .flush_schedule import FlushSchedule
 from .flush_work import FlushWork
 from .log import DiskLog
+from .loop_syncs import APPENDS_MAX, BYTES_MAX, LoopSyncs
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +90,9 @@ class Flusher:
         self._appends: dict[DiskLog, int] = {}
         self._awaited: dict[DiskLog, int] = {}
         self._in_flight: dict[DiskLog, _InFlight] = {}
+        self._loop_syncs = LoopSyncs()
+        # Something was appended while threads made syncs.
+        self._has_company = False
         # Needs the running loop.
         self._timer: FineTimer | None = None
         self._failure: LogDirFailed | None = None
@@ -110,8 +116,50 @@ class Flusher:
                 asyncio.get_running_loop().call_soon(self._begin_awaited, log)
         return future
 
+    def may_sync_now(self, log: DiskLog) -> bool:
+        """Return whether ``sync_now`` is better than ``next_round``.
+
+        There are no other appends to share a sync with, and syncs are quick.
+        """
+        known = self._in_flight.get(log)
+        return (
+            not self._running
+            and not self._next
+            and (known is None or known.appends == 1)
+            and log.unsynced_bytes <= BYTES_MAX
+            and not self._failure
+            and self._loop_syncs.may_sync(self._threads.time())
+        )
+
+    def sync_now(self, log: DiskLog) -> asyncio.Future[None] | None:
+        """Sync everything appended so far in the loop; return None.
+
+        If there is more to do than one sync, or if it failed, return the future of ``next_round``.
+        """
+        try:
+            work = log.flush_work()
+        except Exception:
+            logger.exception(_NOT_BEGUN, log.directory)
+            return self.next_round(log)
+        if not work.is_one_sync:
+            log.not_flushed(work)
+            return self.next_round(log)
+        self._sync_in_loop(log, work)
+        return self.next_round(log) if self._failure else None
+
+    def _sync_in_loop(self, log: DiskLog, work: FlushWork) -> None:
+        try:
+            took_s = _timed(work, self._threads.time)
+        except Exception as error:  # noqa: BLE001 - reported for the log
+            self._sync_failed(log, error)
+            return
+        self._loop_syncs.synced(self._threads.time(), took_s)
+        self._on_synced(log, work)
+        self.on_sync(took_s)
+
     def flush_later(self, log: DiskLog, delay_ms: int) -> None:
         """Have a round begin within ``delay_ms``, for appends that no caller awaits."""
+        self._has_company = True
         if not self._failure:
             self._later.add(log, delay_ms)
 
@@ -154,7 +202,7 @@ class Flusher:
                 logger.exception(_NOT_BEGUN, log.directory)
                 self._later.add(log, _RETRY_MS)
         try:
-            synced = self._threads.run(_timed_each, list(works.values()))
+            synced = self._threads.run(_timed_each, list(works.values()), self._threads.time)
         except Exception:  # the logs are due again, and those who ask for a round are answered by it
             logger.exception(_NOT_BEGUN, ", ".join(str(log.directory) for log in works))
             for log, work in works.items():
@@ -183,6 +231,7 @@ class Flusher:
             if isinstance(outcome, Exception):
                 self._sync_failed(log, outcome)
             else:
+                self._loop_syncs.took(self._threads.time(), outcome)
                 self._on_synced(log, work)
                 self.on_sync(outcome)
         finally:
@@ -202,7 +251,7 @@ class Flusher:
         if (
             known is None
             or not 0 < self._appends.get(log, 0) < known.appends
-            or self._fine().time() - known.ended_s > _RECENT_ROUNDS * known.took_s
+            or self._threads.time() - known.ended_s > _RECENT_ROUNDS * known.took_s
         ):
             self._begin_round(log)
             return
@@ -241,8 +290,13 @@ class Flusher:
             return
         work: FlushWork | None = None
         try:
+            may_sync = self._may_sync_in_loop(log, appends)
             work = log.flush_work()
-            synced = self._threads.run(_timed, work)
+            if may_sync and work.is_one_sync:
+                self._round_in_loop(log, future, work)
+                return
+            self._has_company = False
+            synced = self._threads.run(_timed, work, self._threads.time)
         except Exception as error:  # those who wait must be answered, and other logs have their rounds
             logger.exception(_NOT_BEGUN, log.directory)
             if work is not None:
@@ -255,8 +309,29 @@ class Flusher:
             return
         # Not in the context of the request that came first: a round is for all who wait.
         synced.add_done_callback(
-            partial(self._round_ended, log, future, work, appends, self._fine().time()), context=_NO_CONTEXT
+            partial(self._round_ended, log, future, work, appends, self._threads.time()), context=_NO_CONTEXT
         )
+
+    def _may_sync_in_loop(self, log: DiskLog, appends: int) -> bool:
+        known = self._in_flight.get(log)
+        return (
+            known is not None
+            and known.appends == appends <= APPENDS_MAX
+            and len(self._running) == 1
+            and not self._next
+            and log.unsynced_bytes <= BYTES_MAX
+            and self._loop_syncs.may_sync(self._threads.time())
+        )
+
+    def _round_in_loop(self, log: DiskLog, future: asyncio.Future[None], work: FlushWork) -> None:
+        self._sync_in_loop(log, work)
+        if self._failure:
+            self._fail(future)
+        else:
+            self._in_flight[log] = self._in_flight[log]._replace(ended_s=self._threads.time())
+            if not future.done():
+                future.set_result(None)
+        self._running.pop(log).set_result(None)
 
     def _round_ended(
         self,
@@ -277,8 +352,10 @@ class Flusher:
             self.on_sync(seconds)
             # Those of this round are not answered yet.
             in_flight = appends + self._appends.get(log, 0)
-            ended_s = self._fine().time()
+            ended_s = self._threads.time()
             self._in_flight[log] = _InFlight(in_flight, ended_s, ended_s - begun_s)
+            has_company = self._has_company or bool(self._next) or len(self._running) > 1
+            self._loop_syncs.probed(ended_s, seconds, has_company=has_company)
             if not future.done():
                 future.set_result(None)
         finally:
@@ -320,17 +397,17 @@ class Flusher:
         self._in_flight.pop(log, None)
 
 
-def _timed_each(works: Sequence[FlushWork]) -> list[float | Exception]:
+def _timed_each(works: Sequence[FlushWork], clock: Callable[[], float]) -> list[float | Exception]:
     outcomes: list[float | Exception] = []
     for work in works:
         try:
-            outcomes.append(_timed(work))
+            outcomes.append(_timed(work, clock))
         except Exception as error:  # noqa: BLE001 - reported for this one; the others have their own outcome
             outcomes.append(error)
     return outcomes
 
 
-def _timed(work: FlushWork) -> float:
-    start = time.perf_counter()
+def _timed(work: FlushWork, clock: Callable[[], float]) -> float:
+    start_s = clock()
     work.run()
-    return time.perf_counter() - start
+    return clock() - start_s

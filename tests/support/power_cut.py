@@ -16,6 +16,7 @@ from random import Random
 from uuid import UUID
 
 from stele.wire import record_batch as rb
+from stele.wire.messages import Durability
 
 from app.broker.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine, EngineOptions
@@ -44,6 +45,12 @@ class _Stored:
     header: rb.BatchHeader
     # Readers must not see it before it is synced.
     is_hidden: bool = False
+
+
+def _is_synced(ticket: AppendTicket) -> bool:
+    """Return whether the sync was promised, and has ended."""
+    is_well = ticket.future is None or (ticket.future.done() and ticket.future.exception() is None)
+    return ticket.durability is Durability.SYNCED and is_well
 
 
 @dataclass(slots=True)
@@ -161,7 +168,7 @@ class PowerCutHistory:
     def _note_promises(self) -> None:
         for partition in self._partitions.values():
             for ticket in partition.tickets:
-                if ticket.future is not None and ticket.future.done() and ticket.future.exception() is None:
+                if _is_synced(ticket):
                     partition.synced_end = max(partition.synced_end, ticket.last_offset + 1)
             if partition.is_open and self._engine is not None:
                 state = self._engine.state(partition.name)
@@ -402,7 +409,9 @@ class PowerCutHistory:
         for header in headers:
             self._highest_epoch = header.partition_leader_epoch
             data = bytes(batches[header.position : header.position + header.size])
-            is_hidden = (ticket.future is not None or sync_later) and partition.config.visibility == "synced"
+            is_hidden = (
+                ticket.durability is Durability.SYNCED or sync_later
+            ) and partition.config.visibility == "synced"
             partition.batches.append(_Stored(header.base_offset, header.next_offset, data, header, is_hidden))
         partition.end = ticket.last_offset + 1
         partition.tickets.append(ticket)

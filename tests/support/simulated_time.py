@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import selectors
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Executor
@@ -107,6 +108,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._now_s
 
+    def hold(self, seconds: float) -> None:
+        """Let time pass in a call, which nothing else can use."""
+        self._now_s += seconds
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> _Callback:
@@ -195,6 +200,13 @@ class LoopThreads:
 
     def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
         return asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+
+    def time(self) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            # In a thread of a loop that is not simulated.
+            return time.monotonic()
 
     def timer(self, callback: Callable[[], object]) -> LoopTimer:
         return LoopTimer(callback)

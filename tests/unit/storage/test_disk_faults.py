@@ -12,6 +12,7 @@ import pytest
 from stele.wire.messages import Durability
 
 from app.errors import LogDirFailed, StorageError, StorageFull
+from app.storage import loop_syncs
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, PartitionSpec
 from app.storage.topic_config import TopicConfig
@@ -82,7 +83,9 @@ class Run:
             for name in names:
                 self.append(name, sync=False)
                 ticket = self.append(name, sync=True)
-                if ticket is not None and ticket.future is not None:
+                if ticket is not None and ticket.future is None:
+                    ledger.synced[name] = max(ledger.synced.get(name, 0), ticket.last_offset + 1)
+                elif ticket is not None and ticket.future is not None:
                     await asyncio.wait((ticket.future,))
                     if ticket.future.exception() is None:
                         ledger.synced[name] = max(ledger.synced.get(name, 0), ticket.last_offset + 1)
@@ -182,6 +185,13 @@ async def fail_at(
 def test_no_ack_is_false_whichever_call_fails(error: int, prepare: bool) -> None:
     """Every call fails with one of the errors."""
     fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=prepare)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+def test_no_ack_is_false_if_the_loop_makes_the_syncs(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_syncs, "PROBES", 1)
+    fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=False)
 
 
 @pytest.mark.long

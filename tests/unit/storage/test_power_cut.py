@@ -10,11 +10,14 @@ seeds ``make torture`` runs (100,000).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from app.storage import loop_syncs
+from app.storage.flusher import Flusher
 from app.storage.high_watermark import HighWatermark
 from app.storage.log import DiskLog
 from tests.support.histories import (
@@ -49,6 +52,24 @@ def run_all(seeds: range) -> None:
 @pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
 def test_no_promised_record_is_lost_when_the_power_goes(part: int) -> None:
     run_all(seeds_of_part(part, SEEDS))
+
+
+@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
+def test_nor_is_one_whose_sync_the_loop_has_made(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_syncs, "PROBES", 1)
+    made = 0
+    sync_now = Flusher.sync_now
+
+    def counted(flusher: Flusher, log: DiskLog) -> asyncio.Future[None] | None:
+        nonlocal made
+        future = sync_now(flusher, log)
+        made += future is None
+        return future
+
+    monkeypatch.setattr(Flusher, "sync_now", counted)
+    seeds = seeds_of_part(part, SEEDS)
+    run_all(seeds)
+    assert made > len(seeds)
 
 
 @pytest.mark.torture
