@@ -6,11 +6,13 @@
 - ``transactional_produce``  what a produce request says of its transaction
 - ``fine_timer``       a timer for microseconds
 - ``disk_threads``     threads for calls that wait for a disk
+- ``linux_calls``      calls of Linux that Python's library does not have
 - ``files``            the only module that opens, syncs and renames files
 - ``setup_problems``   what is wrong with the settings of shared storage, and what to do
 - ``checkpoint``, ``data_dir``   small text files; the directory: its lock, how the last run ended
 - ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout
 - ``transaction_index``   the aborted transactions of a segment, in Kafka's layout
+- ``space_ahead``      how much space a segment gets ahead of its records
 - ``segment_indexes``, ``segment``   one ``.log`` with its two indexes: state, append, sealing
 - ``segment_loader``   loading a segment at a start, or from its log alone
 - ``segment_reader``   how a fetch finds a batch, by offset and by time

@@ -16,13 +16,10 @@ callers rely on:
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import fcntl
 import os
-import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +27,7 @@ from typing import Protocol, TypeVar
 
 from .disk_threads import DiskThreads
 from .fine_timer import FineTimer
+from .linux_calls import fallocate, has_syncfs, syncfs
 
 _T = TypeVar("_T")
 
@@ -47,12 +45,6 @@ _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _SYNCFS_PATHS_MIN = 64
 # Single syncs that wait at the same time share the commits of the file system's journal.
 _SYNCS_AT_ONCE = 32
-# Before this version of Linux, syncfs did not report a failed write of a file (syncfs(2), "BUGS").
-_SYNCFS_LINUX = (5, 8)
-# Where syncfs is known to wait for files, names and the cache of the disk: ext4, XFS, Btrfs (statfs(2)).
-_SYNCFS_TYPES = frozenset({0xEF53, 0x58465342, 0x9123683E})
-# More than the structure has on any system; its first field is the type.
-_STATFS_BYTES = 512
 
 
 class File(Protocol):
@@ -77,6 +69,14 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+    def allocate(self, start: int, end: int) -> None:
+        """Give the file space on the disk from byte ``start`` to ``end``.
+
+        The file ends at ``end`` then, if it did before. Bytes that are there stay, also those that are written meanwhile; others read as zeros.
+        If it raises, some of the space may have been given.
+        """
+        ...
+
     def sync(self) -> None:
         """When this returns the bytes and the size survive a loss of power."""
         ...
@@ -238,6 +238,9 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def allocate(self, start: int, end: int) -> None:
+        fallocate(self._fd, start, end - start)
+
     def sync(self) -> None:
         if self._fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
@@ -270,12 +273,12 @@ class RealManySyncs:
     def __init__(self, root: Path) -> None:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # None: every path is synced on its own.
-        self._device = os.fstat(self._fd).st_dev if _has_syncfs(self._fd) else None
+        self._device = os.fstat(self._fd).st_dev if has_syncfs(self._fd) else None
         # The kernel reports an error once.
         self._begin_errno = 0
 
     def begin(self) -> None:
-        self._begin_errno = 0 if self._device is None else _syncfs(self._fd)
+        self._begin_errno = 0 if self._device is None else syncfs(self._fd)
 
     def sync(self, paths: Sequence[Path]) -> None:
         _raise_failed(self._begin_errno)
@@ -283,7 +286,7 @@ class RealManySyncs:
         if self._device is not None and len(paths) >= _SYNCFS_PATHS_MIN:
             # A directory may lead to another file system.
             single = [path for path in paths if path.stat().st_dev != self._device]
-            _raise_failed(_syncfs(self._fd))
+            _raise_failed(syncfs(self._fd))
         if len(single) < 2:
             for path in single:
                 _sync_path(path)
@@ -307,33 +310,9 @@ def _sync_path(path: Path) -> None:
         os.close(fd)
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _syncfs(fd: int) -> int:
-    """Sync the file system of ``fd``; return the number of the error, or 0."""
-    return ctypes.get_errno() if _libc().syncfs(fd) else 0
-
-
 def _raise_failed(number: int) -> None:
     if number:
         raise OSError(number, f"syncfs: {os.strerror(number)}")
-
-
-def _has_syncfs(fd: int) -> bool:
-    """Return whether ``syncfs`` here keeps what ``fsync`` of each file promises."""
-    system = os.uname()
-    version = re.match(r"(\d+)\.(\d+)", system.release)
-    if system.sysname != "Linux" or version is None or not hasattr(_libc(), "syncfs"):
-        return False
-    if (int(version[1]), int(version[2])) < _SYNCFS_LINUX:
-        return False
-    status = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _libc().fstatfs(fd, status):
-        return False
-    file_system = int.from_bytes(status.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
-    return file_system in _SYNCFS_TYPES
 
 
 class RealFiles:

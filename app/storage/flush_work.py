@@ -28,6 +28,9 @@ class FlushWork:
     file_system: Files | None = None
     # The list of segments with aborted transactions, if one that is sealed now is among them.
     aborted_list: bytes | None = None
+    # What the last of the files gets ahead of its records: from which byte, to which.
+    space: tuple[int, int] | None = None
+    is_space_refused: bool = False
 
     @property
     def is_one_sync(self) -> bool:
@@ -37,6 +40,8 @@ class FlushWork:
     def run(self) -> None:
         """Raises ``OSError``: then nothing may be called synced."""
         for segment in self.seals:
+            # Before any record after it lasts: a start must not find a hole there.
+            segment.cut_space()
             try:
                 segment.write_indexes()
                 if self.aborted_list is not None and segment.aborted:
@@ -49,6 +54,13 @@ class FlushWork:
                 logger.warning("%s: no space for its indexes yet", segment.path)
             else:
                 self.sealed.append(segment)
+        if self.space is not None:
+            try:
+                self.files[-1].allocate(*self.space)
+            except OSError as error:
+                # The file grows as it is written.
+                logger.debug("%s: no space ahead: %s", self.files[-1].path, error)
+                self.is_space_refused = True
         for file in self.files:
             file.sync()
         if self.directory is not None and self.file_system is not None:

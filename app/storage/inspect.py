@@ -63,7 +63,9 @@ def _base_offset(path: Path) -> int:
 def _dump_log(path: Path, *, show_hex: bool, out: TextIO) -> None:
     out.write(f"Dumping {path}\nLog starting offset: {_base_offset(path)}\n")
     for scanned in _scan(path):
-        if isinstance(scanned, CorruptRange):
+        if isinstance(scanned, CorruptRange) and scanned.is_blank:
+            out.write(f"SPACE position: {scanned.position} to {scanned.end_position}: no records yet\n")
+        elif isinstance(scanned, CorruptRange):
             out.write(
                 f"CORRUPT position: {scanned.position} to {scanned.end_position} offsets: {scanned.offset} to "
                 f"{scanned.next_offset - 1}: {scanned.reason}\n"
@@ -345,7 +347,9 @@ class _PartitionCheck:
                 raise VerificationStopped
             expected = scanned.next_offset
             if isinstance(scanned, CorruptRange):
-                self._add_corrupt(log, scanned, end)
+                # Records that became zeros are missing before the next segment.
+                if not scanned.is_blank:
+                    self._add_corrupt(log, scanned, end)
                 continue
             if indexed.get(scanned.position) == scanned.last_offset - base_offset:
                 del indexed[scanned.position]

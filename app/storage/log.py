@@ -42,7 +42,7 @@ from .partition_files import ABORTED_TRANSACTIONS, PartitionFiles
 from .partition_log import Span, check_offset
 from .segment import Segment
 from .segment_loader import adopt_sealed
-from .segment_reader import Extent, extent_from, find_time, headers
+from .segment_reader import Extent, extent_from, extent_with_records, find_time, headers
 from .topic_config import TopicConfig
 from .transaction_index import AbortedEntry, overlapping
 
@@ -92,6 +92,8 @@ class DiskLog:
         # Their files are in the hands of the flusher.
         self._in_flush: list[Segment] = []
         self._directory_dirty = False
+        # False once the file system has refused it.
+        self._has_space_ahead = True
         self.deletions = 0
         # Where the last pass of compaction ended, and before which offset it may have removed records.
         self.first_dirty = first_dirty
@@ -212,6 +214,8 @@ class DiskLog:
         """Everything not yet synced."""
         self._high_watermark.sync_begins()
         work = FlushWork(end_offset=self.log_end_offset, seals=list(self._unsealed))
+        if self._has_space_ahead:
+            work.space = self.active.needed_space(self.unsynced_bytes)
         self.unsynced_records = self.unsynced_bytes = 0
         start = max(0, bisect_right(self._bases, self.recovery_point) - 1)
         self._in_flush = self.segments[start:]
@@ -233,6 +237,7 @@ class DiskLog:
     def flushed(self, work: FlushWork) -> int:
         """Note that ``work`` ran without an error; return how many bytes become visible."""
         self._in_flush = []
+        self._has_space_ahead = self._has_space_ahead and not work.is_space_refused
         for segment in work.sealed:
             segment.is_sealed = True
             # Readers take it again, within the limit of open segments.
@@ -266,7 +271,7 @@ class DiskLog:
                 segment, offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset, nowait=nowait
             )
         later = self.segments[first:]
-        return lambda nowait: _extent_with_records(
+        return lambda nowait: extent_with_records(
             later, offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset, nowait=nowait
         )
 
@@ -460,41 +465,10 @@ class DiskLog:
             if self.epochs.is_dirty:
                 contents[LEADER_EPOCHS] = self.epochs.content()
             for segment in (*self._unsealed, self.active):
+                segment.cut_space()
                 segment.remove_stale_index()
                 if segment is not self.active or segment.needs_indexes:
                     contents |= segment.index_contents()
             write_files(self._files, self.directory, contents)
         for segment in self.segments:
             segment.release()
-
-
-def _extent_with_records(
-    segments: list[Segment],
-    offset: int,
-    max_bytes: int,
-    *,
-    at_least_one: bool,
-    end_offset: int,
-    nowait: bool,
-) -> Extent | None:
-    """Find the extent like ``extent_from``, beyond a first segment without records.
-
-    It has none from ``offset`` on.
-
-    If there are no records up to the end of the log, the last batches without records are found.
-    """
-    extent: Extent | None = None
-    for segment in segments:
-        if extent is not None and (not segment.size or segment.base_offset >= end_offset):
-            break
-        extent = extent_from(
-            segment,
-            max(offset, segment.base_offset),
-            max_bytes,
-            at_least_one=at_least_one,
-            end_offset=end_offset,
-            nowait=nowait,
-        )
-        if extent is None or extent.has_records:
-            break
-    return extent

@@ -18,6 +18,9 @@ before the point       either                      keep: synced records are neve
                                                    their offsets are never assigned again
 =====================  ==========================  =====================================
 
+Zeros up to the end of a file are no corrupt range: space was allocated ahead of the
+records (ADR-0064), and is cut.
+
 A corrupt range that is kept is logged with file and bytes. A read of its offsets
 fails with the offset to continue from; all offsets after it are served.
 """
@@ -103,6 +106,10 @@ def _recover_segment(
         if not isinstance(scanned, CorruptRange):
             on_batch(segment, scanned)
             continue
+        if scanned.is_blank:
+            # Whether records are missing before the next segment, or before the recovery point, is found there.
+            segment.truncate()
+            return False
         is_tail = scanned.end_position == file_size and not has_data_after
         if scanned.offset >= unclean_start.recovery_point and (is_tail or not unclean_start.same_boot):
             if not is_tail:

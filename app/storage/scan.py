@@ -32,7 +32,9 @@ class CorruptRange:
     """Bytes ``[position, end_position)`` that hold no valid batch.
 
     ``offset`` is the first offset that cannot be read and ``next_offset`` the
-    first one after the range; at the end of a file both are equal.
+    first one after the range; at the end of a file both are equal. ``is_blank``: from
+    ``position`` to the end of the file there are only zeros, which is space that was
+    allocated ahead of records (``space_ahead``), or bytes that never reached the disk.
     """
 
     position: int
@@ -40,6 +42,7 @@ class CorruptRange:
     offset: int
     next_offset: int
     reason: str
+    is_blank: bool = False
 
 
 def scan_batches(
@@ -84,6 +87,7 @@ def scan_batches(
                 offset=expected_offset,
                 next_offset=next_offset,
                 reason=error.reason,
+                is_blank=next_batch is None and _is_blank(file, position, end),
             )
             position, expected_offset = next_position, next_offset
             continue
@@ -104,6 +108,15 @@ def _has_its_count(header: rb.BatchHeader, *, may_have_holes: bool) -> bool:
     if may_have_holes:
         return 0 <= header.record_count <= header.last_offset_delta + 1
     return header.last_offset_delta == header.record_count - 1
+
+
+def _is_blank(file: ReadableFile, position: int, end: int) -> bool:
+    while position < end:
+        data = file.read_at(position, min(WINDOW_BYTES, end - position))
+        if not data or data.count(0) != len(data):
+            return False
+        position += len(data)
+    return True
 
 
 def _next_batch(

@@ -34,6 +34,7 @@ from .files import Buffer, File, Files, read_file, write_files
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
+from .space_ahead import space_end
 from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
 LOG_SUFFIX = ".log"
@@ -73,6 +74,7 @@ class Segment:
         "_files",
         "_read_age",
         "aborted",
+        "allocated",
         "appended_ms",
         "base_offset",
         "corrupt_ranges",
@@ -103,6 +105,8 @@ class Segment:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
+        # The file may be so long: space was allocated ahead of the records.
+        self.allocated = 0
         self.created_ms = created_ms
         self.appended_ms = created_ms
         # Base offset and position of what was appended last, which readers at the end of the log look for.
@@ -249,6 +253,38 @@ class Segment:
         self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.size
 
+    # ── space ahead ──
+
+    def needed_space(self, unsynced_bytes: int) -> tuple[int, int] | None:
+        """Return from which to which byte the next sync is to allocate space.
+
+        ``unsynced_bytes``: what it covers. None if there is enough.
+        """
+        end = space_end(self.size, self.allocated, unsynced_bytes)
+        if not end:
+            return None
+        start, self.allocated = max(self.size, self.allocated), end
+        return start, end
+
+    def cut_space(self) -> None:
+        """Make the file end with its records again, and sync that; for any thread.
+
+        The records do not change meanwhile.
+        """
+        if self.allocated <= self.size:
+            return
+        try:
+            file = self.open_own()
+        except FileNotFoundError:
+            # Retention has deleted the segment meanwhile.
+            return
+        try:
+            file.truncate(self.size)
+            file.sync()
+        finally:
+            file.close()
+        self.allocated = 0
+
     # ── sealing ──
 
     @property
@@ -375,6 +411,9 @@ class _SharedFile:
         return self._segment.file().read_at_nowait(position, size)
 
     def truncate(self, size: int) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def allocate(self, start: int, end: int) -> None:
         raise AssertionError("a sealed segment does not change")
 
     def sync(self) -> None:

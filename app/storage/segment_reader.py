@@ -162,6 +162,38 @@ def extent_from(
     return _examined(segment, look, nowait=nowait)
 
 
+def extent_with_records(
+    segments: list[Segment],
+    offset: int,
+    max_bytes: int,
+    *,
+    at_least_one: bool,
+    end_offset: int,
+    nowait: bool,
+) -> Extent | None:
+    """Find the extent like ``extent_from``, beyond a first segment without records.
+
+    It has none from ``offset`` on.
+
+    If there are no records up to the end of the log, the last batches without records are found.
+    """
+    extent: Extent | None = None
+    for segment in segments:
+        if extent is not None and (not segment.size or segment.base_offset >= end_offset):
+            break
+        extent = extent_from(
+            segment,
+            max(offset, segment.base_offset),
+            max_bytes,
+            at_least_one=at_least_one,
+            end_offset=end_offset,
+            nowait=nowait,
+        )
+        if extent is None or extent.has_records:
+            break
+    return extent
+
+
 def _end_of_extent(segment: Segment, start: int, first_size: int, max_bytes: int, *, nowait: bool) -> int:
     indexes, end = segment.indexes, segment.size
     limit = start + max(max_bytes, first_size)

@@ -356,7 +356,7 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         "preallocate",
         ConfigType.BOOLEAN,
         boolean,
-        "Stored and shown; segments grow as they are written.",
+        "Stored and shown; segments get a little space ahead of small synced appends whatever is set here.",
         ("log.preallocate",),
     ),
     "index.interval.bytes": ConfigEntry(

@@ -49,6 +49,7 @@ KINDS = (
     "write",
     "read",
     "truncate",
+    "allocate",
     "sync",
 )
 
@@ -300,6 +301,12 @@ class SimulatedFile:
         self._files.called("truncate", self._path)
         self._inode.change(_Truncate(size))
         self._inode.modified_ms = self._files.now_ms()
+
+    def allocate(self, start: int, end: int) -> None:
+        self._check_open()
+        self._files.called("allocate", self._path)
+        if end > len(self._inode.content):
+            self._inode.change(_Truncate(end))
 
     def sync(self) -> None:
         self._check_open()

@@ -18,6 +18,15 @@ def without_logs() -> Iterator[None]:
 
 
 @pytest.fixture
+def much_space_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give segments of a few records space ahead of them."""
+    monkeypatch.setattr("app.storage.space_ahead.BLOCK_BYTES", 16)
+    monkeypatch.setattr("app.storage.space_ahead.AHEAD_BYTES_MIN", 64)
+    monkeypatch.setattr("app.storage.space_ahead.SIZE_PER_AHEAD", 1)
+    monkeypatch.setattr("app.storage.space_ahead.SYNCS_PER_AHEAD", 0)
+
+
+@pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the pauses of a pass.
 

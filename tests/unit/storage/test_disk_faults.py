@@ -30,7 +30,18 @@ GONE = TopicPartition("gone", 0)
 OPTIONS = EngineOptions(flush_interval_ms=10**9, checkpoint_interval_ms=1_000, retention_interval_ms=10**9)
 ERRORS = [errno.EIO, errno.ENOSPC, errno.EROFS]
 # Reading and asking leave the state of the log known; all others may not.
-WRITING = ("create", "make_dir", "rename", "remove", "remove_tree", "sync_dir", "write", "truncate", "sync")
+WRITING = (
+    "create",
+    "make_dir",
+    "rename",
+    "remove",
+    "remove_tree",
+    "sync_dir",
+    "write",
+    "truncate",
+    "allocate",
+    "sync",
+)
 
 
 @dataclass
@@ -192,6 +203,13 @@ def test_no_ack_is_false_whichever_call_fails(error: int, prepare: bool) -> None
 def test_no_ack_is_false_if_the_loop_makes_the_syncs(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_syncs, "PROBES", 1)
     fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+@pytest.mark.usefixtures("much_space_ahead")
+def test_no_ack_is_false_in_space_that_was_allocated_ahead(error: int) -> None:
+    fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=True)
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from app.storage import loop_syncs
 from app.storage.flusher import Flusher
 from app.storage.high_watermark import HighWatermark
 from app.storage.log import DiskLog
+from app.storage.segment import Segment
 from tests.support.histories import (
     PARTS,
     TORTURE_SEEDS,
@@ -52,6 +53,23 @@ def run_all(seeds: range) -> None:
 @pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
 def test_no_promised_record_is_lost_when_the_power_goes(part: int) -> None:
     run_all(seeds_of_part(part, SEEDS))
+
+
+@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
+@pytest.mark.usefixtures("much_space_ahead")
+def test_nor_is_one_in_space_that_was_allocated_ahead(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = 0
+    cut_space = Segment.cut_space
+
+    def counted(segment: Segment) -> None:
+        nonlocal cut
+        cut += segment.allocated > segment.size
+        cut_space(segment)
+
+    monkeypatch.setattr(Segment, "cut_space", counted)
+    seeds = seeds_of_part(part, SEEDS)
+    run_all(seeds)
+    assert cut > len(seeds)
 
 
 @pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))

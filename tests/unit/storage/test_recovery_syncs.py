@@ -155,7 +155,7 @@ def test_many_paths_take_one_sync_where_that_is_enough(tmp_path: Path, synced: l
     syncs.sync(paths)
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        has_syncfs = files_module._has_syncfs(fd)
+        has_syncfs = files_module.has_syncfs(fd)
     finally:
         os.close(fd)
     assert sorted(synced) == ([] if has_syncfs else sorted(paths))
@@ -169,7 +169,7 @@ def test_many_paths_take_one_sync_where_that_is_enough(tmp_path: Path, synced: l
 def test_paths_are_synced_one_by_one_elsewhere(
     tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_module, "_has_syncfs", _has_none)
+    monkeypatch.setattr(files_module, "has_syncfs", _has_none)
     paths = paths_in(tmp_path, 40)
     syncs = RealFiles().many_syncs(tmp_path)
     syncs.sync(paths)
@@ -182,7 +182,7 @@ def test_paths_are_synced_one_by_one_elsewhere(
 def test_a_path_on_another_device_is_synced_on_its_own(
     tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_module, "_has_syncfs", _has_it)
+    monkeypatch.setattr(files_module, "has_syncfs", _has_it)
     syncs = RealFiles().many_syncs(tmp_path)
     # As if the root were on another device than everything in it.
     monkeypatch.setattr(syncs, "_device", -1)
@@ -195,7 +195,7 @@ def test_a_path_on_another_device_is_synced_on_its_own(
 def test_a_failed_sync_of_the_file_system_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_module, "_has_syncfs", _has_it)
+    monkeypatch.setattr(files_module, "has_syncfs", _has_it)
     paths = paths_in(tmp_path, 40)
     syncs = RealFiles().many_syncs(tmp_path)
     syncs.close()
@@ -208,7 +208,7 @@ def test_a_failed_sync_of_the_file_system_is_reported(
 def test_an_error_of_the_first_sync_is_reported_by_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(files_module, "_has_syncfs", _has_it)
+    monkeypatch.setattr(files_module, "has_syncfs", _has_it)
     syncs = RealFiles().many_syncs(tmp_path)
     # The kernel reports a failed write to each descriptor once.
     results = iter([errno.EIO])
@@ -216,7 +216,7 @@ def test_an_error_of_the_first_sync_is_reported_by_the_last(
     def syncfs(_fd: int) -> int:
         return next(results, 0)
 
-    monkeypatch.setattr(files_module, "_syncfs", syncfs)
+    monkeypatch.setattr(files_module, "syncfs", syncfs)
     syncs.begin()
     with pytest.raises(OSError, match="syncfs") as caught:
         syncs.sync(paths_in(tmp_path, count))
