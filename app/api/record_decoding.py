@@ -68,7 +68,7 @@ def pieces_of_string(text: bytes, start: int, end: int, size: int) -> Iterator[t
 def _boundary(text: bytes, start: int, end: int) -> int:
     """Return where the last character or escape up to ``end`` ends."""
     cut = end
-    while text[cut] & 0xC0 == 0x80 and end - cut < _UTF8_MAX:
+    while cut > start and text[cut] & 0xC0 == 0x80 and end - cut < _UTF8_MAX:
         cut -= 1
     last = text.rfind(b"\\", max(start, cut - _UNICODE_ESCAPE + 1), cut)
     if last >= 0 and _begins_escape(text, start, last):

@@ -42,6 +42,7 @@ def test_pieces_end_between_characters(parts: list[str], size: int) -> None:
 
 
 @given(text=st.binary(max_size=100), size=st.integers(1, 40))
+@example(text=b"\x80\x80", size=1)
 def test_what_is_no_string_has_pieces_too(text: bytes, size: int) -> None:
     pieces = [text[start:end] for start, end in pieces_of_string(text, 0, len(text), size)]
     assert b"".join(pieces) == text
