@@ -40,9 +40,8 @@ class FlushWork:
     def run(self) -> None:
         """Raises ``OSError``: then nothing may be called synced."""
         for segment in self.seals:
-            # Before any record after it lasts: a start must not find a hole there.
-            segment.cut_space()
             try:
+                segment.cut_space()
                 segment.write_indexes()
                 if self.aborted_list is not None and segment.aborted:
                     list_path = segment.path.with_name(ABORTED_TRANSACTIONS)
@@ -60,7 +59,7 @@ class FlushWork:
             except OSError as error:
                 # The file grows as it is written.
                 logger.debug("%s: no space ahead: %s", self.files[-1].path, error)
-                self.is_space_refused = True
+                self.is_space_refused = error.errno not in DISK_FULL
         for file in self.files:
             file.sync()
         if self.directory is not None and self.file_system is not None:

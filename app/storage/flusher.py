@@ -331,7 +331,7 @@ class Flusher:
             self._in_flight[log] = self._in_flight[log]._replace(ended_s=self._threads.time())
             if not future.done():
                 future.set_result(None)
-        self._running.pop(log).set_result(None)
+        self._go_on(log)
 
     def _round_ended(
         self,

@@ -347,8 +347,8 @@ class _PartitionCheck:
                 raise VerificationStopped
             expected = scanned.next_offset
             if isinstance(scanned, CorruptRange):
-                # Records that became zeros are missing before the next segment.
-                if not scanned.is_blank:
+                # Up to an end that was given there is no space.
+                if not (scanned.is_blank and self._may_be_written):
                     self._add_corrupt(log, scanned, end)
                 continue
             if indexed.get(scanned.position) == scanned.last_offset - base_offset:

@@ -107,7 +107,15 @@ def _recover_segment(
             on_batch(segment, scanned)
             continue
         if scanned.is_blank:
-            # Whether records are missing before the next segment, or before the recovery point, is found there.
+            if scanned.offset < unclean_start.recovery_point and not has_data_after:
+                logger.error(
+                    "%s has only zeros from byte %d to %d: synced records from offset %d on may be lost",
+                    segment.path,
+                    scanned.position,
+                    scanned.end_position,
+                    scanned.offset,
+                )
+            # Records that are missing before the next segment are found there.
             segment.truncate()
             return False
         is_tail = scanned.end_position == file_size and not has_data_after

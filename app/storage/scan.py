@@ -151,8 +151,8 @@ def _next_batch(
         if crc == crc_expected:
             return candidate
     is_expected = base_offset >= expected_offset if may_have_holes else base_offset == expected_offset
-    if claimed_end >= end and is_expected and magic == rb.MAGIC:
-        # This is the last batch, torn: what looks like batches is inside it.
+    if is_expected and magic == rb.MAGIC and (claimed_end >= end or _is_blank(file, claimed_end, end)):
+        # This is the last batch, torn, with space behind it or not: what looks like batches is inside it.
         return None
     return first
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from stele.wire import record_batch as rb
 
 from app.storage.embedded import EmbeddedEngine
 from app.storage.files import RealFiles
 from app.storage.inspect import dump, verify_partition
+from app.storage.scan import CorruptRange, scan_batches
 from app.storage.space_ahead import (
     AHEAD_BYTES_MAX,
     AHEAD_BYTES_MIN,
@@ -24,7 +26,7 @@ from app.storage.space_ahead import (
     space_end,
 )
 from app.storage.topic_config import TopicConfig
-from tests.support.batches import ORDERS, spec_of
+from tests.support.batches import ORDERS, batch_of, spec_of
 from tests.support.engines import DATA, append, append_synced, open_engine, read_from, segment_path
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated
@@ -210,18 +212,26 @@ async def test_a_killed_broker_leaves_space_in_a_segment_that_was_just_left() ->
     await again.close()
 
 
-@simulated
-async def test_synced_records_that_became_zeros_are_lost_and_their_offsets_are_not_used_again() -> None:
-    files = SimulatedFiles()
-    engine = await opened(files)
-    records = await filled(engine)
-    await engine.close()
-    files.unlink(DATA / "clean-shutdown")
-    content = files.content(LOG)
-    files.damage(LOG, bytes(content[:SIZE_MIN]) + bytes(len(content) - SIZE_MIN))
-    again = await opened(files.crash(Random(0)))
-    assert (await append_synced(again, b"after")).base_offset >= records
-    await again.close()
+def test_synced_records_that_became_zeros_are_lost_and_their_offsets_are_not_used_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @simulated
+    async def run() -> None:
+        files = SimulatedFiles()
+        engine = await opened(files)
+        records = await filled(engine)
+        await engine.close()
+        files.unlink(DATA / "clean-shutdown")
+        content = files.content(LOG)
+        files.damage(LOG, bytes(content[:SIZE_MIN]) + bytes(len(content) - SIZE_MIN))
+        left = files.crash(Random(0))
+        with caplog.at_level(logging.ERROR):
+            again = await opened(left)
+        assert "synced records from offset 1 on may be lost" in caplog.text
+        assert (await append_synced(again, b"after")).base_offset >= records
+        await again.close()
+
+    run()
 
 
 @simulated
@@ -235,3 +245,35 @@ async def test_a_file_system_that_refuses_space_is_asked_once_per_log() -> None:
     assert refused.hits == 1
     await engine.close()
     assert engine.failure is None
+
+
+def test_what_looks_like_a_batch_in_a_torn_one_with_space_behind_it_is_none() -> None:
+    first, inside = batch_of([b"first"]), batch_of([b"inside"])
+    rb.assign_offsets(inside, 0, 7, 1)
+    torn = batch_of([bytes(20) + inside + b"y" * 200])
+    rb.assign_offsets(torn, 0, 1, 1)
+    content = bytes(first + torn[:-150]) + bytes(16 * 1024)
+    header, corrupt = scan_batches(_Content(content), expected_offset=0)
+    assert isinstance(corrupt, CorruptRange)
+    assert (header.next_offset, corrupt.position, corrupt.end_position) == (1, len(first), len(content))
+    assert not corrupt.is_blank
+
+
+class _Content:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        return self._content[position : position + size]
+
+
+def test_zeros_before_the_end_that_is_checked_are_corrupt(tmp_path: Path) -> None:
+    log = tmp_path / LOG.name
+    batch = batch_of([b"first"])
+    log.write_bytes(batch + bytes(1000))
+    assert verify_partition(tmp_path).problems == []
+    (problem,) = verify_partition(tmp_path, ends={log: len(batch) + 1000}, sealed=()).problems
+    assert f"corrupt from byte {len(batch)}" in problem
