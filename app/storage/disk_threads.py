@@ -32,6 +32,8 @@ class DiskThreads:
     Used from one event loop at a time.
     """
 
+    time = staticmethod(time.monotonic)
+
     def __init__(self, count: int) -> None:
         self._count = count
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -67,8 +69,6 @@ class DiskThreads:
                 raise
         else:
             self._threads.append(thread)
-
-    time = staticmethod(time.monotonic)
 
     def timer(self, callback: Callable[[], object]) -> FineTimer:
         """Return a timer for the running loop, which ``shutdown`` closes."""

@@ -1,7 +1,8 @@
 """The engine on this machine: segments on disk, rings in memory, group commit.
 
 Appends go to the page cache on the event loop; everything that may wait for a
-disk (syncs, cold reads, recovery, deletion) runs in threads. The parts:
+disk (syncs, cold reads, recovery, deletion) runs in threads, but for syncs that
+are quick and that nothing else waits for (``loop_syncs``). The parts:
 
 - ``log_dir``         the threads, and the failure that stops the directory
 - ``log_manager``     opening, creating, deleting and closing logs

@@ -122,14 +122,8 @@ class Flusher:
         There are no other appends to share a sync with, and syncs are quick.
         """
         known = self._in_flight.get(log)
-        return (
-            not self._running
-            and not self._next
-            and (known is None or known.appends == 1)
-            and log.unsynced_bytes <= BYTES_MAX
-            and not self._failure
-            and self._loop_syncs.may_sync(self._threads.time())
-        )
+        is_lone = not self._running and not self._next and (known is None or known.appends == 1)
+        return is_lone and not self._failure and self._may_sync_in_loop(log)
 
     def sync_now(self, log: DiskLog) -> asyncio.Future[None] | None:
         """Sync everything appended so far in the loop; return None.
@@ -138,7 +132,7 @@ class Flusher:
         """
         try:
             work = log.flush_work()
-        except Exception:
+        except Exception:  # the round tries again, and answers who waits
             logger.exception(_NOT_BEGUN, log.directory)
             return self.next_round(log)
         if not work.is_one_sync:
@@ -146,6 +140,9 @@ class Flusher:
             return self.next_round(log)
         self._sync_in_loop(log, work)
         return self.next_round(log) if self._failure else None
+
+    def _may_sync_in_loop(self, log: DiskLog) -> bool:
+        return log.unsynced_bytes <= BYTES_MAX and self._loop_syncs.may_sync(self._threads.time())
 
     def _sync_in_loop(self, log: DiskLog, work: FlushWork) -> None:
         try:
@@ -288,15 +285,14 @@ class Flusher:
         if future is None:
             self._running.pop(log).set_result(None)
             return
+        are_all_there = self._are_all_there(log, appends) and self._may_sync_in_loop(log)
         work: FlushWork | None = None
+        synced: asyncio.Future[float] | None = None
         try:
-            may_sync = self._may_sync_in_loop(log, appends)
             work = log.flush_work()
-            if may_sync and work.is_one_sync:
-                self._round_in_loop(log, future, work)
-                return
-            self._has_company = False
-            synced = self._threads.run(_timed, work, self._threads.time)
+            if not (are_all_there and work.is_one_sync):
+                self._has_company = False
+                synced = self._threads.run(_timed, work, self._threads.time)
         except Exception as error:  # those who wait must be answered, and other logs have their rounds
             logger.exception(_NOT_BEGUN, log.directory)
             if work is not None:
@@ -307,31 +303,31 @@ class Flusher:
                 future.exception()
             self._running.pop(log).set_result(None)
             return
+        if synced is None:
+            self._round_in_loop(log, future, work)
+            return
         # Not in the context of the request that came first: a round is for all who wait.
         synced.add_done_callback(
             partial(self._round_ended, log, future, work, appends, self._threads.time()), context=_NO_CONTEXT
         )
 
-    def _may_sync_in_loop(self, log: DiskLog, appends: int) -> bool:
+    def _are_all_there(self, log: DiskLog, appends: int) -> bool:
+        """Return whether a round has all appends in flight, of this log and of any other."""
         known = self._in_flight.get(log)
-        return (
-            known is not None
-            and known.appends == appends <= APPENDS_MAX
-            and len(self._running) == 1
-            and not self._next
-            and log.unsynced_bytes <= BYTES_MAX
-            and self._loop_syncs.may_sync(self._threads.time())
-        )
+        is_whole = known is not None and known.appends == appends <= APPENDS_MAX
+        return is_whole and len(self._running) == 1 and not self._next
 
     def _round_in_loop(self, log: DiskLog, future: asyncio.Future[None], work: FlushWork) -> None:
-        self._sync_in_loop(log, work)
-        if self._failure:
-            self._fail(future)
-        else:
+        try:
+            self._sync_in_loop(log, work)
+            if self._failure:
+                self._fail(future)
+                return
             self._in_flight[log] = self._in_flight[log]._replace(ended_s=self._threads.time())
             if not future.done():
                 future.set_result(None)
-        self._go_on(log)
+        finally:
+            self._go_on(log)
 
     def _round_ended(
         self,

@@ -111,6 +111,7 @@ def _has_its_count(header: rb.BatchHeader, *, may_have_holes: bool) -> bool:
 
 
 def _is_blank(file: ReadableFile, position: int, end: int) -> bool:
+    """Return whether there are only zeros from ``position`` to ``end``, or nothing."""
     while position < end:
         data = file.read_at(position, min(WINDOW_BYTES, end - position))
         if not data or data.count(0) != len(data):
@@ -151,7 +152,9 @@ def _next_batch(
         if crc == crc_expected:
             return candidate
     is_expected = base_offset >= expected_offset if may_have_holes else base_offset == expected_offset
-    if is_expected and magic == rb.MAGIC and (claimed_end >= end or _is_blank(file, claimed_end, end)):
+    # A corrupt length may be negative.
+    claims_rest = claimed_end > position + rb.HEADER_BYTES and _is_blank(file, claimed_end, end)
+    if is_expected and magic == rb.MAGIC and claims_rest:
         # This is the last batch, torn, with space behind it or not: what looks like batches is inside it.
         return None
     return first

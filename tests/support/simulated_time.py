@@ -237,6 +237,22 @@ class SlowThreads(LoopThreads):
         return future
 
 
+class CountingThreads(SlowThreads):
+    """Notes when each call was handed over; the next ``refusals`` calls are refused."""
+
+    def __init__(self, call_s: float) -> None:
+        super().__init__(call_s)
+        self.begun_s: list[float] = []
+        self.refusals = 0
+
+    def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
+        if self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("can't start new thread")
+        self.begun_s.append(asyncio.get_running_loop().time())
+        return super().run(work, *arguments)
+
+
 class RealFilesInSimulatedTime(RealFiles):
     """The file system of this machine, for a test on a ``SimulatedLoop``."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from random import Random
-from typing import TypeVar
 
 import pytest
 
@@ -17,7 +16,7 @@ from app.storage.topic_partition import TopicPartition
 from tests.support.batches import spec_of
 from tests.support.engines import QUIET, append, append_synced, open_engine, read_from
 from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.simulated_time import SimulatedClock, SlowThreads, simulated
+from tests.support.simulated_time import CountingThreads, SimulatedClock, simulated
 
 CALL_S = 0.25
 INTERVAL_S = 10.0
@@ -29,29 +28,11 @@ OPTIONS = EngineOptions(
 )
 NAMES = [TopicPartition("orders", number) for number in range(100)]
 
-_T = TypeVar("_T")
-
-
-class CountingThreads(SlowThreads):
-    """Notes when each call was handed over."""
-
-    def __init__(self) -> None:
-        super().__init__(CALL_S)
-        self.begun_s: list[float] = []
-        self.refusals = 0
-
-    def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
-        if self.refusals:
-            self.refusals -= 1
-            raise RuntimeError("can't start new thread")
-        self.begun_s.append(asyncio.get_running_loop().time())
-        return super().run(work, *arguments)
-
 
 class CountingFiles(SimulatedFiles):
     def __init__(self) -> None:
         super().__init__()
-        self.counting = CountingThreads()
+        self.counting = CountingThreads(CALL_S)
 
     def threads(self, count: int) -> CountingThreads:
         return self.counting

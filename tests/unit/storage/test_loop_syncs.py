@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 from stele.wire.messages import Durability
@@ -28,25 +26,11 @@ from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import QUIET, append, append_synced, open_engine, read_from
 from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.simulated_time import SimulatedClock, SimulatedLoop, SlowThreads, simulated
+from tests.support.simulated_time import CountingThreads, SimulatedClock, SimulatedLoop, simulated
 
 OTHER = TopicPartition("orders", 1)
 HAND_OVER_S = 0.000_1
 SYNC_S = QUICK_S / 2
-
-_T = TypeVar("_T")
-
-
-class CountingThreads(SlowThreads):
-    """Counts the calls that are handed over."""
-
-    def __init__(self) -> None:
-        super().__init__(HAND_OVER_S)
-        self.calls = 0
-
-    def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
-        self.calls += 1
-        return super().run(work, *arguments)
 
 
 class TimedDisk(SimulatedFiles):
@@ -54,7 +38,7 @@ class TimedDisk(SimulatedFiles):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counting = CountingThreads()
+        self.counting = CountingThreads(HAND_OVER_S)
         self.sync_s = SYNC_S
         self.forgets = self._take_time
 
@@ -81,18 +65,21 @@ async def at_once(engine: EmbeddedEngine, appends: int) -> None:
     await asyncio.gather(*(append_synced(engine, b"x") for _ in range(appends)))
 
 
-async def prove_lone(engine: EmbeddedEngine, appends: int = 1) -> None:
-    """Let threads make as many rounds as it takes."""
+async def proven(appends: int = 1, config: TopicConfig | None = None) -> tuple[TimedDisk, EmbeddedEngine]:
+    """Open an engine whose threads have made as many rounds as it takes."""
+    files = TimedDisk()
+    engine = await opened(files, config)
     for _ in range(PROBES):
         await at_once(engine, appends)
+    return files, engine
 
 
 async def handed_over(files: TimedDisk, engine: EmbeddedEngine, rounds: int, appends: int = 1) -> int:
     """Return how many rounds of ``rounds`` threads have made."""
-    before = files.counting.calls
+    before = len(files.counting.begun_s)
     for _ in range(rounds):
         await at_once(engine, appends)
-    return files.counting.calls - before
+    return len(files.counting.begun_s) - before
 
 
 # ── the rule ──
@@ -156,9 +143,7 @@ async def test_a_producer_that_waits_for_each_answer_needs_no_thread() -> None:
 
 @simulated
 async def test_requests_in_flight_need_no_thread_if_all_are_there() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine, 3)
+    files, engine = await proven(3)
     assert await handed_over(files, engine, SYNCS_PER_PROBE, 3) == 0
     assert await handed_over(files, engine, 1, 3) == 1
     await engine.close()
@@ -166,49 +151,34 @@ async def test_requests_in_flight_need_no_thread_if_all_are_there() -> None:
 
 @simulated
 async def test_more_requests_in_flight_go_to_threads_because_the_loop_can_read_others_meanwhile() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine, APPENDS_MAX + 1)
+    files, engine = await proven(APPENDS_MAX + 1)
     assert await handed_over(files, engine, 10, APPENDS_MAX + 1) == 10
     await engine.close()
 
 
-@simulated
-async def test_an_append_during_a_round_leaves_the_next_rounds_to_threads() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine)
-    for _ in range(SYNCS_PER_PROBE):
-        await append_synced(engine, b"x")
-    waiting = asyncio.create_task(append_synced(engine, b"x"))
-    await asyncio.sleep(HAND_OVER_S / 2)
-    await append_synced(engine, b"y", name=OTHER)
-    await waiting
-    # The round of the other log was the first without company.
-    assert await handed_over(files, engine, PROBES) == PROBES - 1
-    await engine.close()
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_an_append_during_a_round_leaves_the_next_rounds_to_threads(is_awaited: bool) -> None:
+    @simulated
+    async def run() -> None:
+        files, engine = await proven()
+        for _ in range(SYNCS_PER_PROBE):
+            await append_synced(engine, b"x")
+        waiting = asyncio.create_task(append_synced(engine, b"x"))
+        await asyncio.sleep(HAND_OVER_S / 2)
+        ticket = append(engine, b"y", name=OTHER, sync=is_awaited)
+        if ticket.future is not None:
+            await ticket.future
+        await waiting
+        # The round of the other log, if it has one, is the first without company.
+        assert await handed_over(files, engine, PROBES) == PROBES - is_awaited
+        await engine.close()
 
-
-@simulated
-async def test_an_append_that_nobody_waits_for_does_so_too() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine)
-    for _ in range(SYNCS_PER_PROBE):
-        await append_synced(engine, b"x")
-    waiting = asyncio.create_task(append_synced(engine, b"x"))
-    await asyncio.sleep(HAND_OVER_S / 2)
-    append(engine, b"y", name=OTHER)
-    await waiting
-    assert await handed_over(files, engine, PROBES) == PROBES
-    await engine.close()
+    run()
 
 
 @simulated
 async def test_an_append_beside_the_round_of_another_log_goes_to_a_thread() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine)
+    _, engine = await proven()
     large = append(engine, bytes(BYTES_MAX + 1), sync=True)
     ticket = append(engine, b"y", name=OTHER, sync=True)
     assert large.future is not None
@@ -228,9 +198,7 @@ async def test_a_slow_disk_is_left_to_threads() -> None:
 
 @simulated
 async def test_a_disk_that_pauses_holds_the_loop_once_and_is_left_to_threads_for_a_while() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine)
+    files, engine = await proven()
     loop = asyncio.get_running_loop()
     files.sync_s = 3.0
     begun_s = loop.time()
@@ -245,18 +213,14 @@ async def test_a_disk_that_pauses_holds_the_loop_once_and_is_left_to_threads_for
 
 @simulated
 async def test_large_appends_go_to_threads() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine)
+    _, engine = await proven()
     assert append(engine, bytes(BYTES_MAX + 1), sync=True).future is not None
     await engine.close()
 
 
 @simulated
 async def test_a_segment_that_is_sealed_goes_to_a_thread() -> None:
-    files = TimedDisk()
-    engine = await opened(files, TopicConfig(retention_ms=-1, segment_bytes=4096))
-    await prove_lone(engine)
+    _, engine = await proven(config=TopicConfig(retention_ms=-1, segment_bytes=4096))
     tickets: list[AppendTicket] = []
     for _ in range(SYNCS_PER_PROBE):
         tickets.append(ticket := append(engine, b"x" * 200, sync=True))
@@ -288,8 +252,7 @@ async def test_a_topic_that_syncs_each_record_needs_no_thread_with_acks_1_either
 def test_who_waits_for_records_is_woken(visibility: Visibility) -> None:
     @simulated
     async def run() -> None:
-        engine = await opened(TimedDisk(), TopicConfig(retention_ms=-1, visibility=visibility))
-        await prove_lone(engine)
+        _, engine = await proven(config=TopicConfig(retention_ms=-1, visibility=visibility))
         waiting = asyncio.create_task(engine.wait({ORDERS: PROBES}, 1, 3_600_000))
         await asyncio.sleep(0)
         begun_s = asyncio.get_running_loop().time()
@@ -307,9 +270,7 @@ def test_who_waits_for_records_is_woken(visibility: Visibility) -> None:
 @pytest.mark.usefixtures("without_logs")
 @simulated
 async def test_a_sync_that_fails_acknowledges_nothing_and_stops_the_log() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine)
+    files, engine = await proven()
     files.fail(Fault(errno=errno.EIO, kinds=("sync",)))
     ticket = append(engine, b"x", sync=True)
     assert ticket.future is not None
@@ -324,9 +285,7 @@ async def test_a_sync_that_fails_acknowledges_nothing_and_stops_the_log() -> Non
 @pytest.mark.usefixtures("without_logs")
 @simulated
 async def test_so_does_one_of_requests_in_flight() -> None:
-    files = TimedDisk()
-    engine = await opened(files)
-    await prove_lone(engine, 2)
+    files, engine = await proven(2)
     files.fail(Fault(errno=errno.EIO, kinds=("sync",)))
     results = await asyncio.gather(
         *(append_synced(engine, b"x") for _ in range(2)),
@@ -340,8 +299,7 @@ async def test_so_does_one_of_requests_in_flight() -> None:
 @pytest.mark.usefixtures("without_logs")
 @simulated
 async def test_a_sync_that_cannot_begin_is_tried_again_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = await opened(TimedDisk())
-    await prove_lone(engine)
+    _, engine = await proven()
 
     def refuse(_log: DiskLog) -> None:
         monkeypatch.undo()

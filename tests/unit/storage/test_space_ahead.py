@@ -259,6 +259,19 @@ def test_what_looks_like_a_batch_in_a_torn_one_with_space_behind_it_is_none() ->
     assert not corrupt.is_blank
 
 
+@pytest.mark.parametrize("length", [-(2**31), -60, 0])
+def test_a_corrupt_length_is_no_torn_batch(length: int) -> None:
+    batches = batch_of([b"first"]), batch_of([b"second"]), batch_of([b"third"])
+    for offset, batch in enumerate(batches):
+        rb.assign_offsets(batch, 0, offset, 1)
+    batches[1][8:12] = length.to_bytes(4, "big", signed=True)
+    # With its own CRC, the next batch would be found by that.
+    batches[1][-2] ^= 1
+    scanned = list(scan_batches(_Content(b"".join(batches) + bytes(5000)), expected_offset=0))
+    assert [one.next_offset for one in scanned] == [1, 2, 3, 3]
+    assert [isinstance(one, CorruptRange) and one.is_blank for one in scanned] == [False, False, False, True]
+
+
 class _Content:
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -267,6 +280,7 @@ class _Content:
         return len(self._content)
 
     def read_at(self, position: int, size: int) -> bytes:
+        assert position >= 0, "a file has no such position"
         return self._content[position : position + size]
 
 
