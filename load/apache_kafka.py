@@ -11,19 +11,19 @@ import base64
 import fcntl
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 from .kafka_frames import await_metadata, knows_its_brokers
+from .server_start import free_ports
 
 # The newest release that is on Maven Central with its tools.
 VERSION = "4.3.1"
@@ -163,7 +163,7 @@ class ApacheKafka:
         ``spawn`` all of them, then ``await_answer``.
         """
         host = "127.0.0.1"
-        ports = free_ports(host, 2 * count)
+        ports = free_ports(2 * count, host)
         voters = ",".join(f"{number}@{host}:{port}" for number, port in enumerate(ports[count:], 1))
         cluster_id = random_cluster_id()
         replicas = {"default.replication.factor": str(count), "offsets.topic.replication.factor": str(count)}
@@ -212,7 +212,7 @@ class ApacheKafka:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         if self._cluster is None:
-            self.port, self._controller_port = free_ports(self.host, 2)
+            self.port, self._controller_port = free_ports(2, self.host)
         else:
             self.port, self._controller_port = self._cluster.port, self._cluster.controller_port
         lines = [f"{name}={value}\n" for name, value in self._all_properties().items()]
@@ -331,18 +331,6 @@ def random_cluster_id(make_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
         cluster_id = base64.urlsafe_b64encode(make_uuid().bytes).decode().rstrip("=")
         if not cluster_id.startswith("-"):
             return cluster_id
-
-
-def free_ports(host: str, count: int) -> list[int]:
-    # All are held until all are known, or the same one could come twice.
-    with ExitStack() as held:
-        return [held.enter_context(_bound(host)).getsockname()[1] for _ in range(count)]
-
-
-def _bound(host: str) -> socket.socket:
-    bound = socket.socket()
-    bound.bind((host, 0))
-    return bound
 
 
 @contextmanager

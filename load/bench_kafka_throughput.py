@@ -27,9 +27,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from stele.broker_process import BrokerProcess
 
-from .apache_kafka import VERSION, ApacheKafka, KafkaUnavailable, free_ports
+from .apache_kafka import VERSION, ApacheKafka, KafkaUnavailable
 from .kafka_frames import await_metadata
 from .measure import Comparison, percentile
+from .server_start import free_ports
 
 Acks = Literal["1", "all"]
 
@@ -106,7 +107,7 @@ class SteleSubject:
 
     def start(self) -> float:
         # Chosen in advance, as for Kafka, so that requests can begin before the ready line.
-        (self._broker.kafka_port,) = free_ports(self._broker.host, 1)
+        (self._broker.kafka_port,) = free_ports(1, self._broker.host)
         begun = time.perf_counter()
         with ThreadPoolExecutor(1) as pool:
             started = pool.submit(self._broker.start)

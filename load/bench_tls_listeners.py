@@ -27,13 +27,14 @@ from stele.broker_process import BrokerProcess, BrokerTls, run_broker
 from stele.wire import messages as m
 from stele.wire.record_batch import build_values
 
-from .apache_kafka import ApacheKafka, NodeOfCluster, free_ports, random_cluster_id
+from .apache_kafka import ApacheKafka, NodeOfCluster, random_cluster_id
 from .bench_kafka_throughput import RunningSubject
 from .bench_kafka_throughput import consume as kafka_consume
 from .bench_kafka_throughput import produce as kafka_produce
 from .bench_tls import Connect, connector, read_exactly
 from .certificates import write_certificate
 from .measure import Comparison, in_turn
+from .server_start import free_ports
 
 SIZES_BYTES = (100, 1024)
 RECORDS = {100: 200_000, 1024: 60_000}
@@ -187,7 +188,7 @@ def apache_kafka(
 ) -> Generator[tuple[RunningSubject, RunningSubject]]:
     """One node with a listener of either kind."""
     host = "127.0.0.1"
-    plain, controller, over_tls = free_ports(host, 3)
+    plain, controller, over_tls = free_ports(3, host)
     store = folder / "kafka.pem"
     store.write_bytes(key.read_bytes() + certificate.read_bytes())
     clients = f"PLAINTEXT://{host}:{plain},SSL://{host}:{over_tls}"

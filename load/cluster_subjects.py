@@ -23,7 +23,7 @@ from app.storage.shared.options import SharedOptions
 from app.storage.shared.postgres_engine import PostgresEngine, SharedStorage
 from app.storage.shared.upkeep import UpkeepOptions
 
-from .apache_kafka import ApacheKafka, free_ports
+from .apache_kafka import ApacheKafka
 from .bench_kafka_throughput import cpu_seconds
 from .object_servers import running_store
 from .postgres_server import PostgresServer, find_bin
@@ -296,7 +296,6 @@ __all__ = [
     "SteleCluster",
     "Subject",
     "embedded_broker",
-    "free_ports",
     "kafka_cluster",
     "stele_cluster",
 ]

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg2
+
+from .server_start import free_ports
 
 # PostgreSQL refuses to run as root; these are there on every system.
 _UNPRIVILEGED = ("postgres", "nobody")
@@ -98,7 +99,7 @@ class PostgresServer:
             **settings,
         }
         self._process: subprocess.Popen[Any] | None = None
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         if self._user is not None:
             shutil.chown(self._home, self._user)
             if not bin_dir.is_relative_to("/usr"):
@@ -243,13 +244,6 @@ class PostgresServer:
 
     def connect(self) -> Any:
         return psycopg2.connect(self.dsn)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _parents() -> Iterator[tuple[str, int]]:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import httpx
+from stele.broker_process import hold_port
 
 START_S = 60.0
 # Between two looks at what nothing announces.
 _LOOK_S = 0.05
 
 
-def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 that nothing listens on."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+class _Holder:
+    """What ports are held for."""
+
+
+_THIS_PROCESS = _Holder()
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Return different ports that nothing listens on.
+
+    On Linux nobody else is given one until this process ends; servers that set SO_REUSEADDR, as nearly all do, can
+    listen there at any time, again after a kill, too.
+    """
+    # A local holder ends with the call.
+    holder = _THIS_PROCESS if sys.platform == "linux" else _Holder()
+    return [hold_port(holder, host) for _ in range(count)]
 
 
 def wait_until_it_serves(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from stele import Client
 from stele.testing import BrokerProcess
 
-from load.apache_kafka import free_ports
+from load.server_start import free_ports
 from tests.conformance.clients import DRIVERS, KARAPACE
 from tests.conformance.programs import (
     SMALL_SEGMENTS,
@@ -47,7 +47,7 @@ class Registry:
     """A Karapace, and the clients of its REST interface."""
 
     def __init__(self, home: Path, directory: Path, broker: BrokerProcess) -> None:
-        (port,) = free_ports("127.0.0.1", 1)
+        (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         settings = {
             "bootstrap_uri": broker.kafka_bootstrap,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -25,6 +24,8 @@ from stele.transport import tcp_async
 from stele.transport.base import backoff
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
+
+from load.server_start import free_ports
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -62,12 +63,6 @@ async def requests_of(reader: asyncio.StreamReader) -> AsyncGenerator[m.Request]
     while data := await reader.read(65536):
         for kind, body in frames.feed(data):
             yield m.decode_request(kind, body)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # ── pipelining ──
@@ -278,7 +273,8 @@ async def test_a_read_is_repeated_on_a_new_connection() -> None:
 
 @pytest.mark.parametrize("scheme", ["stele", "http"])
 async def test_without_a_broker_a_call_fails_within_its_timeout_and_names_a_remedy(scheme: str) -> None:
-    url = f"{scheme}://127.0.0.1:{free_port()}"
+    (port,) = free_ports(1)
+    url = f"{scheme}://127.0.0.1:{port}"
     async with AsyncClient(url, connect_timeout_s=0.2) as client:
         with pytest.raises(BrokerUnavailableError, match=r"no broker answers at 127\.0\.0\.1") as caught:
             await client.produce("t", b"x")
@@ -316,7 +312,7 @@ async def test_an_application_works_again_when_the_broker_is_back(
 
 
 async def test_a_call_waits_for_a_broker_that_is_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     refused_twice = asyncio.Event()
 
     def refusals() -> Generator[float]:

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from app.security.policy import UnsafeSettings, check_exposure
 from app.security.tls_settings import listener_tls
 from app.settings import Settings
-from load.apache_kafka import free_ports
+from load.server_start import free_ports
 from tests.support.certificates import Authority
 from tests.support.documents import ROOT
 from tests.support.waiting import eventually
@@ -79,7 +79,7 @@ class Profile:
         self.choose_ports()
 
     def choose_ports(self) -> None:
-        self.ports = dict(zip(PORTS.values(), free_ports("127.0.0.1", len(PORTS)), strict=True))
+        self.ports = dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
 
     @property
     def compose(self) -> dict[str, Any]:

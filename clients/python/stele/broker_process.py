@@ -79,7 +79,7 @@ class BrokerLogin:
     password: str = field(default="a-password-for-tests", repr=False)
 
 
-def _hold_port(owner: object, host: str) -> int:
+def hold_port(owner: object, host: str) -> int:
     """Return a free port that is held for ``owner`` as long as it lives.
 
     A socket that is bound and does not listen keeps it from being chosen for other processes, also as the local
@@ -214,9 +214,9 @@ class BrokerProcess:
         """
         if sys.platform != "linux":
             return
-        self.http_port = self.http_port or _hold_port(self, self.host)
-        self.binary_port = self.binary_port or _hold_port(self, self.host)
-        self.kafka_port = self.kafka_port or _hold_port(self, self.host)
+        self.http_port = self.http_port or hold_port(self, self.host)
+        self.binary_port = self.binary_port or hold_port(self, self.host)
+        self.kafka_port = self.kafka_port or hold_port(self, self.host)
 
     def _add_user(self, login: BrokerLogin, environment: Mapping[str, str]) -> None:
         with self._stderr_path.open("ab") as stderr:

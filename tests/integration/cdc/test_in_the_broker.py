@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import httpx
 from stele.broker_process import BrokerProcess, run_broker
 
 from load.postgres_server import PostgresServer
+from load.server_start import free_ports
 from tests.support.cdc import Replay, running_cdc
 from tests.support.waiting import Pauses
 
@@ -85,9 +85,7 @@ def test_a_connector_of_its_own_serves_metrics(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     arguments = ("--tables", "t", "--metrics-port", str(port))
     with running_cdc(pg, stele_broker.binary_url, log, *arguments) as cdc:
         cdc.await_streaming()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from stele.testing import BrokerProcess, run_broker
 from app.settings import Settings
 from load.postgres_server import PostgresServer
 from load.seaweedfs import WEED, SeaweedMissing
+from load.server_start import free_ports
 from tests.support.brokers import Brokers
 from tests.support.documents import ROOT
 from tests.support.waiting import eventually
@@ -69,12 +69,6 @@ def test_the_data_of_the_cluster_are_in_volumes_that_exist() -> None:
     for name in ("cluster-postgres", "cluster-store"):
         (mounted,) = profile()[name]["volumes"]
         assert mounted.partition(":")[0] in volumes
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager
