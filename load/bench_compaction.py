@@ -37,8 +37,8 @@ from stele.wire.record_batch import BatchBuilder
 
 from . import kafka_frames as frames
 from .apache_kafka import HEAP, VERSION, ApacheKafka, KafkaUnavailable
-from .bench_kafka_throughput import cpu_seconds, resident_mb
 from .measure import Comparison, percentile
+from .process_usage import cpu_seconds, resident_mb
 
 RECORDS, KEYS, ROUNDS = 3_000_000, 300_000, 3
 VALUE_BYTES = 100

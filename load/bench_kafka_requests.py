@@ -29,7 +29,6 @@ from .bench_kafka_throughput import (
     SteleSubject,
     Subject,
     await_leaders,
-    cpu_seconds,
     in_alternating_order,
     make_producer,
     new_topic,
@@ -41,6 +40,7 @@ from .bench_kafka_throughput import (
 from .bench_kafka_throughput import consume as consume_with_librdkafka
 from .kafka_performance import Produced
 from .measure import percentile
+from .process_usage import cpu_seconds
 
 ROUNDS = 3
 QUICK_SHARE = 0.25
@@ -224,16 +224,17 @@ def works(kind: Kind) -> list[Work]:
     }
     return [
         Work(
-            name=f"records of {size:,} B, librdkafka, {name}, acks=all",
+            name=f"records of {size:,} B, librdkafka, {name}, {acks_text(ALL) if is_synced_by_both else 'acks=all'}",
             client=client,
             records=count,
             size=size,
-            acks="all",
-            is_synced_by_both=False,
-            is_read=True,
+            acks=ALL,
+            is_synced_by_both=is_synced_by_both,
+            is_read=not is_synced_by_both,
         )
         for name, client in clients.items()
         for size, count in {100: 500_000, 1024: 150_000}.items()
+        for is_synced_by_both in (False, True)
     ]
 
 

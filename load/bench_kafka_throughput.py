@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,7 @@ from stele.broker_process import BrokerProcess
 from .apache_kafka import VERSION, ApacheKafka, KafkaUnavailable
 from .kafka_frames import await_metadata
 from .measure import Comparison, percentile
+from .process_usage import cpu_seconds, resident_mb
 from .server_start import free_ports
 
 Acks = Literal["1", "all"]
@@ -48,7 +49,6 @@ _PRODUCED_AT_ONCE = 1000
 _CONSUMED_AT_ONCE = 10_000
 # A metadata answer of a topic that has just been made may not know all its leaders yet.
 _LEADER_PAUSE_S = 0.02
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CLIENT = {"log_level": "0", "topic.metadata.propagation.max.ms": 10_000}
 
 
@@ -172,44 +172,6 @@ class RunningSubject:
 
 
 Maker = Callable[[Path], Subject]
-
-
-# ── what the kernel knows about a broker ──
-
-
-def process_tree(pid: int) -> Iterator[int]:
-    """``pid`` and all that it started and that is still there."""
-    yield pid
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found = children.read_text().split()
-        except FileNotFoundError:
-            continue
-        for child in found:
-            yield from process_tree(int(child))
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of the process tree, with children that have ended."""
-    ticks = 0
-    for process in process_tree(pid):
-        # The name in parentheses may hold anything; after it, utime is the 12th field, then stime, cutime, cstime.
-        try:
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            # It has ended in between; its parent has its time.
-            continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / _TICKS_PER_S
-
-
-def resident_mb(pid: int) -> float:
-    kilobytes = 0
-    for process in process_tree(pid):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                kilobytes += int(line.split()[1])
-    return kilobytes / 1024
 
 
 # ── the work ──

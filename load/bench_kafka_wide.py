@@ -28,7 +28,6 @@ from .bench_kafka_throughput import (
     SteleSubject,
     Subject,
     await_leaders,
-    cpu_seconds,
     in_alternating_order,
     make_consumer,
     make_producer,
@@ -37,6 +36,7 @@ from .bench_kafka_throughput import (
     running,
     say,
 )
+from .process_usage import cpu_seconds
 
 PARTITIONS = 1000
 SECONDS = 10.0

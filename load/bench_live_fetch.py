@@ -20,9 +20,10 @@ from stele.wire.record_batch import build_values
 
 from . import kafka_frames as frames
 from .bench_fetch_sessions import TOPIC, fetch_request, read_fetch
-from .bench_request_cost import HOST, process_cpu_s
+from .bench_request_cost import HOST
 from .compare_brokers import THIS, environment_of
 from .measure import in_turn, report
+from .process_usage import process_cpu_s
 
 GOAL_US = 50.0
 SEVERAL = 6

@@ -33,9 +33,9 @@ from app.tcp.kafka.schemas.consumer_group_heartbeat import (
 )
 
 from .apache_kafka import VERSION, KafkaUnavailable, apache_kafka
-from .bench_kafka_throughput import cpu_seconds
 from .broker_process import running_broker
 from .measure import Comparison, report
+from .process_usage import cpu_seconds
 
 _VERSION = 1
 TIMEOUT_S = 300.0

@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from .apache_kafka import VERSION, KafkaUnavailable, apache_kafka, run_tool
-from .bench_kafka_throughput import cpu_seconds
 from .broker_process import running_broker
 from .measure import Comparison, in_turn, report
+from .process_usage import cpu_seconds
 
 PERFORMANCE = "org.apache.kafka.tools.ShareConsumerPerformance"
 CONFIGS = "kafka.admin.ConfigCommand"

@@ -39,9 +39,9 @@ from app.tcp.kafka.schemas.share_fetch import (
 )
 from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 
-from .bench_kafka_throughput import cpu_seconds
 from .measure import Comparison, report
 from .postgres_server import PostgresServer, find_bin
+from .process_usage import cpu_seconds
 
 TOPIC = "shared"
 VALUE_BYTES = 1024

@@ -34,6 +34,7 @@ from .bench_kafka_throughput import produce as kafka_produce
 from .bench_tls import Connect, connector, read_exactly
 from .certificates import write_certificate
 from .measure import Comparison, in_turn
+from .process_usage import process_cpu_s
 from .server_start import free_ports
 
 SIZES_BYTES = (100, 1024)
@@ -66,16 +67,10 @@ class Figure(NamedTuple):
         return cls(what, *(partial(per_cpu_second, *side) for side in zip(brokers, works, strict=True)))
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads that a process has now, to the nanosecond."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-
 def per_cpu_second(broker: HasPid, work: Callable[[], int]) -> float:
-    before_s = cpu_seconds(broker.pid)
+    before_s = process_cpu_s(broker.pid)
     done = work()
-    return done / (cpu_seconds(broker.pid) - before_s)
+    return done / (process_cpu_s(broker.pid) - before_s)
 
 
 # ── Kafka protocol ──

@@ -34,9 +34,10 @@ from statistics import median
 
 from stele.broker_process import BrokerProcess, run_broker
 
-from .bench_request_cost import HOST, answer_to, batch_of, http_produce, process_cpu_s
+from .bench_request_cost import HOST, answer_to, batch_of, http_produce
 from .cheap_client import TIMEOUT_S, Drive, Kind, drive
 from .kafka_frames import check_produce, connect, fetch_request, make_topic, produce_request, receive
+from .process_usage import process_cpu_s
 
 CLIENTS = 2
 # Per client. With fewer the broker waits for requests now and then.

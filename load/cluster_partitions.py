@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from .bench_kafka_throughput import await_leaders, cpu_seconds, resident_mb
+from .bench_kafka_throughput import await_leaders
 from .cluster_subjects import SteleCluster, stele_cluster
 from .cluster_work import CLIENT, PRODUCER, TIMEOUT_S, new_topic
 from .kafka_frames import connect, metadata_request, receive
+from .process_usage import cpu_seconds, resident_mb
 
 BROKERS = 3
 _ROUNDS = 4

@@ -24,9 +24,9 @@ from app.storage.shared.postgres_engine import PostgresEngine, SharedStorage
 from app.storage.shared.upkeep import UpkeepOptions
 
 from .apache_kafka import ApacheKafka
-from .bench_kafka_throughput import cpu_seconds
 from .object_servers import running_store
 from .postgres_server import PostgresServer, find_bin
+from .process_usage import cpu_seconds
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "stele", "AWS_SECRET_ACCESS_KEY": "stele"}
 # Several JVMs that start at once have few cores each.
