@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from . import logs
+from . import logs, process_memory
 from .broker.listeners import Endpoint
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
@@ -418,10 +418,7 @@ async def run(settings: Settings) -> None:
     http_task = asyncio.create_task(http.serve(sockets=[ports["http"].socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
-    # The objects created so far live as long as the process; a collection that visits them blocks the loop for 20 ms.
-    # Collecting their garbage first frees nothing that could be measured, and takes a tenth of a start.
-    gc.freeze()
-    gc.enable()
+    process_memory.end_start()
     reload = _start_reload(settings, {**tls, "brokers": brokers_tls})
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
@@ -468,8 +465,8 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
-    # Until ``run`` has opened everything, as in ``stele serve`` since it imported this module.
-    gc.disable()
+    # Until ``run`` has opened everything.
+    process_memory.begin_start()
     try:
         if settings.audit_log_file is not None:
             audit.write_to(settings.audit_log_file)
