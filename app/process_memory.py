@@ -1,4 +1,7 @@
-"""How a broker process treats its memory: what Python collects, and what the C library gives back to the system."""
+"""How a broker process treats its memory.
+
+What Python collects, and what the C library gives back to the system.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ KEPT_BYTES = 8 * 1024 * 1024
 # mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Whoever sets one of these has decided already.
-_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+_TUNABLES, _TUNABLES_OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
 
 
 def begin_start() -> None:
@@ -35,16 +39,22 @@ def end_start() -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to ``KEPT_BYTES`` of what was freed at the end of a heap for the next request.
+    """Keep freed memory for the next request.
 
-    glibc gives it back at 128 KiB, or at twice the size of the largest block that was freed, and each page comes back
-    with a fault: twice the CPU time for requests of 100 KB. Return False where nothing was changed: without glibc,
-    or if the environment has settings for it.
+    Up to ``KEPT_BYTES`` at the end of a heap. glibc gives back more than 128 KiB, or more than twice the size of the
+    largest block that was freed, and each page comes back with a fault (ADR-0065). Return False where nothing was
+    changed: without glibc, or if the environment has settings for it.
     """
-    if sys.platform != "linux" or not os.environ.keys().isdisjoint(_VARIABLES):
+    if sys.platform != "linux" or _is_set_by_environment():
         return False
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
         return False
     # To set one of them ends the adaptation of both.
     return all(libc.mallopt(option, KEPT_BYTES) for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
+
+
+def _is_set_by_environment() -> bool:
+    if any(name in os.environ for name in _VARIABLES):
+        return True
+    return _TUNABLES_OF_MALLOC in os.environ.get(_TUNABLES, "")

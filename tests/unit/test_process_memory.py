@@ -35,7 +35,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def run(**variables: str) -> tuple[bool, int]:
     """Return whether memory is kept, and the page faults of ``ROUNDS`` requests."""
-    environment = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    environment = {
+        name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"
+    }
     printed = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**environment, **variables},
@@ -53,6 +55,13 @@ def test_freed_memory_is_used_again_without_page_faults() -> None:
     assert faults < ROUNDS
 
 
-def test_settings_of_the_environment_are_left_alone() -> None:
-    is_kept, _ = run(MALLOC_TRIM_THRESHOLD_=str(KEPT_BYTES // 2))
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", str(KEPT_BYTES // 2)),
+        ("GLIBC_TUNABLES", f"glibc.malloc.trim_threshold={KEPT_BYTES // 2}"),
+    ],
+)
+def test_settings_of_the_environment_are_left_alone(name: str, value: str) -> None:
+    is_kept, _ = run(**{name: value})
     assert not is_kept
