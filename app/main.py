@@ -9,7 +9,6 @@ one) carries HTTP and TCP; when all listeners accept connections, it prints one 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 import signal
@@ -465,12 +464,11 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
-    # Until ``run`` has opened everything.
-    process_memory.begin_start()
     try:
         if settings.audit_log_file is not None:
             audit.write_to(settings.audit_log_file)
-        _run(settings)
+        with process_memory.prepared_memory():
+            _run(settings)
     except OSError as error:
         file = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{file}", 1)
@@ -478,8 +476,6 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         return _fail(str(error), 1)
     except (InvalidStorage, TracesMissingError, InvalidTlsFiles, UnsafeSettings) as error:
         return _fail(str(error), 2)
-    finally:
-        gc.enable()
     return 0
 
 

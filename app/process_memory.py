@@ -9,6 +9,8 @@ import ctypes
 import gc
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 # Several requests of the usual size at once, and what is read of the next; see ADR-0065.
 KEPT_BYTES = 8 * 1024 * 1024
@@ -16,16 +18,20 @@ KEPT_BYTES = 8 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Whoever sets one of these has decided already.
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
-_TUNABLES, _TUNABLES_OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
 
 
-def begin_start() -> None:
-    """Prepare for what a start makes, until ``end_start``.
+@contextmanager
+def prepared_memory() -> Generator[None]:
+    """Keep freed memory, and collect no garbage until ``end_start``.
 
-    Collections would visit it again and again.
+    Collections would visit again and again what a start makes. The end of the block collects again in any case.
     """
     gc.disable()
     keep_freed_memory()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def end_start() -> None:
@@ -57,4 +63,4 @@ def keep_freed_memory() -> bool:
 def _is_set_by_environment() -> bool:
     if any(name in os.environ for name in _VARIABLES):
         return True
-    return _TUNABLES_OF_MALLOC in os.environ.get(_TUNABLES, "")
+    return "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")

@@ -29,7 +29,11 @@ while os.getppid() == parent:
 
 @contextmanager
 def awake_cores() -> Generator[None]:
-    """Run a process on each core that uses it whenever nothing else does (Linux)."""
+    """Run a process on each core that uses it whenever nothing else does (Linux).
+
+    Raises:
+        RuntimeError: they cannot be kept awake here; stderr says why.
+    """
     with ExitStack() as stack:
         spinning: list[subprocess.Popen[bytes]] = []
         for core in sorted(os.sched_getaffinity(0)):
@@ -39,5 +43,6 @@ def awake_cores() -> Generator[None]:
             spinning.append(process)
         for process in spinning:
             assert process.stdout is not None
-            process.stdout.readline()
+            if not process.stdout.readline():
+                raise RuntimeError("the cores cannot be kept awake here")
         yield
