@@ -113,7 +113,8 @@ class PollRequest:
 
     ``max_partitions``: how many partitions the lease may have records of; None: this poll's fair share.
     ``start``: where the group begins in a partition without a committed offset, ``earliest`` or ``latest``.
-    ``poll_id``: while a lease is in force, a poll with the same id gets the same records and lease.
+    ``poll_id``: while a lease is in force, a poll with the same id, and at least the topics of the lease, gets the
+    same records and lease.
     """
 
     group: str

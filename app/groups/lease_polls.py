@@ -42,7 +42,7 @@ class LeasePolls:
             while True:
                 left_ms = deadline_ms - self._context.clock.monotonic_ms()
                 membership = await self._context.member.join(pool, request, timeout_ms=left_ms)
-                held = pool.held_for(request.poll_id)
+                held = pool.held_for(request.poll_id, request.topics)
                 if held is not None:
                     return await self._repeat(held)
                 positions: dict[AssignedPartition, int] = {}

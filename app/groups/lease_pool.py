@@ -60,15 +60,22 @@ class LeasePool:
     def is_idle(self) -> bool:
         return not (self.polling or self.counting or self.held or self.taken)
 
-    def held_for(self, poll_id: str | None) -> HeldLease | None:
-        """Return the lease in force that a poll with ``poll_id`` got.
+    def held_for(self, poll_id: str | None, topics: frozenset[str]) -> HeldLease | None:
+        """Return the lease in force that a poll of ``topics`` with ``poll_id`` got.
 
-        Not one that a transaction acknowledges: its records must not be handled again before it ends.
+        Not one with records of other topics: the client may not be allowed to read those. Not one that a
+        transaction acknowledges: its records must not be handled again before it ends.
         """
         if poll_id is None:
             return None
         return next(
-            (held for held in self.held.values() if held.poll_id == poll_id and held.producer_id is None),
+            (
+                held
+                for held in self.held.values()
+                if held.poll_id == poll_id
+                and held.producer_id is None
+                and all(part.topic in topics for part in held.lease.partitions)
+            ),
             None,
         )
 

@@ -21,7 +21,7 @@ from ..group_json import by_topic, check_offset
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import integer_parameter, path_integer
-from ..rights import require
+from ..rights import is_seen, require
 from ..state import broker_of, group_of, groups_of
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -30,11 +30,16 @@ router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 # ── members ──
 
 
-def _membership(membership: Membership) -> dict[str, Any]:
+def _membership(request: Request, membership: Membership) -> dict[str, Any]:
+    """Encode a membership without topics that the client may not read.
+
+    The member may be another client's.
+    """
+    reads_topic = is_seen(request, READ_TOPIC)
     return {
         "member_id": membership.member_id,
         "generation": membership.generation,
-        "assignment": by_topic(membership.assigned),
+        "assignment": by_topic(part for part in membership.assigned if reads_topic(part.topic)),
         "rebalancing": membership.is_rebalancing,
     }
 
@@ -63,7 +68,7 @@ async def join(request: Request) -> Response:
             session_timeout_ms=body.session_timeout_ms,
         )
     )
-    return json_answer(_membership(membership), 201)
+    return json_answer(_membership(request, membership), 201)
 
 
 @router.post(
@@ -84,7 +89,7 @@ async def heartbeat(request: Request) -> Response:
     group, member_id = str(request.path_params["group"]), str(request.path_params["member_id"])
     await coordinator.settled(group)
     membership = coordinator.membership(group, member_id, generation=body.generation)
-    return json_answer(_membership(membership))
+    return json_answer(_membership(request, membership))
 
 
 @router.delete(

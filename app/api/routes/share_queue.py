@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.fetch import records_in_turns
+from ...errors import TopicAuthorizationFailed
 from ...groups.redrive import DeadLetterRedrive
 from ...groups.share_queue import SharePoll, SharePolled
 from ...groups.share_reads import SharedRecords
@@ -100,9 +101,15 @@ async def _settle(request: Request, kind: AcknowledgeType) -> int:
         records = {}
         for record in body.records:
             records.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
-    if access_of(request) is not None:
-        topics = queue.topics_of(group, body.lock) if records is None else {part.topic for part in records}
-        require(request, READ_TOPIC, topics)
+    if records is not None:
+        require(request, READ_TOPIC, {part.topic for part in records})
+    elif (access := access_of(request)) is not None and not all(
+        access.sees(READ_TOPIC, topic) for topic in queue.topics_of(group, body.lock)
+    ):
+        # The lock may be another client's, so the error must not name its topics.
+        raise TopicAuthorizationFailed(
+            str(access.principal), "read", f"all topics of lock {body.lock[:40]!r}"
+        )
     return await queue.settle(group, body.lock, kind, records)
 
 

@@ -6,9 +6,9 @@ from stele.wire import messages as m
 
 from ....broker.fetch import PartitionFetch, read_bound, visible_bytes
 from ....errors import InvalidRequest
-from ....groups.consumer_protocol import AssignedPartition
-from ....groups.messages import LeavingMember, ManagedJoin, OffsetToCommit
+from ....groups.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
 from ....groups.ownership import Claimant
+from ....security.acl import READ_TOPIC
 from ...response_queue import Buffers
 from .context import BinaryListener
 
@@ -27,7 +27,7 @@ async def join_group(listener: BinaryListener, request: m.JoinGroupRequest) -> B
         member_id=membership.member_id,
         generation=membership.generation,
         is_rebalancing=membership.is_rebalancing,
-        assignment=_assignment(membership.assigned),
+        assignment=_assignment(listener, membership),
     ).encode()
 
 
@@ -40,7 +40,7 @@ async def heartbeat(listener: BinaryListener, request: m.HeartbeatRequest) -> Bu
         member_id=membership.member_id,
         generation=membership.generation,
         is_rebalancing=membership.is_rebalancing,
-        assignment=_assignment(membership.assigned),
+        assignment=_assignment(listener, membership),
     ).encode()
 
 
@@ -114,10 +114,17 @@ async def owner_fetch(listener: BinaryListener, request: m.OwnerFetchRequest) ->
     ).encode()
 
 
-def _assignment(assigned: frozenset[AssignedPartition]) -> list[tuple[str, list[int]]]:
+def _assignment(listener: BinaryListener, membership: Membership) -> list[tuple[str, list[int]]]:
+    """Return what is assigned in topics that the client may read.
+
+    The member may be another client's.
+    """
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(assigned):
+    for topic, partition in sorted(membership.assigned):
         topics.setdefault(topic, []).append(partition)
+    access = listener.access
+    if access is not None:
+        topics = {topic: partitions for topic, partitions in topics.items() if access.sees(READ_TOPIC, topic)}
     return list(topics.items())
 
 
