@@ -19,7 +19,7 @@ Reading order. A module imports only modules of the lines above its own, or of i
 package (``make lint`` checks this). Modules on one line do not import each other:
 
 - ``wire``                                                    the shared formats: pure functions over bytes
-- ``credentials``                                             what a client logs in with
+- ``credentials``, ``forks``                                  what a client logs in with; renewal in a forked child
 - ``config``, ``partitioners``, ``records``, ``serializers``  URL and timeouts; records as the caller sees them
 - ``errors``                                                  the exceptions
 - ``operations``                                              one class per request: its frame, its HTTP request

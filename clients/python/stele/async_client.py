@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from . import calls
+from . import calls, forks
 from .calls import AcksLike, At, Isolation
 from .config import ClientConfig, FilePath
 from .credentials import LoginOptions
@@ -57,7 +57,8 @@ class AsyncClient:
     """A connection to one broker, over the transport that its URL selects.
 
     It connects on the first call, and reconnects after an outage of the broker.
-    Any number of tasks of one event loop may use it at once. Without a URL it reads
+    Any number of tasks of one event loop may use it at once. The child of a fork may use it in
+    an event loop of its own, over connections of its own. Without a URL it reads
     the environment (``stele.config.url_from_environment``).
 
     With ``stele+tls://`` and ``https://``, ``ca_file`` names the CAs to trust instead of
@@ -95,6 +96,11 @@ class AsyncClient:
         self.transport: AsyncTransport = open_async(self.config)
         self._partition_counts = calls.PartitionCounts()
         self._lookups: dict[tuple[str, bool], asyncio.Task[int]] = {}
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # The tasks are of the parent's event loop.
+        self._lookups = {}
 
     @property
     def url(self) -> str:

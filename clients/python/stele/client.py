@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from . import calls
+from . import calls, forks
 from .calls import AcksLike, At, Isolation
 from .config import ClientConfig, FilePath
 from .credentials import LoginOptions
@@ -56,8 +56,8 @@ class Client:
     """A connection to one broker, over the transport that its URL selects.
 
     It connects on the first call, and reconnects after an outage of the broker.
-    It is safe to use from several threads or gevent greenlets at once. Without a URL it
-    reads the environment (``stele.config.url_from_environment``).
+    It is safe to use from several threads or gevent greenlets at once. The child of a
+    fork may go on with it, over connections of its own. Without a URL it reads the environment (``stele.config.url_from_environment``).
 
     With ``stele+tls://`` and ``https://``, ``ca_file`` names the CAs to trust instead of
     those of the system; ``certificate_file`` and ``key_file`` are the client's own. They may
@@ -93,6 +93,10 @@ class Client:
         )
         self.transport: BlockingTransport = open_blocking(self.config)
         self._partition_counts = calls.PartitionCounts()
+        self._lookup_lock = threading.Lock()
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
         self._lookup_lock = threading.Lock()
 
     @property

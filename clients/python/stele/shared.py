@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,8 +13,7 @@ from .producing.async_producer import AsyncProducer
 
 V = TypeVar("V")
 
-# The process id is part of the key, so that a forked worker does not use its parent's socket.
-_Key = tuple[int, asyncio.AbstractEventLoop, str]
+_Key = tuple[asyncio.AbstractEventLoop, str]
 _clients: dict[_Key, AsyncClient] = {}
 _producers: dict[tuple[_Key, object], AsyncProducer[Any]] = {}
 
@@ -29,18 +27,18 @@ def shared_client(url: str | None = None) -> AsyncClient:
     client = _clients.get(key)
     if client is None:
         _forget_closed_loops()
-        client = _clients[key] = AsyncClient(key[2])
+        client = _clients[key] = AsyncClient(key[1])
     return client
 
 
 def _key(url: str | None) -> _Key:
-    return os.getpid(), asyncio.get_running_loop(), url_from_environment() if url is None else url
+    return asyncio.get_running_loop(), url_from_environment() if url is None else url
 
 
 def _forget_closed_loops() -> None:
-    for key in [key for key in _clients if key[1].is_closed()]:
+    for key in [key for key in _clients if key[0].is_closed()]:
         del _clients[key]
-    for key in [key for key in _producers if key[0][1].is_closed()]:
+    for key in [key for key in _producers if key[0][0].is_closed()]:
         del _producers[key]
 
 
@@ -67,7 +65,7 @@ async def close_shared() -> None:
         ProduceError: enqueued records could not be stored.
     """
     loop = asyncio.get_running_loop()
-    own_keys = [key for key in _clients if key[:2] == (os.getpid(), loop)]
+    own_keys = [key for key in _clients if key[0] is loop]
     failure: SteleClientError | None = None
     for producer_key in [key for key in _producers if key[0] in own_keys]:
         try:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
+from .. import forks
 from ..async_client import AsyncClient
 from ..calls import At
 from ..errors import ClosedError, SteleClientError
@@ -67,6 +68,11 @@ class AsyncConsumer(Generic[V]):
         self._fetches: dict[tuple[int, ...], asyncio.Task[tuple[Fetch, list[FetchOutcome]]]] = {}
         self._is_started = False
         self._is_closed = False
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # The tasks are of the parent's event loop.
+        self._fetches = {}
 
     @property
     def topic(self) -> str:

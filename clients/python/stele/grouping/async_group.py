@@ -53,6 +53,7 @@ class AsyncBatch(BatchCore):
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._is_entered = True
         self._keeper = asyncio.create_task(self._keep())
         return self
 
@@ -60,15 +61,16 @@ class AsyncBatch(BatchCore):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         assert self._keeper is not None
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
+        if not self.is_of_parent:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
         if self.is_in_transaction:
             return error is not None and self._group.absorbs(self, error)
         if error is None:
             self.check()
             await self.ack()
             return False
-        return await self._group.failed(self, error)
+        return not self.is_of_parent and await self._group.failed(self, error)
 
     async def _keep(self) -> None:
         options = self._group.options
@@ -95,10 +97,12 @@ class AsyncBatch(BatchCore):
 
     async def ack(self) -> None:
         """Commit the records; ``async with`` does this. Raises ``LeaseLostError``."""
+        self.check_process()
         await self._group.ack(self.lease)
 
     async def nack(self) -> None:
         """Return the records for immediate redelivery."""
+        self.check_process()
         await self._group.nack(self.lease)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
+from .. import forks
 from ..errors import ClosedError, SteleClientError
 from ..operations.share_queue import Redrive, Settlement
 from ..records import Redriven
@@ -33,12 +34,13 @@ class AsyncQueueRecord(QueuedRecordCore):
         self._queue = queue
 
     async def __aenter__(self) -> Self:
+        self._enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.is_settled:
+        if not self._may_settle(error):
             return
         if error is None:
             await self._queue.ack(self)
@@ -77,6 +79,11 @@ class AsyncQueue(QueueCore):
         self._client = client
         self._is_closed = False
         self._left: list[AsyncQueueRecord] = []
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # The parent hands them out.
+        self._left = []
 
     async def __aenter__(self) -> Self:
         return self

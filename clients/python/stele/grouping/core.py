@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from .. import forks
 from ..errors import GroupError, LeaseLostError, SteleClientError
 from ..operations.leases import Poll
 from ..records import LeasedPartition, NewRecord, Polled, Record, SkippedRecords
@@ -101,6 +102,20 @@ class BatchCore:
         self._lost: LeaseLostError | None = None
         # A transaction settles the lease when it ends: it does not expire, and is not acknowledged here.
         self.is_in_transaction = False
+        self._is_entered = False
+        self.is_of_parent = False
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        """Leave the end of a block to the parent, if that has entered it."""
+        if self._is_entered:
+            self.is_of_parent = True
+            self._lost = in_block_of_parent()
+
+    def check_process(self) -> None:
+        """Raise ``LeaseLostError`` if the block of the batch is that of the parent process."""
+        if self.is_of_parent:
+            self.check()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -124,6 +139,14 @@ class BatchCore:
     def deliveries(self) -> int:
         """The number of deliveries of these records, including this one."""
         return max(part.deliveries for part in self.partitions)
+
+
+def in_block_of_parent() -> LeaseLostError:
+    """Return the error of a block that was entered before the process was forked."""
+    return LeaseLostError(
+        "the block was entered before this process was forked, and its end in the parent settles the records; "
+        "poll in the child"
+    )
 
 
 class LeaseTimes:

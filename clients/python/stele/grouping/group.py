@@ -54,7 +54,13 @@ class Batch(BatchCore):
         self._keeper: threading.Thread | None = None
         self._left = threading.Event()
 
+    def _renew_in_child(self) -> None:
+        super()._renew_in_child()
+        # The thread is the parent's, and may have held the lock of the event.
+        self._left = threading.Event()
+
     def __enter__(self) -> Self:
+        self._is_entered = True
         self._keeper = threading.Thread(target=self._keep, name="stele-lease", daemon=True)
         self._keeper.start()
         return self
@@ -71,7 +77,7 @@ class Batch(BatchCore):
             self.check()
             self.ack()
             return False
-        return self._group.failed(self, error)
+        return not self.is_of_parent and self._group.failed(self, error)
 
     def _keep(self) -> None:
         options = self._group.options
@@ -96,10 +102,12 @@ class Batch(BatchCore):
 
     def ack(self) -> None:
         """Commit the records; ``with`` does this. Raises ``LeaseLostError``."""
+        self.check_process()
         self._group.ack(self.lease)
 
     def nack(self) -> None:
         """Return the records for immediate redelivery."""
+        self.check_process()
         self._group.nack(self.lease)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
+from .. import forks
 from ..errors import ClosedError, SteleClientError
 from ..operations.share_queue import Redrive, Settlement
 from ..records import Redriven
@@ -33,12 +34,13 @@ class QueueRecord(QueuedRecordCore):
         self._queue = queue
 
     def __enter__(self) -> Self:
+        self._enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.is_settled:
+        if not self._may_settle(error):
             return
         if error is None:
             self._queue.ack(self)
@@ -75,6 +77,11 @@ class Queue(QueueCore):
         self._client = client
         self._is_closed = False
         self._left: list[QueueRecord] = []
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # The parent hands them out.
+        self._left = []
 
     def __enter__(self) -> Self:
         return self

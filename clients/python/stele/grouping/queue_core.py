@@ -5,6 +5,7 @@ Without I/O.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Literal, TypedDict
 
 from ..operations.share_queue import Settle, Settlement, SharePoll
 from ..records import Headers, Record, SharePolled
+from .core import in_block_of_parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +56,29 @@ class QueuedRecordCore:
     acknowledged, released or rejected.
     """
 
-    __slots__ = ("deliveries", "is_settled", "lock", "record")
+    __slots__ = ("_entered_by", "deliveries", "is_settled", "lock", "record")
 
     def __init__(self, record: Record[bytes], deliveries: int, lock: str) -> None:
         self.record = record
         self.deliveries = deliveries
         self.lock = lock
         self.is_settled = False
+        # The process that has entered the block of the record.
+        self._entered_by = 0
+
+    def _enter(self) -> None:
+        self._entered_by = os.getpid()
+
+    def _may_settle(self, error: BaseException | None) -> bool:
+        """Return whether the end of the block settles the record.
+
+        Raises ``LeaseLostError`` if the block was entered by the parent process, unless there is an error.
+        """
+        if self._entered_by == os.getpid():
+            return not self.is_settled
+        if error is None:
+            raise in_block_of_parent()
+        return False
 
     @property
     def topic(self) -> str:

@@ -7,6 +7,7 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
+from .. import forks
 from ..async_client import AsyncClient
 from ..errors import ClosedError, ConnectionLostError, SteleClientError, UnknownTopicError
 from ..operations.produce import InitProducerId, RecordOutcome
@@ -79,6 +80,16 @@ class AsyncProducer(Generic[V]):
         self._is_pump_due = False
         self._is_closed = False
         self._until_yield = YIELD_EVERY
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        """Begin again without records; tasks and futures are of the parent's event loop."""
+        self._core.restart()
+        self._room_waiters = deque()
+        self._tasks = set()
+        self._identity_task = None
+        self._timer = None
+        self._is_pump_due = False
 
     @property
     def topic(self) -> str:

@@ -63,6 +63,20 @@ class ProducerCore(Generic[V]):
         self._failure_count = 0
         self._enqueued_count = 0
 
+    def restart(self) -> list[Any]:
+        """Forget all records, failures and the producer id; return the tokens of the records.
+
+        For the child of a fork: what the parent has accepted, the parent stores.
+        """
+        tokens = [token for lane in self.lanes.values() for batch in lane.batches() for token in batch.tokens]
+        self.lanes = {}
+        self.busy = set()
+        self.buffered_bytes = 0
+        self.last_error = None
+        self._producer_id = None
+        self._failures, self._failure_count, self._enqueued_count = {}, 0, 0
+        return tokens
+
     # ── records in ──
 
     def outgoing(

@@ -8,6 +8,7 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
+from .. import forks
 from ..client import Client
 from ..errors import ClosedError, SteleClientError, UnknownTopicError
 from ..operations.produce import InitProducerId, Produce, RecordOutcome
@@ -32,7 +33,8 @@ class Producer(Generic[V]):
     failed. Retriable failures are retried for ``delivery_timeout_s`` without storing a
     record twice.
 
-    Any number of threads may use it. Its own thread is a daemon, so records that were
+    Any number of threads may use it. In the child of a fork it begins without records, because
+    the parent stores those that it accepted before. Its own thread is a daemon, so records that were
     not flushed are lost when the process exits. Use ``with``, or ``close`` it.
     """
 
@@ -76,6 +78,21 @@ class Producer(Generic[V]):
         self._identity_not_before_s = 0.0
         self._is_closing = False
         self._must_stop = False
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        """Begin again without records, with a thread and a producer id of its own."""
+        self._changed = threading.Condition()
+        self._thread = None
+        self._identity_not_before_s = 0.0
+        for acked, _ in cast("list[tuple[Acked, int]]", self._core.restart()):
+            # A thread of the parent may have held the lock of the future.
+            Future.__init__(acked)
+            acked.set_exception(
+                ClosedError(
+                    "producer of the parent process, which stores the records that it accepted before the fork"
+                )
+            )
 
     @property
     def topic(self) -> str:

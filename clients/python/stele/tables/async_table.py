@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
+from .. import forks
 from ..config import ClientConfig
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.base import Operation
@@ -78,6 +79,14 @@ class AsyncTable(TableCore[K, V]):
         self._update = asyncio.Event()
         self._starting = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        """Load again in ``start``: tasks are of the parent's event loop."""
+        self._update = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self._tasks = []
+        self._reload()
 
     async def __aenter__(self) -> Self:
         try:
@@ -103,19 +112,23 @@ class AsyncTable(TableCore[K, V]):
         async with self._starting:
             if self._is_loaded or self._is_closed:
                 return
-            described = await self._client.describe_topic(self.topic)
-            partitions = self.options.partitions
-            if partitions is None:
-                partitions = range(described.partitions)
-            elif isinstance(partitions, int):
-                partitions = (partitions,)
-            retention_ms = int(described.configs.get("delete.retention.ms", "0"))
-            self.assign(partitions, delete_retention_ms=retention_ms)
+            if not self._partitions:
+                await self._assign()
             for group in self.groups():
                 await self._advance(group, lambda group=group: self.is_loaded(group))
             self._is_loaded = True
             if self.options.follow:
                 self._tasks = [asyncio.create_task(self._follow(group)) for group in self.groups()]
+
+    async def _assign(self) -> None:
+        described = await self._client.describe_topic(self.topic)
+        partitions = self.options.partitions
+        if partitions is None:
+            partitions = range(described.partitions)
+        elif isinstance(partitions, int):
+            partitions = (partitions,)
+        retention_ms = int(described.configs.get("delete.retention.ms", "0"))
+        self.assign(partitions, delete_retention_ms=retention_ms)
 
     async def close(self) -> None:
         """Stop following, and close the connection; the table cannot be used any longer."""

@@ -171,6 +171,12 @@ class TableCore(Mapping[K, V]):
         self._failures = 0
         self._outage_since_s: float | None = None
 
+    def _reload(self) -> None:
+        """Let ``start`` load all partitions again, and keep what is there until then."""
+        self._is_loaded = False
+        for state in self._partitions.values():
+            state.loading = _Loading(kept=set())
+
     # ── the mapping ──
 
     def __getitem__(self, key: K) -> V:

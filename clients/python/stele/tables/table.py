@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
+from .. import forks
 from ..config import ClientConfig
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.base import Operation
@@ -81,6 +82,14 @@ class Table(TableCore[K, V]):
         self._updated = threading.Condition()
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        """Load again with the next access: no thread follows the changes in the child."""
+        self._updated = threading.Condition()
+        self._starting = threading.Lock()
+        self._threads = []
+        self._reload()
 
     def __enter__(self) -> Self:
         try:
@@ -106,15 +115,8 @@ class Table(TableCore[K, V]):
         with self._starting:
             if self._is_loaded or self._is_closed:
                 return
-            described = self._client.describe_topic(self.topic)
-            partitions = self.options.partitions
-            if partitions is None:
-                partitions = range(described.partitions)
-            elif isinstance(partitions, int):
-                partitions = (partitions,)
-            retention_ms = int(described.configs.get("delete.retention.ms", "0"))
-            with self._updated:
-                self.assign(partitions, delete_retention_ms=retention_ms)
+            if not self._partitions:
+                self._assign()
             for group in self.groups():
                 self._advance(group, lambda group=group: self.is_loaded(group))
             self._is_loaded = True
@@ -126,6 +128,17 @@ class Table(TableCore[K, V]):
                     self._threads.append(thread)
                     thread.start()
 
+    def _assign(self) -> None:
+        described = self._client.describe_topic(self.topic)
+        partitions = self.options.partitions
+        if partitions is None:
+            partitions = range(described.partitions)
+        elif isinstance(partitions, int):
+            partitions = (partitions,)
+        retention_ms = int(described.configs.get("delete.retention.ms", "0"))
+        with self._updated:
+            self.assign(partitions, delete_retention_ms=retention_ms)
+
     def close(self) -> None:
         """Stop following, and close the connection; the table cannot be used any longer."""
         with self._updated:
@@ -136,9 +149,12 @@ class Table(TableCore[K, V]):
             if thread is not threading.current_thread():
                 thread.join(_JOIN_S)
 
-    def _check(self) -> None:
+    def _load(self) -> None:
         if not self._is_loaded and not self._is_closed:
             self.start()
+
+    def _check(self) -> None:
+        self._load()
         super()._check()
 
     # ── following ──
@@ -243,6 +259,7 @@ class Table(TableCore[K, V]):
 
     def next_change(self, pending: PendingChanges[K, V], timeout_s: float | None) -> Change[K, V] | None:
         """Wait for a change; None if none came in time, or the table was closed."""
+        self._load()
         with self._updated:
             change: Change[K, V] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .. import forks
 from ..calls import prepare
 from ..errors import SteleClientError, TransactionError, TransactionFencedError
 from ..grouping.core import BatchCore
@@ -31,6 +32,15 @@ class TransactionCore:
         self._has_content = False
         self._is_ended = False
         self._failure: SteleClientError | None = None
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        """Leave an open transaction to the parent, which ends it."""
+        if self._token is not None:
+            self._failure = TransactionFencedError(
+                f"transaction {self.transactional_id!r} was begun before this process was forked, and is the parent's; "
+                "begin another one, with another transactional id"
+            )
 
     def _begin(self) -> BeginTransaction:
         if self._token is not None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import httpx
 
+from .. import forks
 from ..config import Endpoint
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
@@ -38,14 +39,26 @@ class BlockingHttpTransport:
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
         self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
+        self._headers = login_header(endpoint)
+        self._auth = token_auth(endpoint)
+        self._tls = client_context(endpoint)
+        self._client = self._open()
+        forks.in_child(self._renew_in_child)
+
+    def _open(self) -> httpx.Client:
         # A proxy of the environment is not meant for a service and its broker.
-        self._client = httpx.Client(
-            headers=login_header(endpoint),
-            auth=token_auth(endpoint),
+        return httpx.Client(
+            headers=self._headers,
+            auth=self._auth,
             limits=CONNECTIONS,
             trust_env=False,
-            verify=client_context(endpoint) or False,
+            verify=self._tls or False,
         )
+
+    def _renew_in_child(self) -> None:
+        # Without closing the old one: its pool has locks, which threads of the parent may have held.
+        if not self._client.is_closed:
+            self._client = self._open()
 
     def call(self, operation: Operation[R], *, timeout_s: float) -> R:
         if self._client.is_closed:

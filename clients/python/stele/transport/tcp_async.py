@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .. import forks
 from ..config import Endpoint
 from ..errors import (
     ClosedError,
@@ -66,6 +67,14 @@ class AsyncTcpTransport:
         self._idle_long_polls: list[Pipeline] = []
         self._busy_long_polls: set[Pipeline] = set()
         self._is_closed = False
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        pipelines = (self._calls, *self._idle_long_polls, *self._busy_long_polls)
+        forks.leave(pipeline.fileno() for pipeline in pipelines)
+        self._calls = self._pipeline()
+        self._idle_long_polls = []
+        self._busy_long_polls = set()
 
     def _pipeline(self) -> Pipeline:
         return Pipeline(
@@ -197,6 +206,11 @@ class Pipeline(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._fail_unsent(lost(self._endpoint, "it was closed"))
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket; -1 if there is none."""
+        socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if socket is None else socket.fileno()
 
     async def wait_closed(self) -> None:
         for task in (self._connecting, self._renewing):

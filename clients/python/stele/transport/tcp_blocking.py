@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
+from .. import forks
 from ..config import Endpoint
 from ..errors import (
     BrokerUnavailableError,
@@ -54,6 +55,13 @@ class BlockingTcpTransport:
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
         self._is_closed = False
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        forks.leave(connection.fileno() for connection in (*self._idle, *self._busy))
+        self._lock = threading.Lock()
+        self._idle = deque()
+        self._busy = set()
 
     def call(self, operation: Operation[R], *, timeout_s: float) -> R:
         timeout_s += operation.wait_s
@@ -239,6 +247,9 @@ class _Connection:
             frame = attempt.receive(*self.receive(deadline_s, timeout_s))
         lifetime_s = attempt.lifetime_ms / 1000
         self.renew_at_s = begun_s + lifetime_s * RENEW_AFTER if lifetime_s else None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def is_usable(self) -> bool:
         """Return whether the broker has kept it open; costs one system call."""
