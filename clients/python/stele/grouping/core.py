@@ -113,7 +113,7 @@ class BatchCore:
             self._lost = in_block_of_parent()
 
     def check_process(self) -> None:
-        """Raise ``LeaseLostError`` if the block of the batch is that of the parent process."""
+        """Raise ``LeaseLostError`` if the parent process has entered the block."""
         if self.is_of_parent:
             self.check()
 

@@ -64,7 +64,7 @@ class ProducerCore(Generic[V]):
         self._enqueued_count = 0
 
     def restart(self) -> list[Any]:
-        """Forget all records, failures and the producer id; return the tokens of the records.
+        """Forget records, failures and producer id; return the tokens of the records.
 
         For the child of a fork: what the parent has accepted, the parent stores.
         """
