@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import socket
@@ -46,7 +47,7 @@ from .security.service import SecurityStores, check_login_settings, open_securit
 from .security.tls import InvalidTlsFiles, ListenerTls
 from .security.tls_reload import TlsReload
 from .security.tls_settings import listener_tls, peer_tls
-from .settings import Settings
+from .settings import Settings, unknown_settings, unknown_variables
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
@@ -456,14 +457,18 @@ async def run(settings: Settings) -> None:
 def serve(overrides: Mapping[str, object] | None = None) -> int:
     """Run a broker with the settings of the environment and ``overrides``.
 
-    Returns the exit code.
+    Returns the exit code: 2 if a setting is unknown or has an invalid value.
     """
+    if unknown := unknown_settings(overrides or {}):
+        return _fail("; ".join(unknown), 2)
     try:
         settings = Settings.model_validate(dict(overrides or {}))
     except ValidationError as error:
         problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
+    for problem in unknown_variables(os.environ):
+        logger.warning("%s", problem)
     try:
         if settings.audit_log_file is not None:
             audit.write_to(settings.audit_log_file)

@@ -9,6 +9,9 @@ combinations come from these declarations, and whoever looks for a setting finds
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -632,3 +635,37 @@ def is_secret(name: str) -> bool:
     """Return whether the setting ``name`` may hold a password."""
     info = Settings.model_fields.get(name)
     return info is not None and SecretStr in getattr(info.annotation, "__args__", (info.annotation,))
+
+
+# Variables that are no settings of the broker: of the client library and the commands, and of the tests.
+_OTHER_VARIABLES = re.compile(
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|NEW_PASSWORD|PASSWORD|URL|USER"
+    r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
+)
+
+
+def unknown_settings(names: Iterable[str]) -> list[str]:
+    """Return a sentence for each of ``names`` that is no setting, with the setting that was probably meant."""
+    return [
+        f"there is no setting {name}{_suggestion(name.lower())}"
+        for name in names
+        if name not in Settings.model_fields
+    ]
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Return a sentence for each variable called ``STELE_...`` that nothing reads."""
+    prefix = "STELE_"
+    given = sorted(name.removeprefix(prefix) for name in environment if name.startswith(prefix))
+    return [
+        f"nothing reads the variable {prefix}{name}{_suggestion(name.lower(), prefix)}"
+        for name in given
+        if name.lower() not in Settings.model_fields and not _OTHER_VARIABLES.fullmatch(name)
+    ]
+
+
+def _suggestion(name: str, prefix: str = "") -> str:
+    matches = get_close_matches(name, Settings.model_fields, n=1, cutoff=0.7)
+    if not matches:
+        return "; docs/settings.md lists all settings"
+    return f"; did you mean {prefix + matches[0].upper() if prefix else matches[0]}?"

@@ -25,6 +25,23 @@ def serve(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
+def test_a_misspelt_setting_starts_no_broker(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+
+    code, said = serve("--data-dir", str(data_dir), "--set", "autorization=acls")
+
+    assert code == 2
+    assert "did you mean authorization?" in said
+    assert not data_dir.exists()
+
+
+def test_a_misspelt_variable_is_reported_by_the_broker_that_starts(tmp_path: Path) -> None:
+    with run_broker(tmp_path / "data", environment={"STELE_AUTORIZATION": "acls"}) as broker:
+        log = broker.data_dir.with_name(f"{broker.data_dir.name}.stderr").read_text()
+
+    assert "did you mean STELE_AUTHORIZATION?" in log
+
+
 def test_sigterm_answers_what_was_asked_and_leaves_a_clean_directory(tmp_path: Path) -> None:
     produces = 5_000
     with run_broker(tmp_path) as broker:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings
+from app.settings import Settings, unknown_settings, unknown_variables
+
+# Names of tests, for what does not exist.
+MADE_UP = {"STELE_AUTORIZATION", "STELE_NO_SUCH_SETTING", "STELE_SETTINGS"}
 
 
 def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +29,38 @@ def test_what_is_invalid_in_the_environment_counts_unless_the_command_line_has_i
     assert Settings.model_validate({"http_port": "8082"}).http_port == 8082
     with pytest.raises(ValidationError, match="http_port"):
         Settings.model_validate({"kafka_port": "9093"})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("autorization", "there is no setting autorization; did you mean authorization?"),
+        ("AUTHORIZATION", "there is no setting AUTHORIZATION; did you mean authorization?"),
+        ("qqq", "there is no setting qqq; docs/settings.md lists all settings"),
+    ],
+)
+def test_an_unknown_setting_is_named_with_the_one_that_was_probably_meant(name: str, said: str) -> None:
+    assert unknown_settings(["http_port", name]) == [said]
+
+
+def test_a_variable_that_nothing_reads_is_named() -> None:
+    assert unknown_variables({"STELE_AUTORIZATION": "acls", "PATH": "", "STELE_HTTP_PORT": "1"}) == [
+        "nothing reads the variable STELE_AUTORIZATION; did you mean STELE_AUTHORIZATION?"
+    ]
+
+
+def test_every_variable_that_the_sources_read_is_known() -> None:
+    sources = [
+        *Path("app").rglob("*.py"),
+        *Path("clients/python/stele").rglob("*.py"),
+        *Path("tests").rglob("*.py"),
+    ]
+    read = {
+        name
+        for path in sources
+        for name in re.findall(r"\bSTELE_[A-Z0-9_]+\b", path.read_text())
+        if name not in MADE_UP and not name.endswith("_")
+    }
+
+    assert len(read) > 50
+    assert unknown_variables(read) == []
