@@ -645,7 +645,7 @@ _OTHER_VARIABLES = re.compile(
 
 
 def unknown_settings(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each of ``names`` that is no setting, with the setting that was probably meant."""
+    """Return a sentence per unknown name, with the setting that was probably meant."""
     return [
         f"there is no setting {name}{_suggestion(name.lower())}"
         for name in names
