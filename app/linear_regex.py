@@ -5,17 +5,28 @@ Clients filter transactional ids by expressions in RE2's syntax (KIP-1152), whic
 opposites, groups, ``|``, ``* + ? {m,n}``, ``^`` and ``$``. An expression matches whole texts only.
 
 The expression becomes a nondeterministic automaton of at most ``STATES_MAX`` states. Its
-deterministic one is built as texts need it, and forgotten at ``SETS_MAX`` sets of states.
+deterministic one is built as texts need it, and forgotten at ``STEPS_MAX`` steps and with the last text.
+
+A client chooses what a character costs, so the work is counted in visits of states. A task pauses after
+``VISITS_PER_TURN``, and an expression that needs more than ``VISITS_MAX`` for the texts of a request is refused.
+Callers leave out the texts that the client may not see before they match: the time would tell of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+
+from .work_budget import pause
 
 PATTERN_CHARACTERS_MAX = 1000
 STATES_MAX = 1000
-SETS_MAX = 200
+STEPS_MAX = 2000
+# Each visit takes some 0.2 µs, so a turn takes less than a millisecond, and a request some two seconds.
+VISITS_PER_TURN = 3000
+VISITS_MAX = 10_000_000
 _NESTING_MAX = 50
 _REPEATS_MAX = 1000
 
@@ -46,6 +57,13 @@ class _State:
 @dataclass(slots=True)
 class _Program:
     states: list[_State] = field(default_factory=list[_State])
+    repetitions: int = 0
+
+    def repeat(self) -> None:
+        """Count a repetition: that of an empty group adds no state."""
+        self.repetitions += 1
+        if self.repetitions > STATES_MAX:
+            raise InvalidPattern("the regular expression is too large; use fewer or smaller repetitions")
 
     def add(self, matches: _Matches | None, *following: int, anchor: str = "") -> int:
         if len(self.states) >= STATES_MAX:
@@ -87,8 +105,10 @@ def _repeated(node: _Node, least: int, most: int | None) -> _Node:
         else:
             end = after
             for _ in range(most - least):
+                program.repeat()
                 after = program.add(None, end, node(program, after))
         for _ in range(least):
+            program.repeat()
             after = node(program, after)
         return after
 
@@ -98,29 +118,56 @@ def _repeated(node: _Node, least: int, most: int | None) -> _Node:
 # ── the syntax ──
 
 
-def _is_word(character: str) -> bool:
-    return character.isascii() and (character.isalnum() or character == "_")
+# First and last character of each range.
+_Ranges = list[tuple[str, str]]
 
 
-def _is_digit(character: str) -> bool:
-    return "0" <= character <= "9"
+def _one_of(ranges: _Ranges) -> _Matches:
+    """Match characters of any of ``ranges``, in a time that hardly depends on their number."""
+    joined = _joined(ranges)
+    firsts = [first for first, _ in joined]
+
+    def matches(character: str) -> bool:
+        index = bisect_right(firsts, character) - 1
+        return index >= 0 and character <= joined[index][1]
+
+    return matches
 
 
-def _is_space(character: str) -> bool:
-    return character in "\t\n\f\r "
+def _joined(ranges: _Ranges) -> _Ranges:
+    """Return ``ranges`` in order, without overlaps."""
+    joined: _Ranges = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return joined
 
 
-def _negated(matches: _Matches) -> _Matches:
-    return lambda character: not matches(character)
+def _negated(ranges: _Ranges) -> _Ranges:
+    """Return all characters that are in none of ``ranges``."""
+    gaps: _Ranges = []
+    begin = 0
+    for first, last in _joined(ranges):
+        if begin < ord(first):
+            gaps.append((chr(begin), chr(ord(first) - 1)))
+        begin = ord(last) + 1
+    if begin <= sys.maxunicode:
+        gaps.append((chr(begin), chr(sys.maxunicode)))
+    return gaps
 
 
-_CLASSES: dict[str, _Matches] = {
-    "d": _is_digit,
-    "D": _negated(_is_digit),
-    "w": _is_word,
-    "W": _negated(_is_word),
-    "s": _is_space,
-    "S": _negated(_is_space),
+_DIGITS: _Ranges = [("0", "9")]
+_WORDS: _Ranges = [("0", "9"), ("A", "Z"), ("_", "_"), ("a", "z")]
+_SPACES: _Ranges = [(character, character) for character in "\t\n\f\r "]
+_CLASSES: dict[str, _Ranges] = {
+    "d": _DIGITS,
+    "D": _negated(_DIGITS),
+    "w": _WORDS,
+    "W": _negated(_WORDS),
+    "s": _SPACES,
+    "S": _negated(_SPACES),
 }
 
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
@@ -231,7 +278,7 @@ class _Parser:
     def _escape(self) -> _Matches:
         character = self._take()
         if character in _CLASSES:
-            return _CLASSES[character]
+            return _one_of(_CLASSES[character])
         return self._escaped(character).__eq__
 
     def _escaped(self, character: str) -> str:
@@ -243,19 +290,15 @@ class _Parser:
 
     def _class(self) -> _Matches:
         is_negated = self._skip("^")
-        members: list[_Matches] = []
+        ranges: _Ranges = []
         is_first = True
         while is_first or self._peek() != "]":
             is_first = False
-            members.append(self._member())
+            ranges += self._member()
         self.position += 1
+        return _one_of(_negated(ranges) if is_negated else ranges)
 
-        def matches(character: str) -> bool:
-            return any(member(character) for member in members)
-
-        return _negated(matches) if is_negated else matches
-
-    def _member(self) -> _Matches:
+    def _member(self) -> _Ranges:
         first = self._take()
         if first == "[" and self._peek() == ":":
             raise InvalidPattern(
@@ -268,14 +311,14 @@ class _Parser:
             first = self._escaped(escaped)
         following = self.pattern[self.position : self.position + 2]
         if len(following) < 2 or following[0] != "-" or following[1] == "]":
-            return first.__eq__
+            return [(first, first)]
         self.position += 1
         last = self._take()
         if last == "\\":
             last = self._escaped(self._take())
         if last < first:
             raise InvalidPattern(f"the regular expression has a range {first}-{last} with its ends exchanged")
-        return lambda character: first <= character <= last
+        return [(first, last)]
 
 
 # ── matching ──
@@ -295,45 +338,109 @@ class LinearRegex:
         self._end = program.add(None)
         first = _Parser(pattern).parse()(program, self._end)
         self._states = program.states
-        self._first = self._closure({first}, is_start=True)
-        self._steps: dict[tuple[_Set, str], _Set] = {}
+        self._first, _ = self._closure({first}, is_start=True)
 
     def matches(self, text: str) -> bool:
-        """Return whether the expression matches the whole of ``text``."""
-        current = self._first
-        for character in text:
-            step = current, character
-            reached = self._steps.get(step)
-            if reached is None:
-                reached = self._step(current, character)
-                if len(self._steps) >= SETS_MAX:
-                    self._steps.clear()
-                self._steps[step] = reached
-            current = reached
-            if not current:
-                return False
-        return self._end in self._closure(set(current), is_start=not text, is_end=True)
+        """Return whether the expression matches the whole of ``text``, however long that takes."""
+        run = _Run(self._step)
+        for _ in self._walk(text, run):
+            pass
+        return run.is_match
 
-    def _step(self, current: _Set, character: str) -> _Set:
+    def matches_at_once(self, text: str) -> bool | None:
+        """Return whether the expression matches the whole of ``text``; None if that takes more than a turn."""
+        run = _Run(self._step)
+        return None if any(True for _ in self._walk(text, run)) else run.is_match
+
+    async def matching(self, texts: Iterable[str]) -> list[str]:
+        """Return those of ``texts`` that the expression matches, with pauses for the event loop.
+
+        Raises ``InvalidPattern`` if it takes more than ``VISITS_MAX``.
+        """
+        found: list[str] = []
+        run = _Run(self._step)
+        for text in texts:
+            for _ in self._walk(text, run):
+                await pause()
+            if run.is_match:
+                found.append(text)
+        return found
+
+    def _walk(self, text: str, run: _Run) -> Iterator[None]:
+        """Match ``text``; yield after each turn. The result is in ``run``."""
+        current = self._first
+        run.is_match = False
+        for character in text:
+            current = run.step(current, character)
+            if run.visits >= VISITS_PER_TURN:
+                run.visits = 0
+                yield
+            if not current:
+                return
+        last, visits = self._closure(set(current), is_start=not text, is_end=True)
+        run.visits += visits
+        run.is_match = self._end in last
+
+    def _step(self, current: _Set, character: str) -> tuple[_Set, int]:
+        """Return the states after ``character``, and the number of visits that took."""
         reached: set[int] = set()
         for number in current:
             state = self._states[number]
             if state.matches is not None and state.matches(character):
                 reached.update(state.next)
-        return self._closure(reached)
+        closure, visits = self._closure(reached)
+        return closure, len(current) + visits
 
-    def _closure(self, numbers: set[int], *, is_start: bool = False, is_end: bool = False) -> _Set:
-        """Return the states that are reached from ``numbers`` without reading anything."""
+    def _closure(
+        self, numbers: set[int], *, is_start: bool = False, is_end: bool = False
+    ) -> tuple[_Set, int]:
+        """Return the states that are reached from ``numbers`` without reading, and their number of visits."""
         reached = set(numbers)
         left = list(numbers)
+        visits = 0
         while left:
             state = self._states[left.pop()]
+            visits += 1
             if state.matches is not None:
                 continue
             if (state.anchor == "^" and not is_start) or (state.anchor == "$" and not is_end):
                 continue
+            visits += len(state.next)
             for number in state.next:
                 if number not in reached:
                     reached.add(number)
                     left.append(number)
-        return frozenset(reached)
+        return frozenset(reached), visits
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of the deterministic automaton while texts are matched.
+
+    ``visits`` counts those of this turn, ``built`` those of steps that were not known.
+    """
+
+    build: Callable[[_Set, str], tuple[_Set, int]]
+    steps: dict[tuple[_Set, str], _Set] = field(default_factory=dict[tuple[_Set, str], _Set])
+    # One object per set, because comparing equal ones takes as long as they are large.
+    sets: dict[_Set, _Set] = field(default_factory=dict[_Set, _Set])
+    visits: int = 0
+    built: int = 0
+    is_match: bool = False
+
+    def step(self, current: _Set, character: str) -> _Set:
+        """Return the states after ``character``. Raises ``InvalidPattern``."""
+        self.visits += 1
+        key = current, character
+        reached = self.steps.get(key)
+        if reached is None:
+            reached, visits = self.build(current, character)
+            self.visits += visits
+            self.built += visits
+            if self.built > VISITS_MAX:
+                raise InvalidPattern("the regular expression takes too long to match; use a simpler one")
+            if len(self.steps) >= STEPS_MAX:
+                self.steps.clear()
+                self.sets.clear()
+            reached = self.steps[key] = self.sets.setdefault(reached, reached)
+        return reached

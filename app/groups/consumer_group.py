@@ -346,8 +346,7 @@ class ConsumerGroup:
                 raise UnreleasedInstance(self.name, request.instance_id)
             return self.replace_static(static, request.member_id)
         if known is not None and not known.is_away:
-            if known.classic is None:
-                self._check_epoch(known, request)
+            # A member that was fenced, or lost an answer, joins again with its id: it has given up everything.
             return known
         if known is not None:
             return self.replace_static(known, known.member_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ..cluster.consumer_group_store import JOINING
 from ..errors import (
     GroupNotFound,
@@ -13,6 +11,7 @@ from ..errors import (
     UnsupportedAssignor,
 )
 from ..linear_regex import InvalidPattern, LinearRegex
+from ..work_budget import WorkBudget
 from .checks import check_group_id, check_member_size
 from .consumer_assignors import CONSUMER_ASSIGNORS
 from .consumer_commits import check_fetch
@@ -90,9 +89,9 @@ class ConsumerGroups:
         )
 
     async def _resolved(self, request: ConsumerHeartbeat, sees: Sees) -> Resolved | None:
-        """Match the regular expression of a member with all topics, if that is due.
+        """Match the regular expression of a member, if that is due.
 
-        In a thread.
+        With all topics that the member may see.
         """
         live = self._table.groups.get(request.group)
         consumer = None if live is None else live.consumer
@@ -101,18 +100,32 @@ class ConsumerGroups:
             return None
         try:
             compiled = LinearRegex(pattern)
+            topics = await self._matching(compiled, sees)
         except InvalidPattern as error:
             raise InvalidRegularExpression(request.group, pattern, str(error)) from error
-        names = self._table.topic_names()
-        matching = await asyncio.to_thread(lambda: [name for name in names if compiled.matches(name)])
         return Resolved(
             pattern=pattern,
-            # Another expression of its own for the loop: matching builds the automaton on the way.
-            compiled=LinearRegex(pattern),
+            compiled=compiled,
             sees=sees,
-            topics=frozenset(filter(sees, matching)),
+            topics=frozenset(topics),
             at_s=self._table.scheduler.time(),
         )
+
+    async def _matching(self, compiled: LinearRegex, sees: Sees) -> set[str]:
+        """Return the topics that an expression matches now. Raises ``InvalidPattern``."""
+        budget = WorkBudget()
+        looked_at: set[str] = set()
+        matching: set[str] = set()
+        # Again for topics that were created during a pause.
+        while new := set(self._table.topic_names()) - looked_at:
+            visible: list[str] = []
+            for name in sorted(new):
+                await budget.visit()
+                if sees(name):
+                    visible.append(name)
+            matching.update(await compiled.matching(visible))
+            looked_at |= new
+        return matching
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
         """Check the epoch of a member that fetches offsets.

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 # the rights of the client may have changed. New and deleted topics are noticed at once.
 _REGEX_RESOLVED_S = 600.0
 
+# How many expressions of a group are matched with a new topic in one turn of the loop.
+_MATCHED_AT_ONCE = 10
+
 # How often a member sends heartbeats that waits for partitions. Kafka's clients take the interval of each answer.
 _WAITING_INTERVAL_MS = 1000
 
@@ -122,13 +125,23 @@ class LiveConsumerGroup:
         if not pattern:
             return None
         known = self._regexes.get(pattern)
-        is_fresh = known is not None and self._context.scheduler.time() - known.at_s < _REGEX_RESOLVED_S
+        is_fresh = (
+            known is not None
+            # The group forgets what an expression matched with the last member that uses it.
+            and pattern in self.group.regexes
+            and self._context.scheduler.time() - known.at_s < _REGEX_RESOLVED_S
+        )
         return None if is_fresh else pattern
 
     def learn(self, resolved: Resolved) -> None:
         """Keep the topics that a regular expression matches."""
+        group = self.group
+        # Without those that the group has forgotten.
+        self._regexes = {
+            pattern: known for pattern, known in self._regexes.items() if pattern in group.regexes
+        }
         self._regexes[resolved.pattern] = resolved
-        self.group.resolve({resolved.pattern: resolved.topics})
+        group.resolve({resolved.pattern: resolved.topics})
 
     def heartbeat(self, request: ConsumerHeartbeat) -> asyncio.Future[ConsumerHeartbeatAnswer]:
         """See ``ConsumerGroups.heartbeat``."""
@@ -281,12 +294,21 @@ class LiveConsumerGroup:
         """
         group = self.group
         exists = topic in self._context.partitions_of([topic])
-        used = {member.regex for member in group.members.values()}
-        self._regexes = {pattern: regex for pattern, regex in self._regexes.items() if pattern in used}
-        for pattern, regex in self._regexes.items():
-            before = group.regexes.get(pattern, frozenset())
-            is_matched = exists and regex.compiled.matches(topic) and regex.sees(topic)
-            group.resolve({pattern: before | {topic} if is_matched else before - {topic}})
+        for number, (pattern, before) in enumerate(list(group.regexes.items())):
+            if not exists:
+                group.resolve({pattern: before - {topic}})
+                continue
+            regex = self._regexes.get(pattern)
+            if regex is None:
+                # The next heartbeat of a member matches it with all topics.
+                continue
+            is_matched = regex.sees(topic) and (
+                regex.compiled.matches_at_once(topic) if number < _MATCHED_AT_ONCE else None
+            )
+            if is_matched is None:
+                del self._regexes[pattern]
+            else:
+                group.resolve({pattern: before | {topic} if is_matched else before - {topic}})
         if group.epoch > group.assignment_epoch or (group.is_subscribed(topic) and group.topics_changed()):
             self._schedule_assignment()
             self.write()

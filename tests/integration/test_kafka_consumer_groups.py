@@ -225,6 +225,12 @@ def test_a_regular_expression_finds_topics_of_today_and_of_tomorrow(peer: KafkaP
         member.beat()
 
 
+def test_a_regular_expression_matches_internal_topics_as_in_kafka(peer: KafkaPeer, group: str) -> None:
+    member = Member(peer, group, "", subscribed_topic_names=None, subscribed_topic_regex="__consumer_.*")
+    member.beat()
+    assert member.partitions == list(range(50))
+
+
 def test_a_static_member_comes_back_to_its_partitions(peer: KafkaPeer, group: str, topic: str) -> None:
     first = Member(peer, group, topic, instance_id="one")
     second = Member(peer, group, topic)

@@ -76,10 +76,10 @@ async def list_groups(request: Request) -> Response:
     own = [
         group
         for group in list_coordinated(state.groups)
-        if group.group.startswith(prefix)
+        if is_listed(group.group)
+        and group.group.startswith(prefix)
         and group.group > after
         and wanted in group.group.lower()
-        and is_listed(group.group)
     ]
     elsewhere = await groups_elsewhere(request, end)
     first = own[:end]

@@ -174,10 +174,10 @@ async def list_topics(request: Request) -> Response:
     matching = [
         topic
         for topic in broker.topics()
-        if topic.name.startswith(prefix)
+        if is_listed(topic.name)
+        and topic.name.startswith(prefix)
         and topic.name > after
         and wanted in topic.name.lower()
-        and is_listed(topic.name)
     ]
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]

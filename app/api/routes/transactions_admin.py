@@ -110,20 +110,20 @@ async def _matching(request: Request) -> list[TransactionListing]:
     )
     budget = WorkBudget()
     is_visible = is_seen(request, DESCRIBE_TRANSACTIONAL_ID)
-    matching: list[TransactionListing] = []
+    matching: dict[str, TransactionListing] = {}
     for listing in await transactions_of(request).coordinator.list(
         states=frozenset(states), min_duration_ms=min_duration_ms
     ):
         await budget.visit()
         name = listing.transactional_id
-        if (
-            name > after
-            and wanted in name.lower()
-            and is_visible(name)
-            and (pattern is None or pattern.matches(name))
-        ):
-            matching.append(listing)
-    return matching
+        if is_visible(name) and name > after and wanted in name.lower():
+            matching[name] = listing
+    if pattern is None:
+        return list(matching.values())
+    try:
+        return [matching[name] for name in await pattern.matching(matching)]
+    except InvalidPattern as error:
+        raise InvalidRequest(f"pattern is {text[:100]!r}: {error}") from error
 
 
 def _time(ms: int) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from app.cluster.consumer_group_store import OwnedPartition
 from app.errors import (
     FencedMemberEpoch,
     GroupFull,
+    GroupNotFound,
     GroupOfOtherType,
     GroupStoreFailed,
     InconsistentGroupProtocol,
@@ -22,6 +24,7 @@ from app.errors import (
 )
 from app.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from app.groups.group_states import GroupState
+from app.linear_regex import LinearRegex
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 
@@ -269,4 +272,157 @@ async def test_an_empty_group_is_dropped_with_its_offsets(bench: GroupBench) -> 
     assert bench.coordinator.list_groups() == []
     await bench.reopen()
     assert bench.coordinator.list_groups() == []
+    await bench.close()
+
+
+# ── expressions that a member stops using, and uses again ──
+
+
+async def _leaves(bench: GroupBench, answer: ConsumerHeartbeatAnswer) -> None:
+    await beat(bench, "m1", -1)
+
+
+async def _expires(bench: GroupBench, answer: ConsumerHeartbeatAnswer) -> None:
+    await asyncio.sleep(SESSION_S + 1)
+
+
+async def _reads_another(bench: GroupBench, answer: ConsumerHeartbeatAnswer) -> None:
+    await beat(bench, "m1", answer.epoch, answer.assigned, topics=None, regex="bills")
+    await asyncio.sleep(INTERVAL_S + 0.1)
+
+
+async def _reads_by_name(bench: GroupBench, answer: ConsumerHeartbeatAnswer) -> None:
+    await beat(bench, "m1", answer.epoch, answer.assigned, topics=["bills"], regex="")
+    await asyncio.sleep(INTERVAL_S + 0.1)
+
+
+async def _restarts(bench: GroupBench, answer: ConsumerHeartbeatAnswer) -> None:
+    await beat(bench, "m1", -1)
+    await bench.reopen()
+
+
+@pytest.mark.parametrize("stops", [_leaves, _expires, _reads_another, _reads_by_name, _restarts])
+@pytest.mark.parametrize("again", ["m1", "m2"])
+@simulated
+async def test_an_expression_is_matched_again_when_a_member_uses_it_again(
+    stops: Callable[[GroupBench, ConsumerHeartbeatAnswer], Awaitable[None]], again: str, bench: GroupBench
+) -> None:
+    for name in ("orders-eu", "orders-us", "bills"):
+        bench.make_topic(name)
+    await bench.open()
+    expected = {bench.topics[name].topic_id for name in ("orders-eu", "orders-us")}
+    answer = await beat(bench, "m1", topics=None, regex="orders-.*")
+    assert {part.topic_id for part in answer.assigned or ()} == expected
+    await stops(bench, answer)
+    if again == "m2":
+        with contextlib.suppress(GroupNotFound, UnknownMember):
+            await beat(bench, "m1", -1)
+    await asyncio.sleep(INTERVAL_S + 0.1)
+    answer = await beat(bench, again, topics=[], regex="orders-.*")
+    await asyncio.sleep(INTERVAL_S + 0.1)
+    answer = await beat(bench, again, answer.epoch, (), topics=[])
+    assert {part.topic_id for part in answer.assigned or ()} == expected
+    await bench.close()
+
+
+@simulated
+async def test_only_names_that_the_client_may_see_are_matched(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matched: list[str] = []
+    walk = LinearRegex._walk
+
+    def note(regex: LinearRegex, text: str, run: Any) -> Any:
+        matched.append(text)
+        return walk(regex, text, run)
+
+    monkeypatch.setattr(LinearRegex, "_walk", note)
+    for name in ("orders-eu", "orders-secret"):
+        bench.make_topic(name)
+    await bench.open()
+    await beat(bench, "m1", topics=None, regex="orders-.*", sees={"orders-eu", "orders-new"})
+    for name in ("orders-new", "orders-secret2"):
+        bench.make_topic(name)
+        bench.coordinator.topics_changed(name)
+    assert matched == ["orders-eu", "orders-new"]
+    await bench.close()
+
+
+@simulated
+async def test_a_costly_expression_is_matched_with_a_new_topic_at_the_next_heartbeat(
+    bench: GroupBench,
+) -> None:
+    await bench.open()
+    answer = await beat(bench, "m1", topics=None, regex="(a?){400}")
+    assert answer.assigned == frozenset()
+    bench.make_topic("a" * 200)
+    bench.coordinator.topics_changed("a" * 200)
+    await asyncio.sleep(INTERVAL_S + 0.1)
+    answer = await beat(bench, "m1", answer.epoch, (), topics=None)
+    await asyncio.sleep(INTERVAL_S + 0.1)
+    answer = await beat(bench, "m1", answer.epoch, (), topics=[])
+    assert {part.topic_id for part in answer.assigned or ()} == {bench.topics["a" * 200].topic_id}
+    await bench.close()
+
+
+@simulated
+async def test_a_topic_that_is_created_while_an_expression_is_matched_is_found(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matching = LinearRegex.matching
+
+    async def meanwhile(regex: LinearRegex, texts: Iterable[str]) -> list[str]:
+        found = await matching(regex, texts)
+        if "orders-late" not in bench.topics:
+            bench.make_topic("orders-late")
+            bench.coordinator.topics_changed("orders-late")
+        return found
+
+    monkeypatch.setattr(LinearRegex, "matching", meanwhile)
+    bench.make_topic("orders-eu")
+    await bench.open()
+    answer = await beat(bench, "m1", topics=None, regex="orders-.*")
+    assert {part.topic_id for part in answer.assigned or ()} == {
+        bench.topics[name].topic_id for name in ("orders-eu", "orders-late")
+    }
+    await bench.close()
+
+
+# ── members that join again with their id ──
+
+
+@pytest.mark.parametrize("state", ["has all", "has to give up", "waits for others", "is away"])
+@simulated
+async def test_a_member_joins_again_with_its_id(state: str, bench: GroupBench) -> None:
+    await bench.open()
+    instance = "i" if state == "is away" else None
+    first = await beat(bench, "m1", instance_id=instance)
+    # Its first epoch follows 0, so that is no epoch to try.
+    await beat(bench, "m3")
+    await beat(bench, "m3", -1)
+    await asyncio.sleep(INTERVAL_S + 0.1)
+    first = await beat(bench, "m1", first.epoch, first.assigned, instance_id=instance)
+    first = await beat(bench, "m1", first.epoch, (), instance_id=instance)
+    assert len(first.assigned or ()) == 4
+    joining, had, second = "m1", first, first
+    if state != "has all":
+        second = await beat(bench, "m2")
+        await asyncio.sleep(INTERVAL_S + 0.1)
+    if state == "has to give up":
+        told = await beat(bench, "m1", first.epoch, first.assigned)
+        assert len(told.assigned or ()) == 2
+    elif state == "waits for others":
+        joining, had = "m2", await beat(bench, "m2", second.epoch)
+        assert not had.assigned
+    elif state == "is away":
+        await beat(bench, "m1", -2, instance_id=instance)
+    answer = had
+    for _ in range(2):
+        answer = await beat(bench, joining, instance_id=instance)
+        assert answer.epoch >= had.epoch
+        # The whole assignment, not only what changed; those who have to give up keep theirs until then.
+        assert len(answer.assigned or ()) == {"has all": 4, "waits for others": 0}.get(state, 2)
+    # Its next heartbeat goes on from there.
+    again = await beat(bench, joining, answer.epoch, answer.assigned, instance_id=instance)
+    assert again.epoch == answer.epoch
     await bench.close()

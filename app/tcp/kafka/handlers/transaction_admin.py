@@ -11,6 +11,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....errors import CoordinatorFenced, InvalidRequest, SteleError
 from ....linear_regex import InvalidPattern, LinearRegex
+from ....security.acl import DESCRIBE_TRANSACTIONAL_ID
 from ....security.audit import Peer, log_change
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import TransactionDescription
@@ -90,7 +91,10 @@ def _by_topic(found: TransactionDescription) -> list[TopicData]:
 async def list_transactions(
     context: Context, request: listing.ListTransactionsRequest
 ) -> listing.ListTransactionsResponse:
-    """List transactional ids; each filter of the request must match."""
+    """List transactional ids that the client may see.
+
+    Each filter of the request must match.
+    """
     unknown = [state for state in dict.fromkeys(request.state_filters) if state not in _KNOWN_STATES]
     known = [state for state in request.state_filters if state in _STATES]
     try:
@@ -107,19 +111,21 @@ async def list_transactions(
         )
     except SteleError as error:
         return _listed(error_code_of(error), (), unknown)
-    budget = WorkBudget()
-    states: list[listing.TransactionState] = []
+    budget, access = WorkBudget(), context.access
+    states: dict[str, listing.TransactionState] = {}
     for transaction in found:
         await budget.visit()
-        if pattern is None or pattern.matches(transaction.transactional_id):
-            states.append(
-                listing.TransactionState(
-                    transactional_id=transaction.transactional_id,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.value,
-                )
+        if access is None or access.sees(DESCRIBE_TRANSACTIONAL_ID, transaction.transactional_id):
+            states[transaction.transactional_id] = listing.TransactionState(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.value,
             )
-    return _listed(ErrorCode.NONE, states, unknown)
+    try:
+        matching = states if pattern is None else await pattern.matching(states)
+    except InvalidPattern:
+        return _listed(ErrorCode.INVALID_REGULAR_EXPRESSION, (), unknown)
+    return _listed(ErrorCode.NONE, [states[name] for name in matching], unknown)
 
 
 def _listed(
