@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -19,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
+from ..broker.counts import Counts
 from ..broker.listeners import ListenerView
 from ..clock import SystemClock
 from ..errors import SteleError
@@ -184,7 +186,7 @@ def create_application(
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(ClientDisconnect, _disconnected)
-    app.add_exception_handler(Exception, _bug)
+    app.add_exception_handler(Exception, partial(_bug, broker.counts))
     return app
 
 
@@ -213,7 +215,8 @@ async def _disconnected(request: Request, error: Exception) -> Response:
     return problem_response(http_problem(400, "the client disconnected before the end of the body"))
 
 
-async def _bug(request: Request, error: Exception) -> Response:
+async def _bug(broker_counts: Counts, request: Request, error: Exception) -> Response:
+    broker_counts.internal_errors += 1
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     detail = "the broker failed to process the request; its log has the error under this request_id"
     return problem_response(http_problem(500, detail, request_id=request_id.get()))

@@ -185,6 +185,11 @@ class _BrokerCounters(Collector):
                 counts.fetched_bytes,
             ),
             (
+                "stele_internal_errors",
+                "Requests over all protocols that ended with a mistake of the broker, which its log has.",
+                counts.internal_errors,
+            ),
+            (
                 "stele_share_group_dead_letters",
                 "Dead letters that share groups have written.",
                 counts.dead_letters,

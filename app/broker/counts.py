@@ -1,4 +1,4 @@
-"""Totals of the records and bytes that the broker has stored and returned."""
+"""Totals of what the broker has stored, returned and failed to do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Counts:
     appended_records: int = 0
     appended_bytes: int = 0
     fetched_bytes: int = 0
+    # Requests that ended with an error outside of the tree of errors.
+    internal_errors: int = 0
     dead_letters: int = 0
     # Records of share groups that were given up and should have had a dead letter.
     lost_dead_letters: int = 0

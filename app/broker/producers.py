@@ -18,7 +18,7 @@ from ..clock import Clock, PatientClock
 from ..cluster.catalog import USE_STORED_MS, NamedProducer
 from ..errors import BrokerClosing, InvalidRequest, StorageUnavailable
 from ..settings import Settings
-from ..storage.topic_partition import TopicPartition
+from ..storage.topic_partition import ByPartition, TopicPartition
 from .catalog_thread import CatalogThread
 from .producer_state import OpenTransaction, ProducerStates
 
@@ -41,7 +41,7 @@ class Producers:
         self._clock = clock
         self._expiration_ms = settings.producer_id_expiration_ms
         self._expiration_check_interval_ms = settings.producer_id_expiration_check_interval_ms
-        self._states: dict[TopicPartition, ProducerStates] = {}
+        self._states = ByPartition[ProducerStates]()
         self._ids = iter(range(0))
         self._ids_lock = asyncio.Lock()
         # By the id of a named producer: a partition learns of a new epoch only from a batch written with it.

@@ -51,8 +51,10 @@ class EndedElsewhere:
             if not self._table.is_open or not self._table.pending_producers.groups():
                 return
             await self._persist([])
-            # What was submitted before is durable, and in memory, now.
+            # What was submitted before is durable, and in memory, now; it may have settled all there was.
             asked = self._table.pending_producers.identities()
+            if not asked:
+                return
             ended = await self._table.run_in_store(lambda: self._ask(asked))
             for producer_id, is_committed in ended:
                 await self._persist(

@@ -16,13 +16,12 @@ import logging
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ..errors import BrokerClosing, LogDirFailed, OffsetOutOfRange, SteleError, UnknownTopic
 from .cleaning.transactions import AbortedBatches
-from .engine import TopicPartition
 from .keys.key_index import KeyHasher
 from .keys.key_scan import SegmentPart
 from .keys.newest_offsets import NewestOffsets
@@ -31,6 +30,7 @@ from .keys.remembered_offsets import RememberedOffsets
 from .log import DiskLog
 from .log_dir import LogDir
 from .pace import Pace, WorkAborted
+from .topic_partition import ByPartition, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class KeyReader:
 
     def __init__(
         self,
-        logs: Mapping[TopicPartition, DiskLog],
+        logs: ByPartition[DiskLog],
         log_dir: LogDir,
         *,
         table_memory_bytes_max: int,
@@ -175,7 +175,7 @@ class KeyReader:
 
     async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
         """See ``LogEngine.newest_offsets``."""
-        log = self._log(topic_partition)
+        log = self._logs[topic_partition]
         if end_offset > log.high_watermark:
             raise OffsetOutOfRange(
                 topic=topic_partition.topic,
@@ -196,7 +196,7 @@ class KeyReader:
                 is_stable = end_offset <= log.last_stable_offset
                 remembered = await self._compute(topic_partition, end_offset)
                 if is_stable:
-                    self._remembered.remember(self._log(topic_partition), remembered)
+                    self._remembered.remember(self._logs[topic_partition], remembered)
         return remembered
 
     async def _compute(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
@@ -211,12 +211,6 @@ class KeyReader:
             return keys.newest_offsets(whole, end_offset, pace)
 
         return await self._in_thread(self._tables, topic_partition, merge, end_offset=end_offset)
-
-    def _log(self, topic_partition: TopicPartition) -> DiskLog:
-        log = self._logs.get(topic_partition)
-        if log is None:
-            raise UnknownTopic(topic_partition.topic)
-        return log
 
     def _whole(self, log: DiskLog, end_offset: int | None) -> PartitionPart:
         """Return what ``log`` holds now before ``end_offset``.
@@ -259,7 +253,7 @@ class KeyReader:
             LogDirFailed: the disk does not allow it.
         """
         while True:
-            log = self._log(topic_partition)
+            log = self._logs[topic_partition]
             if self._is_stopping:
                 raise BrokerClosing
             self._read.add(log)

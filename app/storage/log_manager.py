@@ -19,7 +19,7 @@ from .log_loader import load_log
 from .offset_checkpoints import OffsetCheckpoints
 from .partition_files import DELETED_SUFFIX, PartitionFiles
 from .recovery import UncleanStart
-from .topic_partition import TopicPartition
+from .topic_partition import ByPartition, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class LogManager:
     """The open ``logs``, and a ``leader_epoch`` at least as high as any in them."""
 
     def __init__(self, log_dir: LogDir, data_dir: DataDir, clock: Clock) -> None:
-        self.logs: dict[TopicPartition, DiskLog] = {}
+        self.logs = ByPartition[DiskLog]()
         self.leader_epoch = 0
         self.checkpoints = OffsetCheckpoints(log_dir, data_dir, self.logs)
         self._log_dir = log_dir

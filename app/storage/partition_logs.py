@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from .log import DiskLog
 from .memory_log import MemoryLog
 from .partition_log import PartitionLog
-from .topic_partition import TopicPartition
+from .topic_partition import ByPartition, TopicPartition
 
 
 class PartitionLogs:
@@ -17,16 +16,16 @@ class PartitionLogs:
     ``disk`` belongs to the log manager, ``memory`` to the engine.
     """
 
-    def __init__(self, data_dir: Path, disk: Mapping[TopicPartition, DiskLog]) -> None:
+    def __init__(self, data_dir: Path, disk: ByPartition[DiskLog]) -> None:
         self._data_dir = data_dir
         self.disk = disk
-        self.memory: dict[TopicPartition, MemoryLog] = {}
+        self.memory = ByPartition[MemoryLog]()
 
     def find(self, topic_partition: TopicPartition) -> PartitionLog | None:
         return self.disk.get(topic_partition) or self.memory.get(topic_partition)
 
     def __getitem__(self, topic_partition: TopicPartition) -> PartitionLog:
-        """Raises ``KeyError`` for a partition that is not open."""
+        """Raises ``UnknownTopic`` for a partition that is not open."""
         return self.disk.get(topic_partition) or self.memory[topic_partition]
 
     def directory(self, topic_partition: TopicPartition) -> Path:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from stele.wire.error_codes import ErrorCode
 
 from .. import errors
+from ..broker.counts import Counts
+
+logger = logging.getLogger(__name__)
+
+_BUG = "the broker failed to process the request; its log has the error"
 
 # A test proves that every leaf of the tree has a row.
 ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
@@ -107,3 +114,15 @@ def error_code_of(error: errors.SteleError) -> ErrorCode:
     ``UNKNOWN_SERVER_ERROR`` for an error without a row.
     """
     return ERROR_CODES.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def failure(error: Exception, request: str, counts: Counts) -> tuple[ErrorCode, str]:
+    """Return the code and the message of what ended ``request``.
+
+    An error that is not in the tree is a mistake of the broker: it is logged and counted.
+    """
+    if isinstance(error, errors.SteleError):
+        return error_code_of(error), str(error)
+    logger.error("%s failed", request, exc_info=error)
+    counts.internal_errors += 1
+    return ErrorCode.UNKNOWN_SERVER_ERROR, _BUG

@@ -46,7 +46,7 @@ from ..engine import (
 from ..keys.newest_offsets import NewestOffsets
 from ..sequences import ProducerView
 from ..topic_config import TopicConfig
-from ..topic_partition import TopicPartition
+from ..topic_partition import ByPartition, TopicPartition
 from ..transactional_produce import TransactionalProduce
 from ..waiters import Waiters
 from .block_cache import BlockCache
@@ -94,7 +94,7 @@ class SharedEngine:
         self._incarnation = incarnation
         self._clock = clock
         self._options = options
-        self._logs: dict[TopicPartition, SharedLog] = {}
+        self._logs = ByPartition[SharedLog]()
         self._waiters = Waiters()
         self._sync_observers: list[Callable[[float], None]] = []
         self._is_closing = False
@@ -271,9 +271,7 @@ class SharedEngine:
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
     ) -> AppendTicket:
-        log = self._logs.get(topic_partition)
-        if log is None:
-            raise UnknownTopic(topic_partition.topic)
+        log = self._logs[topic_partition]
         header = headers[0]
         marker = read_marker(batches, header) if header.is_control else None
         if admit is not None:

@@ -18,7 +18,7 @@ import logging
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -33,7 +33,7 @@ from ..keys.newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
 from ..keys.newest_scan import too_many_keys
 from ..keys.remembered_offsets import RememberedOffsets
 from ..pace import Pace, WorkAborted, in_paced_thread
-from ..topic_partition import TopicPartition
+from ..topic_partition import ByPartition, TopicPartition
 from .block_cache import BlockCache
 from .meta import KeyRuns, Meta, MetaUnavailable, ObjectRef, RunRead
 from .object_keys import size_of
@@ -107,7 +107,7 @@ class SharedKeyReader:
         self,
         *,
         meta: Meta,
-        logs: Mapping[TopicPartition, SharedLog],
+        logs: ByPartition[SharedLog],
         cache: BlockCache[ObjectRef],
         memory_bytes: int,
     ) -> None:
@@ -151,7 +151,7 @@ class SharedKeyReader:
 
     async def newest_offset(self, name: TopicPartition, key: bytes, *, is_doubted: bool) -> int:
         """See ``LogEngine.newest_offset``."""
-        log = self._log(name)
+        log = self._logs[name]
         async with self._locks.setdefault(log, asyncio.Lock()):
             if is_doubted:
                 self._drop(log)
@@ -337,7 +337,7 @@ class SharedKeyReader:
 
     async def newest_offsets(self, name: TopicPartition, end_offset: int) -> NewestOffsets:
         """See ``LogEngine.newest_offsets``."""
-        log = self._log(name)
+        log = self._logs[name]
         if end_offset > log.next_offset:
             raise OffsetOutOfRange(
                 topic=name.topic,
@@ -442,12 +442,6 @@ class SharedKeyReader:
             return True
 
     # ── both ──
-
-    def _log(self, name: TopicPartition) -> SharedLog:
-        log = self._logs.get(name)
-        if log is None:
-            raise UnknownTopic(name.topic)
-        return log
 
     async def _in_thread(self, run: RunRead | None, work: Callable[[Pace], _T]) -> _T:
         """Run ``work`` in the thread.

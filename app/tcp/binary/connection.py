@@ -40,7 +40,7 @@ from ..begun_work import Begun, begin_now, go_on
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
-from ..errors import error_code_of
+from ..errors import error_code_of, failure
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers, size_of
 from .dispatch import HANDLERS, answer_bytes_max, is_barrier, limited, reads_records, sees_records
@@ -308,8 +308,8 @@ class BinaryConnection(Connection[Frame]):
             return
         try:
             pending = broker.produce(topic, 0, batch, acks=Acks.LEADER)
-        except SteleError as error:
-            self.answer(_error(_PRODUCE, str(error)) * len(values))
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            self.answer(self._failed_produces(error, len(values)))
             return
         if pending.done:
             self.answer(m.encode_produce_responses(pending.base_offset, len(values)))
@@ -347,8 +347,8 @@ class BinaryConnection(Connection[Frame]):
             await self._listener.broker.produce_room()
             pending = self._listener.broker.produce(topic, 0, batch, acks=Acks.LEADER)
             self._note_produce(pending.future)
-        except SteleError as error:
-            return _error(_PRODUCE, str(error)) * count
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._failed_produces(error, count)
         finally:
             self.resume_requests()
         return await self._produced(pending, count)
@@ -360,8 +360,8 @@ class BinaryConnection(Connection[Frame]):
         """
         try:
             await pending.wait(self._listener.broker.settings.request_timeout_ms)
-        except SteleError as error:
-            return _error(_PRODUCE, str(error)) * count
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._failed_produces(error, count)
         return m.encode_produce_responses(pending.base_offset, count)
 
     def _value_bytes_max(self, topic: str) -> int | SteleError | None:
@@ -420,8 +420,8 @@ class BinaryConnection(Connection[Frame]):
             else:
                 client = ForwardedClient(self.principal, self.peer_host)
                 answer = handle(self._listener, request, client)
-        except SteleError as error:
-            self.answer(_error_of(frame_type, error))
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            self.answer(self._failed(frame_type, error))
             return
         if isinstance(answer, Coroutine) and delays is not None:
             answer = self._charged(answer, delays, is_read=reads_records(request))
@@ -459,16 +459,27 @@ class BinaryConnection(Connection[Frame]):
         def encode(has_ended: bool) -> Buffers:
             try:
                 return deferred.make(has_ended)
-            except SteleError as error:
-                return _error_of(frame_type, error)
+            except Exception as error:  # noqa: BLE001 - the edge of a connection
+                return self._failed(frame_type, error)
 
         self.answer_deferred(deferred, encode)
 
     async def _finish(self, frame_type: int, answer: Coroutine[Any, Any, Buffers]) -> Buffers:
         try:
             return await answer
-        except SteleError as error:
-            return _error_of(frame_type, error)
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._failed(frame_type, error)
+
+    def _failed(self, frame_type: int, error: Exception) -> bytes:
+        """Return the response to a request that has ended with ``error``."""
+        name = f"{m.MessageType(frame_type).name} of {self.peer}"
+        code, text = failure(error, name, self._listener.broker.counts)
+        return m.ErrorResponse(response_type=frame_type + 1, code=code, message=text).encode()
+
+    def _failed_produces(self, error: Exception, count: int) -> bytes:
+        """Return the responses to so many produces, whose errors have no codes."""
+        _, text = failure(error, f"{_PRODUCE.name} of {self.peer}", self._listener.broker.counts)
+        return _error(_PRODUCE, text) * count
 
     async def _checked(
         self, request: m.Request, frame_type: int, answer: Awaitable[Buffers], epoch: object
@@ -500,8 +511,8 @@ class BinaryConnection(Connection[Frame]):
             await broker.ensure_topic(topic)
             pending = broker.produce(topic, 0, build_values([data], broker.now_ms()), acks=Acks.LEADER)
             self._note_produce(pending.future)
-        except SteleError as error:
-            return _error(_PRODUCE, str(error))
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._failed_produces(error, 1)
         finally:
             self.resume_requests()
         return await self._produced(pending, 1)
@@ -513,8 +524,8 @@ class BinaryConnection(Connection[Frame]):
             answer = HANDLERS[type(request)](self._listener, request)
             if isinstance(answer, DeferredResponse):
                 self._note_produce(answer.future)
-        except SteleError as error:
-            return _error_of(frame_type, error)
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._failed(frame_type, error)
         finally:
             self.resume_requests()
         if isinstance(answer, DeferredResponse):

@@ -9,11 +9,12 @@ from collections.abc import Coroutine
 from dataclasses import replace
 
 from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
 
-from ...errors import InvalidRequest, SteleError
+from ...errors import InvalidRequest
 from ...security.forwarding import ForwardedClient
 from ..deferred_response import DeferredResponse
-from ..errors import error_code_of
+from ..errors import failure
 from ..response_queue import Buffers
 from .dispatch import HANDLERS
 from .guards import check
@@ -73,16 +74,14 @@ async def serve_frame(
             answer = answer.wait()
         return _joined(await answer if isinstance(answer, Coroutine) else answer)
     except m.MessageError as error:
-        return _error_of(frame_type, InvalidRequest(str(error)))
-    except SteleError as error:
-        return _error_of(frame_type, error)
+        return m.ErrorResponse(
+            response_type=frame_type + 1, code=ErrorCode.INVALID_REQUEST, message=str(error)
+        ).encode()
+    except Exception as error:  # noqa: BLE001 - the edge of a task, for a client of another broker
+        request_name = f"{m.MessageType(frame_type).name} forwarded for {client.host}"
+        code, text = failure(error, request_name, listener.broker.counts)
+        return m.ErrorResponse(response_type=frame_type + 1, code=code, message=text).encode()
 
 
 def _joined(frame: Buffers) -> bytes:
     return frame if isinstance(frame, bytes) else b"".join(frame)
-
-
-def _error_of(frame_type: int, error: SteleError) -> bytes:
-    return m.ErrorResponse(
-        response_type=frame_type + 1, code=error_code_of(error), message=str(error)
-    ).encode()

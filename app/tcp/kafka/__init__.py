@@ -14,6 +14,7 @@
 - ``route_learning``                when a request is decoded for the short ways
 - ``handlers``                      one handler per API, over the broker
 - ``throttling``                    charges a request to quotas
+- ``failures``                      the response to a request whose handler has failed, made from the schemas
 - ``message_set``                   message formats v0 and v1, to and from record batches
 - ``fetch_sessions``                fetch sessions (KIP-227), a state machine without I/O
 - ``share_sessions``                sessions of members of share groups (KIP-932), a state machine without I/O

@@ -42,6 +42,7 @@ from .direct_charge import DirectCharge
 from .direct_fetch import DirectFetch, begin_fetch, has_batches
 from .direct_produce import Route, Routes
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
+from .failures import failure_of
 from .guards.rights import Guard
 from .guards.table import GUARDS
 from .handlers import produce
@@ -245,11 +246,19 @@ class KafkaConnection(Connection[memoryview]):
             # Nothing of it is parsed.
             self.unreadable(refusal)
             return
-        if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
-            return
-        if head.api_key == FETCH_KEY and (
-            self._fetch_directly(frame, head) or self._fetch_widely(frame, head)
-        ):
+        try:
+            if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
+                return
+            if head.api_key == FETCH_KEY and (
+                self._fetch_directly(frame, head) or self._fetch_widely(frame, head)
+            ):
+                return
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            response = self._failure_of_frame(head, frame, error)
+            if isinstance(response, NoResponse):
+                self._answer_nothing(head, SERVED[head.api_key], response)
+            else:
+                self._answer_message(head, SERVED[head.api_key], response)
             return
         served = SERVED.get(head.api_key)
         if served is None or not served.api.serves(head.version):
@@ -290,9 +299,12 @@ class KafkaConnection(Connection[memoryview]):
                 self.unreadable(f"{served.api.name} declares no rights, so no client may send it")
                 return
             served = guarded
-        answer = self._handle(served, context, message, len(frame))
+        try:
+            answer = self._handle(served, context, message, len(frame))
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            answer = self._failure(head, served, message, error)
         if isinstance(answer, DeferredResponse):
-            self._answer_deferred(head, served, cast("DeferredResponse[Any]", answer))
+            self._answer_deferred(head, served, message, cast("DeferredResponse[Any]", answer))
         elif isinstance(answer, NoResponse):
             self._answer_nothing(head, served, answer)
         elif not isinstance(answer, Coroutine):
@@ -460,8 +472,11 @@ class KafkaConnection(Connection[memoryview]):
         return True
 
     async def _answer_widely(self, fetch: WideFetch, frame: memoryview, head: RequestHead) -> Buffers:
-        if await fetch.run(self._access_now):
-            return fetch.response(head.correlation_id, self._charge_of(fetch.request.client_id))
+        try:
+            if await fetch.run(self._access_now):
+                return fetch.response(head.correlation_id, self._charge_of(fetch.request.client_id))
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._encode(head, SERVED[FETCH_KEY], self._failure_of_frame(head, frame, error))
         if not fetch.has_waited:
             return await self._fetch_generically(frame, head)
         go_on = partial(fetch_more, partitions=fetch.partitions(), deadline_ms=fetch.deadline_ms)
@@ -484,17 +499,21 @@ class KafkaConnection(Connection[memoryview]):
         self, fetch: DirectFetch, reads: list[Fetched], frame: memoryview, head: RequestHead
     ) -> Buffers:
         """Answer a Fetch of the short way that waits for more than ``reads``."""
-        while True:
-            await fetch.wait(reads)
-            news = fetch.look(self._access_now())
-            if news is None or not has_batches(news):
-                return await self._fetch_after_waiting(fetch, frame, head)
-            if not fetch.needs_more(news):
-                charge = self._charge_of(fetch.route.client_id)
-                return fetch.response(head.correlation_id, news, charge)
-            if fetch.left_ms <= 0:
-                return await self._fetch_after_waiting(fetch, frame, head)
-            reads = news
+        try:
+            while True:
+                await fetch.wait(reads)
+                news = fetch.look(self._access_now())
+                if news is None or not has_batches(news):
+                    break
+                if not fetch.needs_more(news):
+                    charge = self._charge_of(fetch.route.client_id)
+                    return fetch.response(head.correlation_id, news, charge)
+                if fetch.left_ms <= 0:
+                    break
+                reads = news
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._encode(head, SERVED[FETCH_KEY], self._failure_of_frame(head, frame, error))
+        return await self._fetch_after_waiting(fetch, frame, head)
 
     async def _fetch_after_waiting(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
         """Go on in the generic way with a Fetch that has waited in the short one."""
@@ -519,8 +538,7 @@ class KafkaConnection(Connection[memoryview]):
         ``go_on`` does it if the request has waited. ``wait_ms`` and ``bytes_max`` replace what the request says.
         """
         served = SERVED[FETCH_KEY]
-        client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
-        request = served.api.read_request(head.version, frame, position)
+        client_id, request = _read(head, served, frame)
         request.max_wait_ms = request.max_wait_ms if wait_ms is None else wait_ms
         request.max_bytes = request.max_bytes if bytes_max is None else bytes_max
         if go_on is not None:
@@ -528,8 +546,11 @@ class KafkaConnection(Connection[memoryview]):
         context = self._context(head, client_id)
         if context.access is not None:
             served = _guarded(served, GUARDS[FETCH_KEY])
-        answer = self._handle(served, context, request, len(frame))
-        return await self._finish(head, served, cast("Coroutine[Any, Any, Any]", answer))
+        try:
+            answer = self._handle(served, context, request, len(frame))
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            return self._encode(head, served, self._failure(head, served, request, error))
+        return await self._finish(head, served, request, cast("Coroutine[Any, Any, Any]", answer))
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""
@@ -568,17 +589,25 @@ class KafkaConnection(Connection[memoryview]):
         self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]
     ) -> None:
         broker = self._listener.broker
-        if served.is_barrier is not None and served.is_barrier(broker, request):
+        bytes_max = None
+        try:
+            is_barrier = served.is_barrier is not None and served.is_barrier(broker, request)
+            if served.reads is not None:
+                bytes_max = served.reads(broker, request)
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            answer.close()
+            self._answer_message(head, served, self._failure(head, served, request, error))
+            return
+        if is_barrier:
             self.pause_requests()
-            self.answer_later(self._finish_barrier(head, served, answer), is_change=True)
+            self.answer_later(self._finish_barrier(head, served, request, answer), is_change=True)
         elif served.walks:
             self.pause_requests()
-            self.answer_later(self._finish_barrier(head, served, answer), is_change=served.changes)
-        elif served.reads is not None:
-            bytes_max = served.reads(broker, request)
-            self.read_later(self._finish(head, served, answer), bytes_max=bytes_max)
+            self.answer_later(self._finish_barrier(head, served, request, answer), is_change=served.changes)
+        elif bytes_max is not None:
+            self.read_later(self._finish(head, served, request, answer), bytes_max=bytes_max)
         else:
-            self.answer_later(self._finish(head, served, answer), is_change=served.changes)
+            self.answer_later(self._finish(head, served, request, answer), is_change=served.changes)
 
     def _refuse_version(self, head: RequestHead, served: Served | None) -> None:
         if served is not None and served.api.key == API_VERSIONS_KEY:
@@ -590,10 +619,15 @@ class KafkaConnection(Connection[memoryview]):
             f"{name} (key {head.api_key}) version {head.version} is not served; send ApiVersions first"
         )
 
-    async def _finish(self, head: RequestHead, served: Served, answer: Coroutine[Any, Any, Any]) -> Buffers:
-        response = await answer
-        if isinstance(response, DeferredResponse):
-            response = await cast("DeferredResponse[Any]", response).wait()
+    async def _finish(
+        self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]
+    ) -> Buffers:
+        try:
+            response = await answer
+            if isinstance(response, DeferredResponse):
+                response = await cast("DeferredResponse[Any]", response).wait()
+        except Exception as error:  # noqa: BLE001 - the edge of a connection
+            response = self._failure(head, served, request, error)
         if isinstance(response, NoResponse):
             self._answer_nothing(head, served, response, has_place=True)
             return b""
@@ -603,18 +637,38 @@ class KafkaConnection(Connection[memoryview]):
         return self._encode(head, served, response)
 
     async def _finish_barrier(
-        self, head: RequestHead, served: Served, answer: Coroutine[Any, Any, Any]
+        self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]
     ) -> Buffers:
         try:
-            return await self._finish(head, served, answer)
+            return await self._finish(head, served, request, answer)
         finally:
             self.resume_requests()
 
-    def _answer_deferred(self, head: RequestHead, served: Served, deferred: DeferredResponse[Any]) -> None:
+    def _answer_deferred(
+        self, head: RequestHead, served: Served, request: Any, deferred: DeferredResponse[Any]
+    ) -> None:
         def encode(has_ended: bool) -> Buffers:
-            return self._encode(head, served, deferred.make(has_ended))
+            try:
+                response = deferred.make(has_ended)
+            except Exception as error:  # noqa: BLE001 - the edge of a connection
+                response = self._failure(head, served, request, error)
+            return self._encode(head, served, response)
 
         self.answer_deferred(deferred, encode)
+
+    def _failure(self, head: RequestHead, served: Served, request: Any, error: Exception) -> Any:
+        """Return the response to a request whose handler has raised ``error``.
+
+        A handler answers the errors that it expects. For all others a client gets an answer in the form of its
+        request, and keeps its connection.
+        """
+        counts = self._listener.broker.counts
+        return failure_of(served.api, head.version, request, error, peer=self.peer, counts=counts)
+
+    def _failure_of_frame(self, head: RequestHead, frame: memoryview, error: Exception) -> Any:
+        """Return the response to a request of a short way that has raised ``error``."""
+        served = SERVED[head.api_key]
+        return self._failure(head, served, _read(head, served, frame)[1], error)
 
     def _answer_nothing(
         self, head: RequestHead, served: Served, answer: NoResponse, *, has_place: bool = False
@@ -644,6 +698,12 @@ class KafkaConnection(Connection[memoryview]):
             for tracer in self._tracers:
                 tracer.response(self.peer, served.api.name, head, size, parts)
         return parts
+
+
+def _read(head: RequestHead, served: Served, frame: memoryview) -> tuple[str, Any]:
+    """Return the client id and the request of a frame that is known to be readable."""
+    client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
+    return client_id, served.api.read_request(head.version, frame, position)
 
 
 def _written(head: RequestHead, served: Served, response: Any, version: int) -> list[bytes | bytearray]:

@@ -20,6 +20,7 @@ from ...cluster.membership import Member
 from ...errors import NotCoordinator
 from ...security.forwarding import ForwardedClient
 from .dispatch import SERVED
+from .failures import failure_of
 from .frame_forwarding import FrameForwarding
 from .guards.table import GUARDS
 from .handlers.context import Context, KafkaListener
@@ -150,8 +151,14 @@ class ForwardedFrames:
         handle = served.handle
         if context.access is not None:
             handle = partial(_guarded, head.api_key)
-        answer = handle(context, request)
-        response = await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
+        try:
+            answer = handle(context, request)
+            response = (
+                await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
+            )
+        except Exception as error:  # noqa: BLE001 - the edge of a task, for a client of another broker
+            counts = listener.broker.counts
+            response = failure_of(served.api, head.version, request, error, peer=client.host, counts=counts)
         parts: list[bytes | bytearray] = []
         served.write(head.version, response, bytearray(), parts)
         return b"".join(parts)

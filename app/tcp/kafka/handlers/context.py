@@ -29,7 +29,7 @@ from ..idle_answers import Room
 from ..share_sessions import NO_CONNECTION, ClientConnection, ShareSession, ShareSessions
 
 # The protocol allows strings of 32 KiB; clients log messages as one line.
-_MESSAGE_CHARACTERS_MAX = 1000
+MESSAGE_CHARACTERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
     """Return the code and the message of ``error``, for responses that carry both."""
     code = error_code_unless_closing(error, ErrorCode.NOT_CONTROLLER)
-    return code, str(error)[:_MESSAGE_CHARACTERS_MAX]
+    return code, str(error)[:MESSAGE_CHARACTERS_MAX]
 
 
 def error_code_unless_closing(error: SteleError, closing: ErrorCode) -> ErrorCode:

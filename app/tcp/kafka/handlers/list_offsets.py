@@ -77,7 +77,7 @@ async def _list(
     unavailable: ErrorCode,
 ) -> ListOffsetsPartitionResponse:
     if context.version < _FIRST_WITH_ONE_OFFSET:
-        return await _list_segments(context, topic, partition)
+        return await _list_segments(context, topic, partition, unavailable)
     index, at = partition.partition_index, partition.timestamp
     code = check_leader_epoch(context.broker, topic, index, partition.current_leader_epoch)
     if at < 0 and context.version < _SPECIAL_SINCE.get(at, 1 << 15):
@@ -110,14 +110,15 @@ async def _offset_at(
 
 
 async def _list_segments(
-    context: Context, topic: str, partition: ListOffsetsPartition
+    context: Context, topic: str, partition: ListOffsetsPartition, unavailable: ErrorCode
 ) -> ListOffsetsPartitionResponse:
     index = partition.partition_index
-    code, offsets = ErrorCode.NONE, ()
+    code, offsets = unavailable, ()
     try:
-        offsets = await _offsets_before(
-            context, topic, index, partition.timestamp, limit=partition.max_num_offsets
-        )
+        if not code:
+            offsets = await _offsets_before(
+                context, topic, index, partition.timestamp, limit=partition.max_num_offsets
+            )
     except SteleError as error:
         code = error_code_of(error)
     return ListOffsetsPartitionResponse(partition_index=index, error_code=code, old_style_offsets=offsets)
