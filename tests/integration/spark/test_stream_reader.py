@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
+from unittest.mock import patch
 
 import pytest
 from stele import Client
@@ -11,8 +13,8 @@ from stele.broker_process import BrokerProcess
 
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
-from stele.spark.batch_reader import RangePartition
-from stele.spark.options import Use
+from stele.spark.batch_reader import BatchReader, RangePartition
+from stele.spark.options import OptionError, Use
 from stele.spark.parsing import parse_read_options
 from stele.spark.schema import spark_schema
 from stele.spark.stream_reader import StreamReader
@@ -138,3 +140,51 @@ def test_what_is_lost_while_a_task_reads_is_stepped_over_too(
         found = [offset for batch in reader.read(planned) for offset in batch.column(4).to_pylist()]
     assert found == list(range(30, 50))
     assert "offsets 0 to 29" in caplog.text
+
+
+def test_planning_takes_as_many_round_trips_for_many_partitions_as_for_one(
+    client: Client, topic: str, fill: Fill, make: Make
+) -> None:
+    trips: list[int] = []
+    for partitions in (1, 50):
+        name = f"{topic}-{partitions}"
+        client.create_topic(name, partitions=partitions)
+        fill(name, 2, partitions=partitions)
+        offsets = json.dumps({name: {str(number): 1 for number in range(partitions)}})
+        reader = make(subscribe=name, startingOffsets=offsets)
+        transport = reader._broker.client.transport
+        with patch.object(
+            type(transport), "call_all", autospec=True, side_effect=type(transport).call_all
+        ) as calls:
+            start = reader.initialOffset()
+            assert len(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == partitions
+        trips.append(calls.call_count)
+
+    assert trips[0] == trips[1]
+
+
+def test_a_pattern_matches_no_internal_topics(
+    broker: BrokerProcess, client: Client, topic: str, fill: Fill, make: Make
+) -> None:
+    for name in (topic, f"__{topic}"):
+        client.create_topic(name, partitions=1)
+        fill(name, 1)
+    options = {"url": broker.binary_url, "subscribePattern": f".*{topic}", "startingOffsets": "earliest"}
+    by_pattern = StreamReader(parse_read_options(options, Use.STREAM_READ), ())
+
+    assert by_pattern.initialOffset() == {topic: {"0": 0}}
+    by_pattern.stop()
+    assert make(subscribe=f"__{topic}").initialOffset() == {f"__{topic}": {"0": 0}}
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_an_offset_past_the_end_is_refused_with_the_end(
+    broker: BrokerProcess, client: Client, topic: str, fill: Fill, option: str
+) -> None:
+    client.create_topic(topic, partitions=1)
+    fill(topic, 3)
+    options = {"url": broker.binary_url, "subscribe": topic, option: json.dumps({topic: {"0": 4}})}
+    reader = BatchReader(parse_read_options(options, Use.BATCH_READ), ())
+
+    with pytest.raises(OptionError, match=f"{option} has offset 4 for {topic}-0, but its log ends at 3"):
+        reader.partitions()

@@ -190,3 +190,24 @@ def test_the_first_record_at_a_time_is_found_in_a_batch_of_several_slices(
 
     assert [offset(timestamp_ms=at) for at in (0, 10, 11, 50, 51, 60, 61)] == [0, 0, 1, 1, 6, 6, None]
     assert [offset(timestamp_ms=30, from_offset=at) for at in range(8)] == [1, 1, 3, 3, 4, 6, 6, None]
+
+
+@pytest.mark.parametrize(
+    "timestamps",
+    [[-1], [-1, -1], [-1, 1_000], [-1, 0, -1, 5], [1_000, -1], [0, -1], [-2, -1, 3], [-1, -2]],
+    ids=str,
+)
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+def test_every_record_keeps_its_timestamp_also_without_one(
+    timestamps: list[int], compression: Compression
+) -> None:
+    builder = rb.BatchBuilder(compression=compression)
+    for timestamp_ms in timestamps:
+        builder.append(timestamp_ms=timestamp_ms, value=b"v")
+    rows: list[rb.Row] = [(timestamp_ms, None, b"v", []) for timestamp_ms in timestamps]
+
+    for batch in (builder.build(), rb.build_rows(rows)):
+        header = rb.check_batch(batch)
+        assert [record.timestamp for record in rb.decode_records(batch)] == timestamps
+        assert header.base_timestamp == timestamps[0]
+        assert header.max_timestamp == max(timestamps)

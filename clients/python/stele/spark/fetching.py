@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from ..calls import parse_isolation
 from ..client import Client
@@ -27,6 +27,8 @@ from .offsets import OffsetRange, Offsets
 from .options import Assign, Connection, Selection, Subscribe
 
 logger = logging.getLogger("stele.spark")
+# What the names of topics begin with that programs keep for themselves.
+INTERNAL = "__"
 R = TypeVar("R")
 
 
@@ -92,7 +94,8 @@ class Broker:
                 wanted = [TopicPartition(*partition) for partition in selection.partitions]
             case _:
                 matches = re.compile(selection.pattern).fullmatch
-                topics = [topic for topic in counts if matches(topic)]
+                # A pattern such as .* means the topics of users; internal ones can be named.
+                topics = [topic for topic in counts if matches(topic) and not topic.startswith(INTERNAL)]
                 wanted = [TopicPartition(topic, p) for topic in topics for p in range(counts[topic])]
         missing = sorted(name for name in wanted if name.partition >= counts.get(name.topic, 0))
         if missing and not skip_missing:
@@ -108,49 +111,59 @@ class Broker:
             )
         return sorted(set(wanted) - set(missing))
 
-    def offsets_at(
-        self, names: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
-        """Return offsets by a time in ms, ``EARLIEST`` or ``LATEST``.
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the offset at a time in ms per partition, in one round trip.
 
-        None if none is that late.
+        The time may be ``EARLIEST`` or ``LATEST``. None if no record is that late.
+
+        Raises:
+            UnknownTopicError: a partition does not exist.
         """
-        names = list(names)
+        found = self.outcomes_at(times_ms)
+        for outcome in found.values():
+            if isinstance(outcome, SteleClientError):
+                raise outcome
+        return cast("dict[TopicPartition, int | None]", found)
+
+    def outcomes_at(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | UnknownTopicError | None]:
+        """Return the same with the error of each partition that does not exist."""
         operations = [
             ListOffset(
-                topic=n.topic,
-                partition=n.partition,
+                topic=name.topic,
+                partition=name.partition,
                 timestamp_ms=timestamp_ms,
                 isolation=self._isolation,
             )
-            for n in names
+            for name, timestamp_ms in times_ms.items()
         ]
         timeout_s = self.client.config.timeout_s
 
-        def ask() -> list[int | None]:
-            offsets: list[int | None] = []
+        def ask() -> list[int | UnknownTopicError | None]:
+            offsets: list[int | UnknownTopicError | None] = []
             for outcome in self.client.transport.call_all(operations, timeout_s=timeout_s):
-                if isinstance(outcome, SteleClientError):
+                if isinstance(outcome, SteleClientError) and not isinstance(outcome, UnknownTopicError):
                     raise outcome
                 offsets.append(outcome)
             return offsets
 
-        return dict(zip(names, self.patiently(ask), strict=True))
-
-    def offset_at(self, name: TopicPartition, timestamp_ms: int) -> int | None:
-        """Return the offset of one partition; see ``offsets_at``."""
-        return self.offsets_at([name], timestamp_ms)[name]
+        return dict(zip(times_ms, self.patiently(ask), strict=True))
 
     def latest(self, names: Iterable[TopicPartition]) -> Offsets:
         """Return the last stable offsets, or the log end offsets with read_uncommitted."""
-        return {name: offset or 0 for name, offset in self.offsets_at(names, m.LATEST_TIMESTAMP).items()}
+        ends = self.offsets_at(dict.fromkeys(names, m.LATEST_TIMESTAMP))
+        return {name: offset or 0 for name, offset in ends.items()}
 
-    def log_start(self, topic: str, partition: int) -> int | None:
-        """Return the log start offset; None if the partition does not exist."""
-        try:
-            return self.offset_at(TopicPartition(topic, partition), m.EARLIEST_TIMESTAMP)
-        except UnknownTopicError:
-            return None
+    def earliest(self, names: Iterable[TopicPartition]) -> Offsets:
+        """Return the log start offsets of the partitions that exist."""
+        starts = self.outcomes_at(dict.fromkeys(names, m.EARLIEST_TIMESTAMP))
+        return {n: offset or 0 for n, offset in starts.items() if not isinstance(offset, UnknownTopicError)}
+
+    def log_start(self, topic: str, partition: int) -> int:
+        """Return the log start offset; 0 if the partition does not exist."""
+        name = TopicPartition(topic, partition)
+        return self.earliest([name]).get(name, 0)
 
     def read(
         self, wanted: OffsetRange, *, fetch_bytes: int, fail_on_data_loss: bool

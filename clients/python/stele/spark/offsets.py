@@ -73,20 +73,26 @@ def limited(
 ) -> Offsets:
     """Reduce ``end`` so that at most ``records_max`` (>= 1) records are in the range.
 
-    Each partition contributes in proportion to what it has, so that none starves. The
-    remainder of the division goes to the first partitions.
+    Each partition that has records contributes one, and the rest is in proportion to what they have. If there are
+    more such partitions than ``records_max``, they take turns: the next call begins after the last one served,
+    which the records that were read before tell.
     """
     sizes = {name: max(0, offset - start[name]) for name, offset in sorted(end.items())}
     total = sum(sizes.values())
     if total <= records_max:
         return dict(end)
-    shares = {name: size * records_max // total for name, size in sizes.items()}
+    waiting = [name for name, size in sizes.items() if size]
+    first = sum(start.values()) % len(waiting)
+    in_turn = waiting[first:] + waiting[:first]
+    rest = max(0, records_max - len(waiting))
+    more = max(1, total - len(waiting))
+    shares = {name: 1 + (sizes[name] - 1) * rest // more for name in in_turn[:records_max]}
     rest = records_max - sum(shares.values())
-    for name, size in sizes.items():
-        if rest and shares[name] < size:
-            shares[name] += 1
+    for name in in_turn:
+        if rest and shares.get(name, 0) < sizes[name]:
+            shares[name] = shares.get(name, 0) + 1
             rest -= 1
-    return {name: start[name] + shares[name] if sizes[name] else end[name] for name in sizes}
+    return {name: start[name] + shares.get(name, 0) if sizes[name] else end[name] for name in sizes}
 
 
 def split(

@@ -27,18 +27,14 @@ def start_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPar
         OptionError: the options omit a partition, or name a time after the last record.
         DataLossError: a start offset is no longer in the log.
     """
-    names = list(names)
-    starts = _resolve(broker, options.start, names, "start")
-    offsets: Offsets = {}
-    for name, offset in starts.items():
-        if offset is None:
-            if options.start_beyond_last == "error":
-                raise OptionError(
-                    f"no record of {name} is as late as the options ask for; choose an earlier time, or set "
-                    "startingOffsetsByTimestampStrategy=latest to begin with the records that come"
-                )
-            offset = broker.offset_at(name, LATEST) or 0
-        offsets[name] = offset
+    starts = _resolve(broker, options.start, list(names), "start")
+    late = [name for name, offset in starts.items() if offset is None]
+    if late and options.start_beyond_last == "error":
+        raise OptionError(
+            f"no record of {late[0]} is as late as the options ask for; choose an earlier time, or set "
+            "startingOffsetsByTimestampStrategy=latest to begin with the records that come"
+        )
+    offsets = _known(starts) | broker.latest(late)
     if isinstance(options.start, AtOffsets):
         _refuse_lost(broker, offsets, fail=options.fail_on_data_loss)
     return offsets
@@ -48,27 +44,37 @@ def end_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicParti
     """Return the end offset of each partition.
 
     The log end for a time after the last record.
+
+    Raises:
+        OptionError: the options omit a partition, or name an offset past the log end.
     """
     ends = _resolve(broker, options.end, list(names), "end")
-    return {
-        name: (broker.offset_at(name, LATEST) or 0) if offset is None else offset
-        for name, offset in ends.items()
-    }
+    offsets = _known(ends) | broker.latest(name for name, offset in ends.items() if offset is None)
+    if isinstance(options.end, AtOffsets):
+        _refuse_past_end(offsets, broker.latest(offsets), "endingOffsets")
+    return offsets
+
+
+def _known(offsets: Mapping[TopicPartition, int | None]) -> Offsets:
+    return {name: offset for name, offset in offsets.items() if offset is not None}
 
 
 def _refuse_lost(broker: Broker, offsets: Offsets, *, fail: bool) -> None:
     """Check explicit start offsets: they may be deleted, or past the log end."""
-    for name, offset in list(offsets.items()):
-        earliest = broker.offset_at(name, EARLIEST) or 0
-        latest = broker.offset_at(name, LATEST) or 0
-        if offset > latest:
+    _refuse_past_end(offsets, broker.latest(offsets), "startingOffsets")
+    for name, earliest in broker.earliest(offsets).items():
+        if offsets[name] < earliest:
+            report_loss(name.topic, name.partition, offsets[name], earliest, fail=fail)
+            offsets[name] = earliest
+
+
+def _refuse_past_end(offsets: Offsets, ends: Offsets, option: str) -> None:
+    for name, offset in offsets.items():
+        if offset > ends[name]:
             raise OptionError(
-                f"startingOffsets has offset {offset} for {name}, but its log ends at {latest}; "
+                f"{option} has offset {offset} for {name}, but its log ends at {ends[name]}; "
                 "write a smaller offset, or -1 (latest)"
             )
-        if offset < earliest:
-            report_loss(name.topic, name.partition, offset, earliest, fail=fail)
-            offsets[name] = earliest
 
 
 def _resolve(
@@ -76,16 +82,19 @@ def _resolve(
 ) -> dict[TopicPartition, int | None]:
     match bound:
         case AtEnd():
-            return broker.offsets_at(names, bound.offset)
+            return broker.offsets_at(dict.fromkeys(names, bound.offset))
         case AtTimestamp():
-            return broker.offsets_at(names, bound.timestamp_ms)
+            return broker.offsets_at(dict.fromkeys(names, bound.timestamp_ms))
         case AtTimestamps():
             _require_all(bound.timestamps, names, f"{word}ingOffsetsByTimestamp")
-            return {n: broker.offset_at(n, bound.timestamps[n.topic][n.partition]) for n in names}
+            return broker.offsets_at({n: bound.timestamps[n.topic][n.partition] for n in names})
         case AtOffsets():
             _require_all(bound.offsets, names, f"{word}ingOffsets")
-            given = {name: bound.offsets[name.topic][name.partition] for name in names}
-            return {n: broker.offset_at(n, o) if o in (EARLIEST, LATEST) else o for n, o in given.items()}
+            given: dict[TopicPartition, int | None] = {
+                name: bound.offsets[name.topic][name.partition] for name in names
+            }
+            ends = {n: o for n, o in given.items() if o is not None and o in (EARLIEST, LATEST)}
+            return given | broker.offsets_at(ends)
 
 
 def _require_all(given: Mapping[str, Mapping[int, int]], names: list[TopicPartition], option: str) -> None:

@@ -113,5 +113,15 @@ class SinkRows:
                 now_ms if micros is None else micros // 1000,
                 key,
                 value,
-                [(h["key"], h["value"]) for h in headers] if headers else [],
+                _headers(headers) if headers else [],
             )
+
+
+def _headers(given: list[dict[str, Any] | None]) -> RecordHeaders:
+    """Convert the headers of a row. Raises ``RowError`` for one without a key."""
+    headers: RecordHeaders = []
+    for header in given:
+        if header is None or header["key"] is None:
+            raise RowError("a row has a header whose key is null; give it a key, or leave the header out")
+        headers.append((header["key"], header["value"]))
+    return headers

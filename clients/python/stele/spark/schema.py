@@ -38,6 +38,9 @@ COLUMNS: dict[str, DataType] = {
 }
 
 
+_MAY_BE_NULL = ("key", "value", "headers")
+
+
 def spark_schema(*, include_headers: bool) -> StructType:
     """Return the schema of a read for which the user gives none."""
     return StructType([StructField(n, t) for n, t in COLUMNS.items() if n != "headers" or include_headers])
@@ -61,6 +64,11 @@ def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...
             raise OptionError(
                 f"the schema asks for {field.name} as {field.dataType.simpleString()}, and it is "
                 f"{expected.simpleString()}; cast it in a select"
+            )
+        if field.name in _MAY_BE_NULL and not field.nullable:
+            raise OptionError(
+                f"the schema says NOT NULL for {field.name}, which a record may not have; leave NOT NULL out, and the "
+                "rows out with a where"
             )
     return tuple(schema.fieldNames())
 

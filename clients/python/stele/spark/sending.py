@@ -131,7 +131,7 @@ class TopicWriter:
         if self._transaction is None:
             return None
         topics = tuple((name, len(topic.partitions)) for name, topic in self._topics.items())
-        return TaskResult(transaction=self._transaction, topics=topics)
+        return TaskResult(transaction=self._transaction, topics=topics, rows=self.written)
 
     @property
     def strays(self) -> int:
@@ -258,7 +258,7 @@ class TopicWriter:
             marks = list(self._own(topic, number, start, state.last_offset, match_timestamp=match_timestamp))
             if len(marks) >= wanted:
                 break
-            log_start = self._broker.log_start(topic, number) or 0
+            log_start = self._broker.log_start(topic, number)
             if start <= log_start:
                 raise DataLossError(
                     f"{wanted} records of this task were stored in {topic}-{number} before it failed, and only "
@@ -274,7 +274,7 @@ class TopicWriter:
         self, topic: str, partition: int, start: int, last: int, *, match_timestamp: bool
     ) -> Iterator[bytes]:
         """Yield digests of this producer's records from ``start`` to ``last``, inclusive."""
-        offset = max(start, self._broker.log_start(topic, partition) or 0)
+        offset = max(start, self._broker.log_start(topic, partition))
         while offset <= last:
             fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
             fetched = self._broker.patiently(lambda fetch=fetch: self._broker.client.call(fetch))

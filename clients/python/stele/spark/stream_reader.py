@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..records import TopicPartition
 from .batch_reader import Columns, range_reader, task_partitions
 from .fetching import Broker, report_cut, report_loss
 from .offsets import OffsetRange, Offsets, OffsetsJson, from_json, limited, ranges, to_json
@@ -117,17 +118,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = from_json(start), from_json(end)
         # A partition that was added while the query ran is read from its first record.
         planned = ranges({name: begin.get(name, 0) for name in until}, until)
-        return task_partitions([r for r in map(self._still_there, planned) if r.size > 0], self._options)
+        earliest = self._broker.earliest(TopicPartition(r.topic, r.partition) for r in planned)
+        return task_partitions([self._still_there(r, earliest) for r in planned], self._options)
 
-    def _still_there(self, planned: OffsetRange) -> OffsetRange:
+    def _still_there(self, planned: OffsetRange, earliest: Offsets) -> OffsetRange:
         """Return ``planned`` without deleted records.
 
-        Reported here once, not in every task.
+        Reported here once, not in every task. The task reports a partition that does not exist.
         """
-        earliest = self._broker.log_start(planned.topic, planned.partition)
-        if earliest is None or earliest <= planned.start:
+        low = earliest.get(TopicPartition(planned.topic, planned.partition), 0)
+        if low <= planned.start:
             return planned
-        start = min(earliest, planned.end)
+        start = min(low, planned.end)
         report_loss(
             planned.topic, planned.partition, planned.start, start, fail=self._options.fail_on_data_loss
         )

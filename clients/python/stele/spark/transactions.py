@@ -18,8 +18,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, Literal, cast
 from urllib.parse import quote
@@ -61,18 +61,22 @@ class CommitError(RuntimeError):
 class WriteUnit:
     """What is written exactly once: a micro-batch, or a batch write with a version.
 
-    ``query_id`` is empty for batch writes. ``number`` grows from one unit of an application to the next.
+    ``query_id`` is empty for batch writes. ``target`` is the topic that the option names, empty if a column has
+    the topics: batch writes of one application and number to different topics are different units. ``number``
+    grows from one unit of an application and target to the next.
     """
 
     kind: Literal["stream", "batch"]
     application: str
     query_id: str
     number: int
+    target: str = ""
 
     @property
     def prefix(self) -> str:
         """What the transactional ids of all tasks start with, and no others."""
-        return f"spark-{self.kind}/{quote(self.application, safe='')}/"
+        target = f"{quote(self.target, safe='')}/" if self.kind == "batch" else ""
+        return f"spark-{self.kind}/{quote(self.application, safe='')}/{target}"
 
     def task_id(self, *, partition: int, attempt: int) -> str:
         return f"{self.prefix}{partition}/{attempt}"
@@ -83,55 +87,95 @@ class WriteUnit:
 
     def producer_name(self, partition: int) -> str:
         """Return the name of the producer of a task that writes without transactions."""
-        return f"spark-{self.kind}/{self.application}/{partition}"
+        return f"{self.prefix}{partition}"
 
     @property
     def topic(self) -> str:
         """The topic that records which units are committed."""
-        name = self.application
+        name = self.application if not self.target else f"{self.application}.{_digest(self.target, 8)}"
         if _TOPIC_NAME.fullmatch(name) is None:
-            name = blake2b(name.encode(), digest_size=16).hexdigest()
+            name = _digest(name, 16)
         return f"__spark_commits.{self.kind}.{name}"
 
     def __str__(self) -> str:
         if self.kind == "stream":
             return f"micro-batch {self.number} of query {self.application}"
-        return f"txnVersion {self.number} of txnAppId {self.application}"
+        to = f" to topic {self.target}" if self.target else ""
+        return f"txnVersion {self.number} of txnAppId {self.application}{to}"
 
-    def encode(self) -> bytes:
-        return json.dumps({"number": self.number, "query_id": self.query_id}).encode()
-
-    def is_committed(self, broker: Broker) -> bool:
-        """Return whether the unit is committed. Raises as ``check``, and SteleClientError."""
-        return self.check(self.last_committed(broker))
-
-    def last_committed(self, broker: Broker) -> tuple[int, str] | None:
-        """Return number and query id of the unit that was committed last.
+    def last_committed(self, broker: Broker) -> Committed | None:
+        """Return what was committed last for the application and target.
 
         Raises SteleClientError.
         """
         value = broker.patiently(lambda: last_committed_value(broker.client, self.topic))
-        if value is None:
-            return None
-        document = cast("dict[str, Any]", json.loads(value))
-        return int(document["number"]), str(document["query_id"])
+        return None if value is None else Committed.decode(value)
 
-    def check(self, last: tuple[int, str] | None) -> bool:
+    def check(self, last: Committed | None) -> bool:
         """Return whether the unit is the one that was committed last.
 
         Raises:
             CommitError: a later unit is, or one of another query with the same application.
         """
-        if last is None or self.number > last[0]:
+        if last is None or self.number > last.number:
             return False
-        number, query_id = last
-        if number > self.number or query_id != self.query_id:
-            other = "" if query_id == self.query_id else f" of another checkpoint (query {query_id})"
+        if last.number > self.number or last.query_id != self.query_id:
+            other = (
+                "" if last.query_id == self.query_id else f" of another checkpoint (query {last.query_id})"
+            )
             raise CommitError(
-                f"{self} cannot be written, because number {number}{other} is committed under the same name: a new "
-                "checkpoint begins at 0 again; set another txnAppId"
+                f"{self} cannot be written, because number {last.number}{other} is committed under the same name: a "
+                "new checkpoint begins at 0 again; set another txnAppId"
             )
         return True
+
+    def report_repetition(self, committed: Committed, *, topics: Iterable[str], rows: int) -> None:
+        """Log a warning for the rows of a unit that is committed already, which are left out.
+
+        Raises:
+            CommitError: the rows of a batch write are for other topics, so it is no repetition.
+        """
+        others = sorted(set(topics) - set(committed.topics))
+        if self.kind == "batch" and others:
+            raise CommitError(
+                f"{self} is committed already, with rows for {', '.join(committed.topics) or 'no topic'} only, and "
+                f"this write has rows for {', '.join(others)}: two writes have the same name and number; give each a "
+                "txnAppId of its own"
+            )
+        logger.warning(
+            "%s was committed before, with %d rows; the %d rows of its repetition are left out. If they are other "
+            "rows, give the write another txnAppId, or a larger txnVersion",
+            self,
+            committed.rows,
+            rows,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The record of a committed unit: its number, its topics and how many rows it has."""
+
+    number: int
+    query_id: str
+    topics: tuple[str, ...]
+    rows: int
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Committed:
+        document = cast("dict[str, Any]", json.loads(value))
+        return cls(
+            number=int(document["number"]),
+            query_id=str(document["query_id"]),
+            topics=tuple(document["topics"]),
+            rows=int(document["rows"]),
+        )
+
+
+def _digest(text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +196,7 @@ class TaskResult:
 
     transaction: WrittenTransaction
     topics: tuple[tuple[str, int], ...]
+    rows: int
 
 
 def commit_unit(
@@ -183,18 +228,21 @@ def _commit(
     # Another driver that was about to commit cannot do so any more, and what it has committed is visible.
     producer = broker.patiently(lambda: client.call(begin))
     last = unit.last_committed(broker)
-    if unit.check(last):
-        logger.info("%s was committed before, so it is left out", unit)
+    topics = sorted({topic for result in results for topic, _ in result.topics})
+    rows = sum(result.rows for result in results)
+    if last is not None and unit.check(last):
+        unit.report_repetition(last, topics=topics, rows=rows)
         _abort(broker, results)
         return False
     if last is None:
         _check_never_begun_without(broker, unit, results, partitions=partitions)
         broker.patiently(lambda: client.ensure_topic(unit.topic, partitions=1, configs=COMMITS_CONFIGS))
+    committed = Committed(number=unit.number, query_id=unit.query_id, topics=tuple(topics), rows=rows)
     sender = ChunkSender(client, patience_s=options.connection.broker_timeout_ms / 1000)
     record = ProduceChunk(
         topic=unit.topic,
         partition=0,
-        rows=[(time.time_ns() // 1_000_000, _RECORD_KEY, unit.encode(), [])],
+        rows=[(time.time_ns() // 1_000_000, _RECORD_KEY, committed.encode(), [])],
         # The commit syncs it.
         acks=1,
         timeout_ms=int(client.config.timeout_s * 1000),

@@ -29,7 +29,7 @@ from .fetching import Broker
 from .options import WriteOptions
 from .rows import SinkRows, require_columns
 from .sending import Identity, TopicWriter
-from .transactions import TaskResult, TaskTransaction, WriteUnit, abort_results, commit_unit
+from .transactions import Committed, TaskResult, TaskTransaction, WriteUnit, abort_results, commit_unit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -50,7 +50,8 @@ class WriteIdentityError(RuntimeError):
 class Written(WriterCommitMessage):
     """The result of a task; an earlier attempt had stored ``repeated`` rows.
 
-    With transactions, ``unit`` is what the driver commits, and ``result`` what this attempt wrote of it.
+    With transactions, ``unit`` is what the driver commits, and ``result`` what this attempt wrote of it. Without,
+    ``committed`` says that a run with transactions had committed the unit: the rows of all tasks are left out.
     """
 
     written: int
@@ -58,6 +59,8 @@ class Written(WriterCommitMessage):
     strays: int
     unit: WriteUnit | None = None
     result: TaskResult | None = None
+    committed: Committed | None = None
+    topics: tuple[str, ...] = ()
 
 
 class _Writer:
@@ -93,9 +96,19 @@ class _Writer:
         rows = SinkRows(topic=self._options.topic)
         unit = self._unit(task)
         identity = self._identity(task, unit)
-        if isinstance(identity, Identity) and unit is not None and self._is_committed(unit):
+        if isinstance(identity, Identity) and unit is not None:
             # By a run with transactions, which Spark does not know to be complete.
-            return Written(written=0, repeated=sum(batch.num_rows for batch in iterator), strays=0)
+            committed = self._committed(unit)
+            if committed is not None:
+                left_out = [row.topic for batch in iterator for row in rows.of(batch)]
+                return Written(
+                    written=0,
+                    repeated=len(left_out),
+                    strays=0,
+                    unit=unit,
+                    committed=committed,
+                    topics=tuple(sorted(set(left_out))),
+                )
         with TopicWriter(self._options, identity, task_partition=task.partitionId()) as writer:
             for batch in iterator:
                 has_timestamps = rows.has_timestamps(batch)
@@ -103,15 +116,17 @@ class _Writer:
                     writer.add(row, match_timestamp=has_timestamps)
             return self._summary(writer, unit)
 
-    def _is_committed(self, unit: WriteUnit) -> bool:
+    def _committed(self, unit: WriteUnit) -> Committed | None:
+        """Return the record of the unit, if a run with transactions has committed it."""
         if unit.kind == "batch" and self._options.application_id is None:
-            return False
+            return None
         with Broker(self._options.connection) as broker:
             try:
-                return unit.is_committed(broker)
+                last = unit.last_committed(broker)
             except AuthorizationError:
                 # Without the right to this topic, no run has written it.
-                return False
+                return None
+        return last if unit.check(last) else None
 
     def _summary(self, writer: TopicWriter, unit: WriteUnit | None) -> Written:
         writer.flush()
@@ -125,6 +140,7 @@ class _Writer:
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         report_strays(messages)
+        _report_repetition(messages)
         results = _results(messages)
         units = {message.unit for message in messages if isinstance(message, Written)} - {None}
         # A unit without rows is committed by doing nothing.
@@ -137,6 +153,19 @@ class _Writer:
         results = _results(messages)
         if results:
             abort_results(self._options, results)
+
+
+def _report_repetition(messages: list[WriterCommitMessage | None]) -> None:
+    """Report the rows that tasks without transactions left out. Raises CommitError."""
+    left_out = [message for message in messages if isinstance(message, Written) and message.committed]
+    if left_out:
+        first = left_out[0]
+        assert first.unit is not None
+        assert first.committed is not None
+        topics = {topic for message in left_out for topic in message.topics}
+        first.unit.report_repetition(
+            first.committed, topics=topics, rows=sum(message.repeated for message in left_out)
+        )
 
 
 def _results(messages: list[WriterCommitMessage | None]) -> list[TaskResult]:
@@ -161,7 +190,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if not options.exactly_once:
             return None
         name = self._job_id if options.application_id is None else options.application_id
-        return WriteUnit(kind="batch", application=name, query_id="", number=options.version or 0)
+        return WriteUnit(
+            kind="batch",
+            application=name,
+            query_id="",
+            number=options.version or 0,
+            target=options.topic or "",
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)

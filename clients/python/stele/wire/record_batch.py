@@ -61,6 +61,9 @@ NO_TIMESTAMP = -1
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+# Base and largest timestamp, in ms.
+_TIMESTAMPS = struct.Struct(">qq")
+_TIMESTAMPS_START = 27
 _COMPRESSION_MASK = 0x07
 _CODEC_MAX = int(Compression.ZSTD)
 _LOG_APPEND_TIME = 0x08
@@ -349,7 +352,7 @@ class BatchBuilder:
     uncompressed size so far, in bytes. Control batches are for the broker (``control_record``).
     """
 
-    __slots__ = ("_append", "_builder", "_codec", "_is_control", "count")
+    __slots__ = ("_append", "_builder", "_codec", "_is_control", "_shift_ms", "count")
 
     def __init__(
         self,
@@ -367,6 +370,7 @@ class BatchBuilder:
             2, 0, is_transactional, producer_id, producer_epoch, base_sequence, _NO_LIMIT
         )
         self._append = self._builder.append
+        self._shift_ms = 0
         self.count = 0
 
     def append(
@@ -383,7 +387,15 @@ class BatchBuilder:
         ``offset_delta`` is for compacted batches, whose offsets have gaps.
         """
         delta = self.count if offset_delta is None else offset_delta
-        self._append(delta, timestamp_ms, key, value, headers if type(headers) is list else list(headers))
+        if not self.count:
+            self._shift_ms = _shift_ms(timestamp_ms)
+        self._append(
+            delta,
+            timestamp_ms + self._shift_ms,
+            key,
+            value,
+            headers if type(headers) is list else list(headers),
+        )
         self.count += 1
 
     @property
@@ -399,11 +411,31 @@ class BatchBuilder:
         if not self.count:
             raise ValueError("a batch needs at least one record")
         batch: bytearray = self._builder.build()
+        if self._shift_ms:
+            _shift_back(batch, self._shift_ms)
         if self._codec is not Compression.NONE:
             batch = _compressed(batch, self._codec)
         if self._is_control:
             _add_attributes(batch, _CONTROL)
         return batch
+
+
+def _shift_ms(first_timestamp_ms: int) -> int:
+    """Return what to add to the timestamps while the compiled builder has them.
+
+    The builder takes -1, which a record without a timestamp has, for "no first timestamp yet".
+    """
+    return 1 if first_timestamp_ms == -1 else 0
+
+
+def _shift_back(batch: bytearray, shift_ms: int) -> None:
+    """Subtract ``shift_ms`` from the timestamps of an uncompressed batch.
+
+    Those of its records are relative to that of the header.
+    """
+    first, largest = _TIMESTAMPS.unpack_from(batch, _TIMESTAMPS_START)
+    _TIMESTAMPS.pack_into(batch, _TIMESTAMPS_START, first - shift_ms, largest - shift_ms)
+    _add_attributes(batch, 0)
 
 
 def _compressed(batch: bytearray, codec: Compression) -> bytearray:
@@ -446,6 +478,13 @@ def build_rows(
         2, 0, is_transactional, producer_id, producer_epoch, base_sequence, _NO_LIMIT
     )
     append = builder.append
+    if rows and rows[0][0] == -1:
+        shift_ms = _shift_ms(-1)
+        for index, (timestamp_ms, key, value, headers) in enumerate(rows):
+            append(index, timestamp_ms + shift_ms, key, value, headers)
+        batch = cast("bytearray", builder.build())
+        _shift_back(batch, shift_ms)
+        return batch
     for index, (timestamp_ms, key, value, headers) in enumerate(rows):
         append(index, timestamp_ms, key, value, headers)
     return cast("bytearray", builder.build())

@@ -55,6 +55,27 @@ def test_a_limit_is_shared_in_proportion() -> None:
     assert drawn == {A0: 90, A1: 10}
 
 
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.integers(1, 30))
+def test_every_partition_that_waits_is_served_in_turn_however_small_it_is(
+    waiting: list[int], most: int
+) -> None:
+    names = [TopicPartition("a", number) for number in range(len(waiting))]
+    start = dict.fromkeys(names, 3)
+    # What is read is filled up again at once, in the first partition by far the most.
+    fill = {
+        name: size + 10_000 * (name.partition == 0 and size > 0)
+        for name, size in zip(names, waiting, strict=True)
+    }
+    served: set[TopicPartition] = set()
+
+    for _ in range(len(names)):
+        end = limited(start, {name: start[name] + fill[name] for name in names}, most)
+        served |= {name for name in names if end[name] > start[name]}
+        start = end
+
+    assert served == {name for name in names if fill[name]}
+
+
 @given(sizes, st.one_of(st.none(), st.integers(1, 50)), st.one_of(st.none(), st.integers(1, 5_000)))
 def test_a_split_covers_everything_once_and_is_always_the_same(
     found: list[int], least: int | None, most: int | None
