@@ -123,7 +123,7 @@ _Ranges = list[tuple[str, str]]
 
 
 def _one_of(ranges: _Ranges) -> _Matches:
-    """Match characters of any of ``ranges``, in a time that hardly depends on their number."""
+    """Match characters of any of ``ranges``, in logarithmic time."""
     joined = _joined(ranges)
     firsts = [first for first, _ in joined]
 
@@ -341,19 +341,19 @@ class LinearRegex:
         self._first, _ = self._closure({first}, is_start=True)
 
     def matches(self, text: str) -> bool:
-        """Return whether the expression matches the whole of ``text``, however long that takes."""
+        """Return whether the expression matches all of ``text``, however long it takes."""
         run = _Run(self._step)
         for _ in self._walk(text, run):
             pass
         return run.is_match
 
     def matches_at_once(self, text: str) -> bool | None:
-        """Return whether the expression matches the whole of ``text``; None if that takes more than a turn."""
+        """Return whether it matches all of ``text``; None if that takes over a turn."""
         run = _Run(self._step)
         return None if any(True for _ in self._walk(text, run)) else run.is_match
 
     async def matching(self, texts: Iterable[str]) -> list[str]:
-        """Return those of ``texts`` that the expression matches, with pauses for the event loop.
+        """Return the ``texts`` that match, with pauses for the event loop.
 
         Raises ``InvalidPattern`` if it takes more than ``VISITS_MAX``.
         """
@@ -394,7 +394,7 @@ class LinearRegex:
     def _closure(
         self, numbers: set[int], *, is_start: bool = False, is_end: bool = False
     ) -> tuple[_Set, int]:
-        """Return the states that are reached from ``numbers`` without reading, and their number of visits."""
+        """Return the states reached from ``numbers`` without reading, and the visits."""
         reached = set(numbers)
         left = list(numbers)
         visits = 0

@@ -130,7 +130,7 @@ class WriteUnit:
         return True
 
     def report_repetition(self, committed: Committed, *, topics: Iterable[str], rows: int) -> None:
-        """Log a warning for the rows of a unit that is committed already, which are left out.
+        """Log how many rows of a unit that is committed already are left out.
 
         Raises:
             CommitError: the rows of a batch write are for other topics, so it is no repetition.
