@@ -91,7 +91,7 @@ class VirtualTopic(Protocol):
         ...
 
     def epoch_end_offset(self, partition: int, epoch: int) -> tuple[int, int]:
-        """As ``LogEngine.epoch_end_offset``, for an epoch that is not the current one."""
+        """As ``LogEngine.epoch_end_offset``, for an epoch up to the current one."""
         ...
 
 
@@ -148,10 +148,9 @@ class VirtualTopics:
     def epoch_end_offset(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
         """As ``Broker.epoch_end_offset``."""
         virtual = self._partition(name, partition)
-        state = virtual.state(partition)
-        if epoch == state.leader_epoch:
-            return epoch, state.log_end_offset
-        return (-1, -1) if epoch > state.leader_epoch else virtual.epoch_end_offset(partition, epoch)
+        if epoch > virtual.state(partition).leader_epoch:
+            return -1, -1
+        return virtual.epoch_end_offset(partition, epoch)
 
     async def list_offset(self, name: str, partition: int, at: int) -> tuple[int, int, int]:
         """As ``Broker.list_offset``."""

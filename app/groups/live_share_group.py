@@ -111,13 +111,20 @@ class LiveShareGroup:
         self._remove(member_id)
 
     def _remove(self, member_id: str) -> None:
+        """Remove a member, which holds its records on.
+
+        Its last acknowledgements may be on their way over another connection: clients send them and the leave at
+        the same time. What it holds ends with its share session, its connection or its locks.
+        """
         self.group.remove(member_id)
         self._sessions.stop(member_id)
-        self.release_member(member_id)
         self._context.changed(self.group.name)
 
     def release_member(self, member_id: str, partitions: Iterable[OwnedPartition] | None = None) -> None:
-        """Make available again what a member holds: it left, or its connection ended.
+        """Make available again what a member holds.
+
+        Its share session or its connection ended.
+
 
         In ``partitions``; everywhere by default.
         """

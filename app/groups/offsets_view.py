@@ -253,9 +253,14 @@ class OffsetsView:
     # ── reads ──
 
     def state(self, partition: int) -> LogState:
+        """Return where the log begins and ends, in both cases 0 if it has no entries.
+
+        A reader of the topic to its end waits for the record before the end, so there is one, or the end is 0.
+        """
         log = self._logs[partition] if self._logs else None
-        start = self._start(partition) if log is None else log.start_offset
-        end = start if log is None else log.next_offset
+        start, end = self._bounds(partition)
+        if log is not None and start == end:
+            start = end = 0
         return LogState(
             log_start_offset=start,
             last_stable_offset=end,
@@ -266,12 +271,19 @@ class OffsetsView:
             recovery_point=start,
         )
 
+    def _bounds(self, partition: int) -> tuple[int, int]:
+        """Return where the entries of this epoch begin and end."""
+        if self._logs:
+            return self._logs[partition].start_offset, self._logs[partition].next_offset
+        start = self._start(partition)
+        return start, start
+
     def read(self, partition: int, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes | bytearray:
         """See ``VirtualTopic``.
 
         An offset before the start is one of an earlier log, and reads from the start of this one, which repeats the
         current state. ``OffsetOutOfRange`` would lead a client with ``auto.offset.reset=latest`` to the end, where it
-        would miss that. If there is nothing yet, a control batch leads the client to the start.
+        would miss that. If there is nothing yet, a control batch leads the reader of an earlier log to the start.
         """
         log = self._logs[partition]
         if not 0 <= offset <= log.next_offset:
@@ -282,7 +294,7 @@ class OffsetsView:
                 log_start_offset=log.start_offset,
                 log_end_offset=log.next_offset,
             )
-        if offset < log.start_offset == log.next_offset:
+        if 0 < offset < log.start_offset == log.next_offset:
             batch = self._lead_to(log.start_offset)
             return batch if at_least_one or len(batch) <= max_bytes else b""
         limit = min(max_bytes, _BATCH_BYTES_MAX) - rb.HEADER_BYTES
@@ -345,7 +357,8 @@ class OffsetsView:
 
     def epoch_end_offset(self, partition: int, epoch: int) -> tuple[int, int]:
         """Return the start of the log as the end of every earlier epoch."""
-        return epoch, self.state(partition).log_start_offset
+        start, end = self._bounds(partition)
+        return epoch, end if epoch == self._epoch else start
 
 
 def _record(entry: Entry[_Key, _Value]) -> tuple[bytes, bytes | None]:

@@ -263,20 +263,25 @@ class ShareGroups:
     async def reset(self, group: str, topic: str, partition: int, start_offset: int) -> None:
         """Begin a partition at an offset; all states of its records are forgotten.
 
+        Creates the group if there is none.
+
         Raises:
-            GroupNotFound, GroupOfOtherType: there is no such share group.
+            InvalidGroupId, TooManyGroups, GroupOfOtherType: it cannot be a share group.
             GroupNotEmpty: it has members.
             TopicError, UnknownPartition: there is no such partition.
             InvalidRequest: the offset is negative.
             GroupStoreFailed: repeat it.
         """
-        share = self._empty(group)
+        self.check_alterable(group)
         if start_offset < 0:
             raise InvalidRequest(f"start offset {start_offset} is negative")
         known = self._table.topic(topic)
         if not 0 <= partition < known.partitions:
             raise UnknownPartition(topic, partition, partitions=known.partitions)
-        await share.reset(topic, OwnedPartition(known.topic_id, partition), start_offset)
+        live = self._table.existing_or_new(group)
+        share = live.joined_share_group()
+        with self._table.listed(live):
+            await share.reset(topic, OwnedPartition(known.topic_id, partition), start_offset)
 
     async def forget(self, group: str, topic: str) -> UUID:
         """Forget the states of a topic, and return its id. Raises as ``reset``."""
@@ -284,6 +289,16 @@ class ShareGroups:
         topic_id = self._table.topic(topic).topic_id
         await share.forget(topic_id)
         return topic_id
+
+    def check_alterable(self, group: str) -> None:
+        """Check that offsets of a group can be altered.
+
+        Raises ``InvalidGroupId``, ``TooManyGroups``, ``GroupOfOtherType``, ``GroupNotEmpty``.
+        """
+        self._table.check_open()
+        check_group_id(group)
+        if self._table.existing_or_new(group).joined_share_group().group.members:
+            raise GroupNotEmpty(group)
 
     def check_empty(self, group: str) -> None:
         """Raises ``GroupNotFound``, ``GroupOfOtherType``, ``GroupNotEmpty``."""

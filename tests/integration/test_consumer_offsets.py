@@ -42,7 +42,15 @@ from load.apache_kafka import apache_kafka, libs, run_tool
 from tests.integration.test_kafka_groups import stable
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of
-from tests.support.kafka_peer import TIMEOUT_S, KafkaPeer, create_topic, fetch, only_partition, produce
+from tests.support.kafka_peer import (
+    TIMEOUT_S,
+    KafkaPeer,
+    create_topic,
+    fetch,
+    only_partition,
+    produce,
+    records_in,
+)
 from tests.support.offset_records import GroupKey, OffsetKey
 from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, PARTITIONS, Monitor
 
@@ -183,6 +191,69 @@ def test_a_group_that_reads_the_topic_has_its_offsets_after_a_restart() -> None:
             part = TopicPartition(OFFSETS, message.partition() or 0)
             (committed,) = one.committed([part], timeout=TIMEOUT_S)
             assert committed.offset == (message.offset() or 0) + 1
+
+
+def bounds_of(peer: KafkaPeer) -> list[tuple[int, int]]:
+    """Return where each partition begins and ends."""
+    ends: list[list[int]] = []
+    for at in (EARLIEST, LATEST):
+        asked = [
+            list_offsets.ListOffsetsPartition(partition_index=n, timestamp=at) for n in range(PARTITIONS)
+        ]
+        request = list_offsets.ListOffsetsRequest(
+            replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=OFFSETS, partitions=asked)]
+        )
+        (topic,) = peer.call(request, 7).topics
+        ends.append([one.offset for one in sorted(topic.partitions, key=lambda one: one.partition_index)])
+    return list(zip(*ends, strict=True))
+
+
+def consumed(peer: KafkaPeer, partition: int, begin: int, end: int) -> int:
+    """Return the offset of the last record that a reader finds before ``end``; 0 if it finds none."""
+    last, at = 0, begin
+    while at < end:
+        part = only_partition(peer.call(fetch(OFFSETS, at, partition=partition), 12))
+        assert part.error_code == ErrorCode.NONE
+        records = records_in(bytes(part.records or b""))
+        assert records, "the reader waits for ever"
+        last = records[-1][0]
+        at = last + 1
+    return last
+
+
+def test_every_reader_to_the_end_gets_the_record_before_it(tmp_path: Path) -> None:
+    """kminion is ready once it has consumed the record before the end of each partition, or the end is 0."""
+    with run_broker(data_dir=tmp_path) as broker:
+
+        def check(groups: list[str]) -> None:
+            filled = {partition_of(group, PARTITIONS) for group in groups}
+            with KafkaPeer(broker) as peer:
+                for partition, (begin, end) in enumerate(bounds_of(peer)):
+                    if partition not in filled:
+                        assert (begin, end) == (0, 0), partition
+                        assert not only_partition(
+                            peer.call(fetch(OFFSETS, 0, partition=partition), 12)
+                        ).records
+                    else:
+                        assert begin < end
+                    assert max(0, end - 1 - consumed(peer, partition, begin, end)) == 0
+
+        with KafkaPeer(broker) as peer:
+            create_topic(peer, "orders", partitions=2)
+        check([])
+        with KafkaPeer(broker) as peer:
+            commit(peer, "one", 1)
+            commit(peer, "two", 1)
+            commit(peer, "two", 2)
+        check(["one", "two"])
+        with KafkaPeer(broker) as peer:
+            (gone,) = peer.call(delete_groups.DeleteGroupsRequest(groups_names=["one"]), 2).results
+            assert gone.error_code == ErrorCode.NONE
+        # The tombstones are records, too; the next run of the broker has none.
+        check(["one", "two"])
+        broker.kill()
+        broker.start()
+        check(["two"])
 
 
 # ── what may be done with internal topics ──

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,92 @@ def test_the_end_of_a_session_gives_its_records_back(
     assert other.fetch() == {0: [(1, 2, 2)]}
     assert other.fetch({0: [(1, 1, ACCEPT)]}, share_session_epoch=-1) == {}
     assert offsets_of(peer, group)[0] == (2, 1)
+
+
+def _acknowledges(member: Member) -> None:
+    assert member.acknowledge({0: [(0, 2, ACCEPT)]}) == {0: E.NONE}
+
+
+def _acknowledges_with_the_end_of_its_session(member: Member) -> None:
+    assert member.acknowledge({0: [(0, 2, ACCEPT)]}, share_session_epoch=-1) == {0: E.NONE}
+
+
+def _acknowledges_with_a_fetch(member: Member) -> None:
+    assert member.fetch({0: [(0, 2, ACCEPT)]}) == {}
+
+
+def _fetches_a_last_time(member: Member) -> None:
+    assert member.fetch({0: [(0, 2, ACCEPT)]}, share_session_epoch=-1) == {}
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        _acknowledges,
+        _acknowledges_with_the_end_of_its_session,
+        _acknowledges_with_a_fetch,
+        _fetches_a_last_time,
+    ],
+)
+def test_what_a_member_acknowledges_counts_also_after_its_leave(
+    ends: Callable[[Member], None], broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    """Clients that close send both at the same time, over two connections."""
+    put(peer, topic, *[b"x"] * 5)
+    with KafkaPeer(broker) as coordinator:
+        member = joined(peer, group, topic)
+        assert member.fetch() == {0: [(0, 4, 1)]}
+        member.peer = coordinator
+        assert member.beat(member_epoch=-1).error_code == E.NONE
+        member.peer = peer
+        ends(member)
+        member.session_epoch = 0
+        assert offsets_of(peer, group)[0] == (3, 2)
+    # The rest is free when its session or its connection ends.
+    with KafkaPeer(broker) as last:
+        other = joined(last, group, topic)
+        peer.close()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (again := other.fetch(max_wait_ms=500)):
+            assert time.monotonic() < deadline
+        assert again == {0: [(3, 4, 2)]}
+
+
+def test_a_fetch_of_no_bytes_gets_no_records(peer: KafkaPeer, group: str, topic: str) -> None:
+    put(peer, topic, *[b"x"] * 5)
+    member = joined(peer, group, topic)
+    assert member.fetch(max_bytes=0) == {}
+    assert member.fetch(max_records=0) == {}
+    assert member.fetch(max_bytes=1) == {0: [(0, 4, 1)]}
+
+
+def test_offsets_of_a_group_that_does_not_exist_are_altered(peer: KafkaPeer, topic: str) -> None:
+    put(peer, topic, *[b"x"] * 5)
+    group = f"share-group-{next(_names)}"
+
+    def alter(name: str, partition: int, offset: int) -> tuple[int, list[int]]:
+        changed = alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(
+            partition_index=partition, start_offset=offset
+        )
+        of_topic = alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(
+            topic_name=name, partitions=[changed]
+        )
+        answer = peer.call(
+            alter_share_group_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=[of_topic]), 0
+        )
+        return answer.error_code, [one.error_code for topics in answer.responses for one in topics.partitions]
+
+    def listed() -> set[str]:
+        answer = peer.call(list_groups.ListGroupsRequest(states_filter=(), types_filter=()), 5)
+        return {one.group_id for one in answer.groups}
+
+    assert alter("missing", 0, 1) == (E.NONE, [E.UNKNOWN_TOPIC_OR_PARTITION])
+    assert alter(topic, 7, 1) == (E.NONE, [E.UNKNOWN_TOPIC_OR_PARTITION])
+    assert alter(topic, 0, -1) == (E.NONE, [E.INVALID_REQUEST])
+    assert group not in listed(), "what is refused creates no group"
+    assert alter(topic, 0, 3) == (E.NONE, [E.NONE])
+    assert group in listed()
+    assert joined(peer, group, topic).fetch() == {0: [(3, 4, 1)]}
 
 
 # ── what is no record ──

@@ -184,7 +184,10 @@ def test_a_monitor_ends_with_the_truth_after_a_coordinator_was_killed(brokers: B
         assert {key.group for key in known(monitor, groups)} == set(groups)
         # Also where there is nothing to read, the monitor is in the log of the present leader.
         epochs = [part.leader_epoch for part in leaders_of(brokers)]
-        while any(monitor.positions[shard] >> EPOCH_BITS != epoch for shard, epoch in enumerate(epochs)):
+        while any(
+            monitor.positions[shard] and monitor.positions[shard] >> EPOCH_BITS != epoch
+            for shard, epoch in enumerate(epochs)
+        ):
             monitor.read()
         assert all(monitor.positions[shard] >= then for shard, then in before.items())
 

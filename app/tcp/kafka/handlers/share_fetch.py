@@ -100,7 +100,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
         return response
     records: list[SharedRecords] = []
     places: dict[TopicPartition, SharedPartition] = {}
-    if not request.is_renew_ack and request.max_records > 0:
+    if not request.is_renew_ack and request.max_records > 0 and request.max_bytes > 0:
         try:
             share = context.coordinator(group).shares.existing(group)
         except SteleError as error:
@@ -116,7 +116,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
                     partitions=list(places),
                     isolation=context.coordinator(group).shares.isolation(group),
                     records_max=min(request.max_records, _RECORDS_MAX),
-                    bytes_max=max(1, answer_bytes_max(context.broker, request)),
+                    bytes_max=answer_bytes_max(context.broker, request),
                     wait_ms=0 if has_news else wait_ms_of(context, request),
                     is_strict=request.share_acquire_mode == _STRICT,
                     is_over=partial(context.listener.share_sessions.is_gone, session),

@@ -229,7 +229,7 @@ async def alter_share_group_offsets(
     context: Context, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     try:
-        context.coordinator(request.group_id).shares.check_empty(request.group_id)
+        context.coordinator(request.group_id).shares.check_alterable(request.group_id)
     except SteleError as error:
         code, message = describe_error(error)
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
