@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +22,11 @@ from .acl import WILDCARD
 from .principal import ANONYMOUS, BROKER, Login, Principal
 from .scram import (
     SALT_BYTES,
+    CredentialForm,
     ScramCredential,
     ScramMechanism,
     credential_of_password,
+    form_of,
     unknown_user,
 )
 
@@ -34,6 +37,8 @@ API_KEYS_MAX = 10_000
 PASSWORD_CHARACTERS_MIN, PASSWORD_CHARACTERS_MAX = 8, 1024
 _NAME_CHARACTERS_MAX = 255
 _DESCRIPTION_CHARACTERS_MAX = 255
+# Beside the mechanisms: of each user the credential that passwords are checked with.
+_PASSWORDS = "passwords"
 _MECHANISMS: tuple[ScramMechanism, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # stele_<id>_<secret>: the prefix tells an API key from a JWT, and secret scanners find it.
@@ -72,6 +77,14 @@ def check_password(user: str, password: str) -> None:
         )
 
 
+def _for_password(by_mechanism: Mapping[str, ScramCredential]) -> ScramCredential:
+    """Return the credential of a user that a password is checked with.
+
+    Always the same one, whatever the order in which they were stored: logins compare it with an earlier one.
+    """
+    return next(by_mechanism[mechanism] for mechanism in _MECHANISMS if mechanism in by_mechanism)
+
+
 class Credentials:
     """Changes come one at a time.
 
@@ -88,6 +101,8 @@ class Credentials:
         self._lock = asyncio.Lock()
         self._secret = b""
         self._scram: dict[str, dict[str, ScramCredential]] = {}
+        # Counted when they are asked for, and forgotten with each change.
+        self._known_forms: dict[str, Counter[CredentialForm]] | None = None
         self._keys: dict[str, ApiKeyRecord] = {}
         # Keys of the broker's own processes; they end with this process.
         self._internal: dict[str, ApiKeyRecord] = {}
@@ -106,6 +121,7 @@ class Credentials:
             records, keys = await self._run(lambda store: (store.scram_records(), store.api_keys()))
             old_scram, old_keys = self._scram, self._keys
             self._scram = {}
+            self._known_forms = None
             for record in records:
                 self._put(record)
             self._keys = {key.key_id: key for key in keys}
@@ -139,16 +155,28 @@ class Credentials:
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """Return the credential of ``user``, or a made-up one that no password fits."""
         known = self._scram.get(user, {}).get(mechanism)
-        return unknown_user(mechanism, user, self._secret) if known is None else known
+        # Made up in any case, so that the time does not tell whether there is such a user.
+        made_up = unknown_user(mechanism, user, self._secret, forms=self._forms().get(mechanism))
+        return made_up if known is None else known
 
     def password_credential(self, user: str) -> ScramCredential:
         """Return the credential to check a password with, made up for an unknown user."""
-        by_mechanism = self._scram.get(user, {})
-        # Always the same one, whatever the order in which they were stored: logins compare it with an earlier one.
-        for mechanism in _MECHANISMS:
-            if mechanism in by_mechanism:
-                return by_mechanism[mechanism]
-        return self.scram(user, _MECHANISMS[0])
+        made_up = unknown_user(_MECHANISMS[0], user, self._secret, forms=self._forms().get(_PASSWORDS))
+        by_mechanism = self._scram.get(user)
+        return made_up if by_mechanism is None else _for_password(by_mechanism)
+
+    def _forms(self) -> dict[str, Counter[CredentialForm]]:
+        """Return the forms of the credentials per mechanism.
+
+        Also, as ``_PASSWORDS``, of those that passwords are checked with.
+        """
+        if self._known_forms is None:
+            self._known_forms = {}
+            for by_mechanism in self._scram.values():
+                of_user = {**by_mechanism, _PASSWORDS: _for_password(by_mechanism)}
+                for use, credential in of_user.items():
+                    self._known_forms.setdefault(use, Counter())[form_of(credential)] += 1
+        return self._known_forms
 
     def api_keys(self) -> list[ApiKeyRecord]:
         return list(self._keys.values())
@@ -218,6 +246,7 @@ class Credentials:
                 del self._keys[key_id]
             await self._run(lambda store: store.change_scram((), (), password_of=user))
             self._scram.pop(user, None)
+            self._known_forms = None
         for credential in (f"user:{user}", *(f"key:{key_id}" for key_id in keys)):
             self._revoked(credential)
 
@@ -241,6 +270,7 @@ class Credentials:
             if mechanism not in self._scram.get(user, {}):
                 raise UnknownCredential("user", user)
             await self._run(lambda store: store.change_scram((), ((user, mechanism),)))
+            self._known_forms = None
             del self._scram[user][mechanism]
             if not self._scram[user]:
                 del self._scram[user]
@@ -313,6 +343,7 @@ class Credentials:
 
     def _put(self, record: ScramRecord) -> None:
         mechanism = cast("ScramMechanism", record.mechanism)
+        self._known_forms = None
         self._scram.setdefault(record.user, {})[mechanism] = ScramCredential(
             mechanism=mechanism,
             salt=record.salt,

@@ -11,9 +11,11 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -23,6 +25,9 @@ ITERATIONS_MAX = 16_384
 SALT_BYTES = 32
 _SALT_BYTES_MAX = 1024
 _NAME_CHARACTERS_MAX = 255
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+# A random number of 130 bits to the base of 36 has 25 or 26 digits, seldom fewer.
+_JAVA_SALT_TEXT = re.compile(rb"[0-9a-z]{20,26}")
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NUMBERS: dict[int, ScramMechanism] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
@@ -120,26 +125,69 @@ def is_password(credential: ScramCredential, password: str) -> bool:
     return hmac.compare_digest(_hmac(mechanism, salted, b"Server Key"), credential.server_key)
 
 
-def unknown_user(mechanism: ScramMechanism, name: str, secret: bytes) -> ScramCredential:
-    """Return a credential that no password fits, for a user who does not exist.
+class CredentialForm(NamedTuple):
+    """What the first message of a login shows of a credential, beside the salt itself.
 
-    The salt is the same whenever the name is tried, as that of a real user is; ``secret``
-    keeps others from computing it.
+    ``salt_bytes`` is ``JAVA_SALT`` for salts as the tools of Apache Kafka make them.
     """
 
-    def derived(what: str, size: int) -> bytes:
-        return hashlib.shake_256(hmac.digest(secret, f"{what} {mechanism} {name}".encode(), "sha256")).digest(
-            size
-        )
+    mechanism: ScramMechanism
+    iterations: int
+    salt_bytes: int
 
-    size = _hash_bytes(mechanism)
+
+JAVA_SALT = 0
+
+
+def form_of(credential: ScramCredential) -> CredentialForm:
+    is_java = _JAVA_SALT_TEXT.fullmatch(credential.salt) is not None
+    return CredentialForm(
+        credential.mechanism, credential.iterations, JAVA_SALT if is_java else len(credential.salt)
+    )
+
+
+def unknown_user(
+    mechanism: ScramMechanism, name: str, secret: bytes, *, forms: Mapping[CredentialForm, int] | None = None
+) -> ScramCredential:
+    """Return a credential that no password fits, for a user who does not exist.
+
+    It has one of ``forms``, each as often as users have it, so that it cannot be told from theirs. Its salt is the
+    same whenever the name is tried, as that of a real user is; ``secret`` keeps others from computing it. Where the
+    form of a name changes with those of the users, so does the salt, as with a new password.
+    """
+
+    def drawn(form: CredentialForm) -> float:
+        """Return the place of a form in the draw for this name; the least wins (weighted rendezvous)."""
+        digest = hmac.digest(secret, f"form {form!r} {name}".encode(), "sha256")
+        return -math.log((int.from_bytes(digest[:7]) + 1) / (1 << 56)) / known[form]
+
+    known = forms or {CredentialForm(mechanism, ITERATIONS_MAX, SALT_BYTES): 1}
+    form = min(sorted(known), key=drawn)
+
+    def derived(what: str, size: int) -> bytes:
+        key = hmac.digest(secret, f"{what} {form!r} {name}".encode(), "sha256")
+        return hashlib.shake_256(key).digest(size)
+
+    size = _hash_bytes(form.mechanism)
     return ScramCredential(
-        mechanism=mechanism,
-        salt=derived("salt", SALT_BYTES),
+        mechanism=form.mechanism,
+        salt=_java_salt(derived("salt", 17))
+        if form.salt_bytes == JAVA_SALT
+        else derived("salt", form.salt_bytes),
         stored_key=derived("stored key", size),
         server_key=derived("server key", size),
-        iterations=ITERATIONS_MAX,
+        iterations=form.iterations,
     )
+
+
+def _java_salt(random: bytes) -> bytes:
+    """Return 130 bits to the base of 36, as Kafka's clients and tools make salts."""
+    number = int.from_bytes(random) >> 6
+    digits = bytearray()
+    while number:
+        number, digit = divmod(number, 36)
+        digits.append(_DIGITS[digit])
+    return bytes(reversed(digits)) or b"0"
 
 
 # ── messages ──

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import stat
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.errors import DuplicateUser, InvalidCredential, UnknownCredential
+from app.security import scram
 from app.security.audit import Peer
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.principal import Principal
 from app.security.sasl import Challenge, Done, Failed, Mechanism
-from app.security.scram import ScramCredential, credential_of_password, is_password
+from app.security.scram import ScramCredential, ScramMechanism, credential_of_password, is_password
 
 PASSWORD = "correct horse battery"
 PEER = Peer("kafka", "10.0.0.1:5000", "10.0.0.1")
@@ -308,3 +312,86 @@ async def test_a_user_is_deleted_with_its_api_keys_and_those_of_others_stay(tmp_
             await credentials.delete_user("bob")
     async with opened(tmp_path) as credentials:
         assert credentials.api_keys() == []
+
+
+# ── users who do not exist ──
+
+
+def _java_salt(number: int) -> bytes:
+    """A salt as kafka-configs and Java's AdminClient make it: 130 bits to the base of 36."""
+    value, digits = int.from_bytes(hashlib.sha256(b"%d" % number).digest()[:17]) >> 6, ""
+    while value:
+        value, digit = divmod(value, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits.encode()
+
+
+def _made(mechanism: ScramMechanism, number: int, iterations: int, salt: bytes) -> ScramCredential:
+    keys = hashlib.sha512(b"%d" % number).digest()[: 32 if mechanism == "SCRAM-SHA-256" else 64]
+    return ScramCredential(
+        mechanism=mechanism, salt=salt, stored_key=keys, server_key=keys, iterations=iterations
+    )
+
+
+async def test_made_up_credentials_look_like_those_of_the_users_there_are(tmp_path: Path) -> None:
+    """Their iterations, and length and alphabet of the salt, as often as among the users."""
+
+    def look(credential: ScramCredential) -> tuple[object, ...]:
+        is_text = credential.salt.isalnum() and credential.salt.islower()
+        return credential.mechanism, credential.iterations, "text" if is_text else len(credential.salt)
+
+    names = [f"nobody-{number}" for number in range(1000)]
+    async with opened(tmp_path) as credentials:
+        # Kafka's tools, librdkafka's salts, and Stele's own users; some have one mechanism only.
+        for number in range(60):
+            await credentials.set_scram(
+                f"k{number}", _made("SCRAM-SHA-256", number, 4096, _java_salt(number))
+            )
+        for number in range(30):
+            await credentials.set_scram(f"r{number}", _made("SCRAM-SHA-512", number, 8192, bytes([200] * 64)))
+        for number in range(10):
+            salt = hashlib.sha256(b"%d" % number).digest()
+            await credentials.set_scram(f"s{number}", _made("SCRAM-SHA-256", number, 16_384, salt))
+        real = {user: by_name[0] for user, by_name in credentials.users().items()}
+        made_up = {name: credentials.scram(name, "SCRAM-SHA-256") for name in names}
+        kinds = Counter(map(look, made_up.values()))
+        assert kinds.keys() == {look(real["k0"]), look(real["s0"])}
+        # 60 to 10 users.
+        assert 800 < kinds[look(real["k0"])] < 900
+        lengths = {len(one.salt) for one in made_up.values() if look(one) == look(real["k0"])}
+        assert {25, 26} <= lengths <= set(range(20, 27))
+        other = {look(credentials.scram(name, "SCRAM-SHA-512")) for name in names}
+        assert other == {look(real["r0"])}
+        # A password is checked in the same time: with all three kinds of credentials, 60, 30 and 10 of a hundred.
+        checked = Counter(look(credentials.password_credential(name)) for name in names)
+        for name, most in (("k0", 600), ("r0", 300), ("s0", 100)):
+            assert most - 80 < checked[look(real[name])] < most + 80
+        # The same name has the same credential, until the users change; then it looks like a new password.
+        assert made_up == {name: credentials.scram(name, "SCRAM-SHA-256") for name in names}
+        for number in range(60):
+            await credentials.delete_user(f"k{number}")
+        for name, before in made_up.items():
+            after = credentials.scram(name, "SCRAM-SHA-256")
+            assert look(after) == look(real["s0"])
+            assert (after == before) is (look(before) == look(after))
+    async with opened(tmp_path) as credentials:
+        assert look(credentials.scram("nobody-1", "SCRAM-SHA-256")) == look(real["s0"])
+
+
+async def test_the_time_of_a_challenge_does_not_depend_on_whether_there_is_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    unknown_user = scram.unknown_user
+
+    def note(mechanism: ScramMechanism, name: str, *args: Any, **more: Any) -> ScramCredential:
+        made.append(name)
+        return unknown_user(mechanism, name, *args, **more)
+
+    monkeypatch.setattr("app.security.credentials.unknown_user", note)
+    async with opened(tmp_path) as credentials:
+        await credentials.add_user("alice", PASSWORD)
+        for name in ("alice", "nobody"):
+            credentials.scram(name, "SCRAM-SHA-256")
+            credentials.password_credential(name)
+    assert made == ["alice", "alice", "nobody", "nobody"]
