@@ -69,10 +69,22 @@ def connection_string(dsn: str, schema: str, incarnation: UUID | None = None) ->
     Raises:
         ValueError: it is not a connection string.
     """
+    unreadable = ValueError(
+        "not a PostgreSQL connection string; write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with / @ : and "
+        "% in the password as %2F %40 %3A and %25"
+    )
     try:
         given = conninfo.conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as error:
-        raise ValueError(f"not a PostgreSQL connection string: {error}") from None
+    except psycopg.ProgrammingError:
+        # Its message may contain the password.
+        raise unreadable from None
+    ports = str(given.get("port") or "").split(",")
+    if (
+        not all(port.isdigit() or not port for port in ports)
+        or "@" in f"{given.get('host')}{given.get('dbname')}"
+    ):
+        # A part of a password that was not escaped.
+        raise unreadable
     settings = {**_SESSION, "search_path": f'"{schema}"'}
     options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
     # The last one counts, so an operator's own options come last.

@@ -48,6 +48,12 @@ def open_object_store(url: str) -> ObstoreStore:
         ValueError: it is no such URL; the text says what is wrong.
     """
     parts = urlsplit(url)
+    endpoints = [value for name, value in parse_qsl(parts.query) if name == "endpoint"]
+    if any("@" in part for part in (parts.netloc, url.partition("?")[0].partition("/")[0], *endpoints)):
+        raise ValueError(
+            "the URL of the object store holds credentials, which would be logged; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY instead"
+        )
     if parts.scheme == "s3":
         return _open_s3(parts)
     if parts.scheme == "file":

@@ -6,6 +6,7 @@ They come from arguments or the environment.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -147,6 +148,8 @@ class Endpoint:
         except ValueError as error:
             raise ValueError(f"{shown_url(url)} is not a valid URL ({error})") from None
         login, at, hosts = parts.netloc.rpartition("@")
+        if "@" in login and "," in login:
+            raise _not_written_once(url)
         first, *others = (
             cls._parse_one(url.replace(parts.netloc, f"{login}{at}{host}", 1)) for host in hosts.split(",")
         )
@@ -166,12 +169,20 @@ class Endpoint:
                 f"{url!r} is not the URL of a broker; write stele://HOST:9009 (binary protocol) "
                 "or http://HOST:8080; with TLS, stele+tls:// or https://"
             )
+        if "@" in parts.path:
+            raise ValueError(
+                f"{url!r} has a password that ends its host; write / ? # and @ in it as %2F %3F %23 and %40"
+            )
         has_tls = parts.scheme in ("stele+tls", "https")
+        if parts.fragment or (parts.query and not has_tls):
+            raise ValueError(
+                f"{url!r} has a query or a fragment; write the URL as {parts.scheme}://HOST:PORT"
+            )
         tls = _tls_options(url, parts.query) if has_tls else None
         credentials = Credentials(user=unquote(parts.username or ""), password=unquote(parts.password or ""))
         if parts.scheme.startswith("stele"):
-            if parts.path.strip("/") or (parts.query and not has_tls):
-                raise ValueError(f"{url!r} has a path or a query; write the URL as stele://HOST:PORT")
+            if parts.path.strip("/"):
+                raise ValueError(f"{url!r} has a path; write the URL as stele://HOST:PORT")
             return cls("tcp", parts.hostname, port or DEFAULT_TCP_PORT, tls=tls, credentials=credentials)
         default_port = 443 if parts.scheme == "https" else 80
         given = given.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
@@ -193,20 +204,30 @@ def _with_one_scheme(url: str) -> str:
         or any("@" in host for host in hosts[1:])
         or any("/" in host or "?" in host for host in hosts[:-1])
     ):
-        raise ValueError(
-            f"{shown_url(url)!r} gives several brokers a scheme, a login, a path or options each; "
-            "write them once for all, as in http://USER@HOST1:8080,HOST2:8080"
-        )
+        raise _not_written_once(url)
     return scheme + slashes + joined
 
 
+def _not_written_once(url: str) -> ValueError:
+    return ValueError(
+        f"{shown_url(url)!r} gives several brokers a scheme, a login, a path or options each; "
+        "write them once for all, as in http://USER@HOST1:8080,HOST2:8080"
+    )
+
+
+_ADDRESS = re.compile(r"[\w.\[\]-]+(:\d+)?")
+
+
 def shown_url(url: str) -> str:
-    """Return ``url`` without user and password, for messages.
+    """Return ``url`` without login, query and fragment, for messages.
 
     A malformed one may lose more.
     """
     scheme, slashes, rest = url.partition("://")
-    return f"{scheme.rpartition('@')[2]}{slashes}{rest.rpartition('@')[2]}"
+    shown = re.split("[?#]", (rest or scheme).rpartition("@")[2])[0]
+    if slashes:
+        return f"{scheme.rpartition('@')[2]}{slashes}{shown}"
+    return shown if _ADDRESS.fullmatch(shown) else "…"
 
 
 def has_password(url: str) -> bool:
@@ -229,8 +250,9 @@ def _tls_options(url: str, query: str) -> TlsFiles:
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name, value in options.items():
         if name not in _TLS_OPTIONS or not value:
+            # Without the value, which may be a secret.
             raise ValueError(
-                f"{url!r} has the option {name}={value}; the options are {', '.join(_TLS_OPTIONS)}"
+                f"{url!r} has an option that is unknown or empty; the options are {', '.join(_TLS_OPTIONS)}"
             )
     return TlsFiles(**options)
 

@@ -73,6 +73,19 @@ def test_the_operators_own_options_count() -> None:
         connection_string("host=db nonsense", "stele")
 
 
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "app:secret@db/shop", "postgresql://app:12/secret@db/shop", "postgresql://app:secret@db:port/shop",
+        "postgresql://app:%zzsecret@db/shop", "host=db password=a secret", "postgresql://app:pass@secret@db/shop",
+    ],
+)  # fmt: skip
+def test_a_connection_string_that_is_refused_is_not_repeated(dsn: str) -> None:
+    with pytest.raises(ValueError, match="%2F") as refused:
+        connection_string(dsn, "stele")
+    assert "secret" not in f"{refused.value}{refused.value.__cause__}"
+
+
 async def test_a_database_that_is_not_there_is_an_error() -> None:
     pool = PostgresPool("postgresql://postgres@127.0.0.1:1/postgres")
     try:

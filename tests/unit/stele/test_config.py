@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from stele import AsyncClient, Client
+from stele.cli import stele
 from stele.config import NO_FILES, ClientConfig, Endpoint, TlsFiles, has_password, url_from_environment
 
 
@@ -208,3 +210,59 @@ def test_files_that_cannot_be_used_are_named(
         client_class("stele+tls://h", ca_file=tmp_path / "none.pem")
     with pytest.raises(ValueError, match=r"certificate_file .*none\.pem and key_file"):
         client_class("https://h", certificate_file=tmp_path / "none.pem")
+
+
+_SECRET = "s3cret-Zephyr"
+
+
+@pytest.mark.parametrize("scheme", ["stele", "stele+tls", "http", "https", "ftp", "postgresql"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "alice:{}/x@host:9009", "alice:{}#x@host:9009", "alice:{}?x@host:9009", "alice:x/{}@host:9009",
+        "alice:x#{}@host:9009", "alice:x?{}@host:9009", "alice:12/{}@host:9009", "alice:12#{}@host:9009",
+        "alice:12?{}@host:9009", "alice:x[{}@host:9009", "alice:{}@host:99999", "alice:{}@host:port", "alice:{}@",
+        "alice:{}@:9009", "alice:x@one:9009,bob:{}@two:9009", "host:9009?password={}",
+        "host:9009?ca_file=a&token={}", "host:9009#{}", "host:9009?{}",
+    ],
+)  # fmt: skip
+def test_a_url_that_is_refused_is_not_repeated_with_its_password(scheme: str, rest: str) -> None:
+    url = f"{scheme}://{rest.format(_SECRET)}"
+    for make in (Endpoint.parse, lambda url: ClientConfig(url=url), Client, AsyncClient):
+        with pytest.raises(ValueError) as refused:
+            make(url)
+        assert _SECRET not in f"{refused.value}{refused.value.__cause__}"
+    done = CliRunner().invoke(stele, ["topics", "list"], env={"STELE_URL": url})
+    assert done.exit_code == 2
+    assert _SECRET not in done.output
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "alice:{}@host:9009",
+        "alice:{}@host",
+        "stele:alice:{}@host",
+        "stele:/alice:{}@host",
+        "//alice:{}@host",
+        "alice:{}",
+    ],
+)
+def test_a_url_with_a_password_and_without_a_scheme_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of a broker") as refused:
+        Client(url.format(_SECRET))
+    assert _SECRET not in str(refused.value)
+
+
+def test_no_repr_of_a_client_has_the_password() -> None:
+    for scheme in ("stele", "stele+tls", "http", "https"):
+        client = Client(f"{scheme}://alice:{_SECRET}@host:9009")
+        shown = (
+            client,
+            client.config,
+            client.config.endpoint,
+            client.config.credentials,
+            vars(client.transport),
+        )
+        assert _SECRET not in repr(shown)
+        client.close()

@@ -47,3 +47,19 @@ def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -
 def test_a_url_that_names_no_store_is_explained(url: str, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         open_object_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:secret@bucket/prefix",
+        "s3://bucket/prefix?endpoint=https://key:secret@host",
+        "key:secret@bucket/prefix",
+        "https://key:secret@host/bucket",
+        "file://key:secret@host/directory",
+    ],
+)
+def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match="holds credentials, which would be logged") as refused:
+        open_object_store(url)
+    assert "secret" not in str(refused.value)
