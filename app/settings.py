@@ -420,6 +420,13 @@ class Settings(BaseSettings):
     cdc_tombstones: bool = Field(
         default=False, description="Append a tombstone after the record of each delete."
     )
+    cdc_compact: bool = Field(
+        default=False, description="Create compacted topics, which keep the newest record of each row."
+    )
+    cdc_value: Literal["envelope", "row"] = Field(
+        default="envelope",
+        description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
+    )
     cdc_snapshot: Literal["initial", "never"] = Field(
         default="initial", description="Copy the existing rows of a table first: initial or never."
     )

@@ -44,6 +44,7 @@ _OPTIONS = (
     "partitions",
     "storage",
     "key_column",
+    "value",
     "snapshot",
     "transactions",
     "transaction_timeout",
@@ -224,7 +225,8 @@ class CdcSupervisor:
         given = {f"STELE_CDC_{name.upper()}": str(getattr(settings, f"cdc_{name}")) for name in _OPTIONS}
         if self._is_held is not None:
             given["STELE_CDC_SILENCE"] = str(self._silence_s)
-        given["STELE_CDC_TOMBSTONES"] = "1" if settings.cdc_tombstones else "0"
+        for flag in ("tombstones", "compact"):
+            given[f"STELE_CDC_{flag.upper()}"] = "1" if getattr(settings, f"cdc_{flag}") else "0"
         # Not an argument, because every user of the machine can see those.
         given["STELE_CDC_DSN"] = self._dsn
         given["STELE_CDC_BROKER"] = self._url

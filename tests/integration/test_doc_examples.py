@@ -7,7 +7,7 @@ has for its page; ``async with`` at the top is run as a coroutine. A block of
 ``json`` is parsed. Blocks in other languages are no code, and must be in ``NO_CODE``.
 
 The broker of a block has the topics ``orders`` and ``flights`` with a few records
-each, a compacted topic ``customers``, and a group ``billing`` that has committed and has no members.
+each, compacted topics ``customers`` and ``mirror.public.customers``, and a group ``billing`` that has committed and has no members.
 """
 
 from __future__ import annotations
@@ -126,6 +126,8 @@ def prepared_broker() -> Iterator[BrokerProcess]:
                     )
             client.create_topic("customers", configs={"cleanup.policy": "compact"})
             client.produce("customers", "Paris", key="bob")
+            client.create_topic("mirror.public.customers", configs={"cleanup.policy": "compact"})
+            client.produce("mirror.public.customers", '{"id": 7, "city": "Paris"}', key="7")
             lease = client.group("billing", "orders")
             with lease as group, next(iter(group)):
                 pass

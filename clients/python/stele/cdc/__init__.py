@@ -9,6 +9,7 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``postgres``, ``replication``            catalogs and setup; the slot, its stream and snapshot
 - ``log_transaction``                       the transactions of the log
 - ``log_writer``, ``state``                records → topics exactly once; the state of earlier runs
+- ``published``                            what the publication had and has of the tables
 - ``context``, ``shapes``                  what the parts of a run share; tables in the form of ``events``
 - ``feedback``, ``copies``                 positions confirmed to PostgreSQL; copies of tables
 - ``spool``, ``transactions``              the stream's transactions, in commit order

@@ -14,6 +14,7 @@ from .events import Event, Position, source_of
 from .notation import quoted_table, split_name
 from .options import CdcOptions
 from .postgres import TableInfo
+from .published import Published, attached_partitions, interruption, published_tables
 from .replication import copy_rows, snapshot_connection
 from .shapes import shape_of
 from .snapshot import parse_line
@@ -43,8 +44,9 @@ class Copies:
         self._notebook = notebook
         self._again = again
         self._wanted = full_names(context.options)
-        # OIDs of the followed tables at the start of the run.
-        self._table_ids: dict[str, int] = {}
+        self._published: dict[str, Published] = {}
+        # The followed tables by OID, under which the stream names them whatever they were called.
+        self._names: dict[int, str] = {}
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
 
@@ -56,8 +58,11 @@ class Copies:
         Raises:
             CdcError, Interrupted, SteleClientError
         """
-        self._table_ids = self._postgres.table_ids()
+        # Before any snapshot: what is altered after this is noticed, at the latest by the next run.
+        self._published = published_tables(self._postgres, self._options)
+        self._names = {table.table_id: name for name, table in self._published.items()}
         self._leave(set(self._state.tables) - self._wanted)
+        self._report_gaps()
         for name in sorted(self._wanted):
             if name not in self._state.tables:
                 self._context.writer.check_owner(self._options.topic_of(*split_name(name)))
@@ -84,11 +89,42 @@ class Copies:
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
 
+    def _report_gaps(self) -> None:
+        """Log the tables that are copied again because changes are missing.
+
+        Raises CdcError if they must not be copied.
+        """
+        for name in sorted(self._wanted):
+            known = self._state.tables.get(name)
+            if known is None or known.copy != "done":
+                continue
+            reason = interruption(name, known, self._published.get(name), self._options)
+            if reason is None:
+                self._report_attached(name, known)
+            elif self._options.snapshot == "never":
+                raise CdcError(
+                    f"{reason}; run once with --snapshot again, which copies it, or once without {name} in --tables, "
+                    "to go on without these changes"
+                )
+            else:
+                logger.warning("%s; it is copied again", reason)
+
+    def _report_attached(self, name: str, known: state_of.TableState) -> None:
+        for partition in attached_partitions(self._postgres, known, self._published[name]):
+            logger.warning(
+                "partition %s was attached to %s; rows that it had before are not in the topic: if it had any, run "
+                "once with --snapshot again",
+                partition,
+                name,
+            )
+
     def finish(self, lsn: int) -> None:
         """Record that all tables are followed; those without a copy from ``lsn`` on."""
         for name in sorted(self._wanted):
             if not self._is_followed(name):
                 self._note(name, "done", lsn)
+            elif not self._is_noted(name):
+                self._note(name, "done", self._state.tables[name].lsn)
         self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
 
     def _leave(self, names: set[str]) -> None:
@@ -100,7 +136,15 @@ class Copies:
     def _is_followed(self, name: str) -> bool:
         """Return whether earlier runs have written all changes of this same table."""
         known = self._state.tables.get(name)
-        return known is not None and known.copy == "done" and known.table_id == self._table_ids.get(name)
+        return (
+            known is not None
+            and known.copy == "done"
+            and interruption(name, known, self._published.get(name), self._options) is None
+        )
+
+    def _is_noted(self, name: str) -> bool:
+        known, now = self._state.tables[name], self._published[name]
+        return (known.published, known.partitions, known.keys) == (now.mark, now.partitions, now.keys)
 
     def _must_copy(self, name: str) -> bool:
         if self._options.snapshot == "never":
@@ -108,7 +152,12 @@ class Copies:
         return not self._is_followed(name) or name in self._again
 
     def _note(self, name: str, copy: Literal["begun", "done", "left"], lsn: int) -> None:
-        noted = state_of.TableState(copy, lsn, self._table_ids.get(name, 0))
+        now = self._published.get(name)
+        noted = (
+            state_of.TableState(copy, lsn)
+            if now is None
+            else state_of.TableState(copy, lsn, now.table_id, now.mark, dict(now.partitions), now.keys)
+        )
         self._notebook.note(f"table:{name}", noted, now_ms=_now_ms())
         self._state.tables[name] = noted
 
@@ -134,32 +183,52 @@ class Copies:
         def row(line: bytes) -> None:
             store(shape.read(parse_line(line), source))
             counts.copied += 1
-            if self._context.must_flush:
-                if self._context.stopping.is_set():
-                    raise Stopped
-                self._context.flush()
+            self._flush_if_due()
 
         if is_repeated:
             # Rows of an interrupted copy may be deleted by now; consumers must start over here.
-            store(shape.truncate(source))
+            if self._options.has_record_per_row:
+                for key in self._context.writer.keys_of_rows(shape.topic):
+                    store(shape.tombstone(key))
+                    self._flush_if_due()
+            else:
+                store(shape.truncate(source))
         copy_rows(connection, info, row)
         self._context.flush()
 
+    def _flush_if_due(self) -> None:
+        if self._context.must_flush:
+            if self._context.stopping.is_set():
+                raise Stopped
+            self._context.flush()
+
     # ── beside the stream ──
 
+    def name_of(self, table_id: int) -> str | None:
+        """Return the name under which a table is followed; None if it is not.
+
+        By its OID: a table that was renamed for a while is the same table.
+        """
+        return self._names.get(table_id)
+
     def is_streamed(self, name: str, commit_lsn: int) -> bool:
-        """Return whether to store a change: the table is followed and its copy lacks it."""
-        return name in self._wanted and commit_lsn >= self._copied_lsn.get(name, 0)
+        """Return whether to store a change of a followed table: its copy lacks it."""
+        return commit_lsn >= self._copied_lsn.get(name, 0)
 
     def check(self) -> None:
-        """Raise CdcError for a table that is gone: its changes would be missing."""
-        now = self._postgres.table_ids()
-        for name, table_id in self._table_ids.items():
-            if now.get(name) != table_id:
+        """Raise CdcError for a table of which changes are missing, or would be."""
+        self._published = published_tables(self._postgres, self._options)
+        for name in sorted(self._wanted):
+            known = self._state.tables[name]
+            reason = interruption(name, known, self._published.get(name), self._options)
+            if reason is not None:
                 raise CdcError(
-                    f"{name} was dropped, renamed, recreated or removed from publication {self._options.publication}; "
-                    "correct --tables, or add it to the publication, and start again; a recreated table is copied again"
+                    f"{reason}; correct --tables, or the publication, and start again, which copies the table again"
                 )
+            if not self._is_noted(name):
+                self._postgres.check_tables()
+                self._report_attached(name, known)
+                self._note(name, known.copy, known.lsn)
 
 
 def full_names(options: CdcOptions) -> set[str]:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 import msgspec
 
+from .errors import CdcError
 from .pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
 from .values import Encoder
 
@@ -59,10 +60,12 @@ class Table:
         key_columns: Sequence[str],
         key_column: str,
         with_tombstones: bool,
+        is_row_only: bool = False,
     ) -> None:
         """Choose the key: ``key_columns``, else ``key_column``, else the table's name.
 
         ``key_columns`` are those of the primary key or the identity index, in order.
+        ``is_row_only``: values are rows without an envelope, and a delete is a tombstone.
         """
         self.relation = relation
         self.name = f"{relation.schema}.{relation.table}"
@@ -77,6 +80,7 @@ class Table:
         self._names = [_encode(name) for name in names]
         self._fields = [b"%s:" % name for name in self._names]
         self._with_tombstones = with_tombstones
+        self._is_row_only = is_row_only
         self._fallback = self.name.encode()
         self._source = b',"schema":%s,"table":%s}}' % (_encode(relation.schema), _encode(relation.table))
 
@@ -86,6 +90,10 @@ class Table:
 
     def headers(self, op: str, position: Position) -> Headers:
         return [self._channel, _OPERATIONS[op], (EVENT_ID, str(position).encode())]
+
+    def tombstone(self, key: bytes) -> Event:
+        """Return what a truncate is for one key, where each row has a record."""
+        return Event("t", key, None)
 
     def truncate(self, source: bytes) -> Event:
         return Event("t", None, self._value(b"t", None, None, source))
@@ -128,7 +136,9 @@ class Table:
 
     def _delete(self, old: Row, source: bytes, *, is_key_only: bool) -> Iterator[Event]:
         key = self._key(old)
-        yield Event("d", key, self._value(b"d", self._object(old, only_identity=is_key_only), None, source))
+        if not self._is_row_only:
+            before = self._object(old, only_identity=is_key_only)
+            yield Event("d", key, self._value(b"d", before, None, source))
         if self._with_tombstones:
             yield Event("d", key, None)
 
@@ -165,6 +175,14 @@ class Table:
         *,
         unchanged: Sequence[bytes] = (),
     ) -> bytes:
+        if self._is_row_only:
+            if unchanged:
+                raise CdcError(
+                    f"an update of {self.name} leaves out the value of {b', '.join(unchanged).decode()}, which is large "
+                    f"and did not change, so the row is not whole; ALTER TABLE {self.name} REPLICA IDENTITY FULL, and "
+                    "run once with --snapshot again"
+                )
+            return after or b"null"
         left_out = b'"unchanged":[%s],' % b",".join(unchanged) if unchanged else b""
         return b'{"op":"%s","before":%s,"after":%s,%s"source":%s%s' % (
             op,

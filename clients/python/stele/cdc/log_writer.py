@@ -12,7 +12,7 @@ the log has a record with the position up to which it is whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..client import Client
@@ -25,6 +25,7 @@ from ..wire.compression import Compression
 from ..wire.framing import FRAME_BYTES_MAX
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
+from .errors import CdcError
 from .events import EVENT_ID, Event, Headers, Position
 from .log_transaction import POSITION_KEY, POSITIONS_CONFIGS, LogTransaction, committed_position
 
@@ -246,6 +247,35 @@ class LogWriter:
                     "choose another --prefix"
                 )
 
+    def keys_of_rows(self, topic: str) -> Iterator[bytes]:
+        """Yield the keys of the records of ``topic`` that are no tombstones.
+
+        Those of an open transaction count, too. A key may come more than once.
+
+        Raises:
+            SteleClientError
+        """
+        self.flush()
+        state = self._topics.get(topic)
+        if state is None:
+            state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
+        for number in range(len(state.partitions)):
+            end = self._client.list_offset(topic, number, isolation="read_uncommitted") or 0
+            offset = self._client.list_offset(topic, number, "earliest") or 0
+            seen = set[bytes]()
+            while offset < end:
+                page = self._client.fetch(topic, number, offset, isolation="read_uncommitted")
+                for record in page.records:
+                    if record.value is None or record.key is None or record.key in seen:
+                        continue
+                    if len(seen) >= _KEYS_REMEMBERED:
+                        seen.clear()
+                    seen.add(record.key)
+                    yield record.key
+                if page.next_offset <= offset:
+                    break
+                offset = page.next_offset
+
     def flush(self) -> None:
         """Send all buffered records and wait until they are synced.
 
@@ -321,6 +351,13 @@ class LogWriter:
         topic = self._client.ensure_topic(name, partitions=partitions, configs=wanted)
         # Records of an earlier run may be unsynced, and are about to be treated as stored.
         self._client.flush(name)
+        if "compact" in wanted.get("cleanup.policy", "") and "compact" not in topic.configs.get(
+            "cleanup.policy", ""
+        ):
+            raise CdcError(
+                f"topic {name} exists and is not compacted; run: "
+                f"stele topics alter {name} --config cleanup.policy=compact"
+            )
         limit = int(topic.configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
         limit = min(limit - HEADER_ROOM_BYTES, self._record_bytes_max)
         return _Topic(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from ..config import Endpoint
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
+ValueFormat = Literal["envelope", "row"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
@@ -30,25 +33,30 @@ class CdcOptions:
       all tables again.
     - ``spool_dir``: the directory that holds large transactions until they commit; None
       is the system's directory for temporary files.
+    - ``compact``: created topics are compacted. ``value``: of records, an ``envelope`` with the
+      operation, or the ``row`` itself. With either, each row has a record of its own
+      (``has_record_per_row``).
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
     - ``patience_s``: how long to retry a write while the broker is down.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     tables: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     slot: str = "stele"
     publication: str = "stele"
     prefix: str = "pg"
     notify_prefix: str = "pgcdc"
-    broker: str = DEFAULT_BROKER
+    broker: str = field(default=DEFAULT_BROKER, repr=False)
     partitions: int = 8
     storage: Storage = "disk"
     key_column: str = "id"
     tombstones: bool = False
     snapshot: SnapshotMode = "initial"
+    compact: bool = False
+    value: ValueFormat = "envelope"
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"
     transaction_timeout: float = 900.0
@@ -68,6 +76,10 @@ class CdcOptions:
             raise CdcOptionError(
                 f"slot is {self.slot!r}; it must be 1 to 63 lower case letters, digits and _"
             )
+        try:
+            Endpoint.parse(self.broker)
+        except ValueError as error:
+            raise CdcOptionError(f"broker: {error}") from None
         self.topics()
         for name, value in (("prefix", self.prefix), ("notify prefix", self.notify_prefix)):
             if not _TOPIC_PART.fullmatch(value):
@@ -77,6 +89,12 @@ class CdcOptions:
         if not self.transaction_timeout > 0:
             raise CdcOptionError(
                 f"transaction timeout is {self.transaction_timeout:g}; it must be more than 0 seconds"
+            )
+        if self.has_record_per_row and (self.transactions == "off" or not self.can_be_transactional):
+            # A truncate is many tombstones, and a half of them must not remain.
+            raise CdcOptionError(
+                "--compact and --value row need transactions, topics on disk and a broker URL stele://HOST:9009; "
+                "change --transactions, --storage or --broker"
             )
         if self.transactions == "on" and not self.can_be_transactional:
             raise CdcOptionError(
@@ -111,6 +129,14 @@ class CdcOptions:
     def can_be_transactional(self) -> bool:
         return self.storage == "disk" and self.broker.startswith("stele")
 
+    @property
+    def has_record_per_row(self) -> bool:
+        """Whether the newest record of a key stands for its row, and a tombstone for none.
+
+        A truncate and the start of a repeated copy then are tombstones, too.
+        """
+        return self.compact or self.value == "row"
+
     def is_transactional(self, *, is_new: bool, was_transactional: bool | None) -> bool:
         """Return whether to write transactions.
 
@@ -118,6 +144,8 @@ class CdcOptions:
         """
         if self.transactions != "auto":
             return self.transactions == "on"
+        if self.has_record_per_row:
+            return True
         return self.can_be_transactional and (is_new or bool(was_transactional))
 
     def producer_name(self, system: str, database: str) -> str:
@@ -132,7 +160,8 @@ class CdcOptions:
         """
         if self.storage == "memory":
             return {"stele.storage": "memory"}
-        return {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
+        configs = {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
+        return configs | ({"cleanup.policy": "compact"} if self.compact else {})
 
     def topic_of(self, schema: str, table: str) -> str:
         return topic_name(f"{self.prefix}.{schema}.{table}")

@@ -127,14 +127,14 @@ class Postgres:
             schema, table = split_name(name)
             rows = self.rows(
                 "SELECT c.relkind, c.relreplident, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid "
-                "AND i.indisprimary), c.relpersistence, has_table_privilege(c.oid, 'SELECT') "
+                "AND i.indisprimary), c.relpersistence, has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid) "
                 "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                 "WHERE n.nspname = %s AND c.relname = %s",
                 (schema, table),
             )
             if not rows:
                 raise CdcError(f"there is no table {name}; name it as SCHEMA.TABLE, as shown by \\dt *.*")
-            ((kind, identity, has_primary_key, persistence, may_read),) = rows
+            ((kind, identity, has_primary_key, persistence, may_read, is_filtered),) = rows
             if kind == "p":
                 self._check_partitions(name, schema, table)
             if kind not in ("r", "p") or persistence != "p":
@@ -146,16 +146,58 @@ class Postgres:
                     f"rows of {name} have no identity, so PostgreSQL cannot publish updates and deletes; "
                     f"ALTER TABLE {quoted_table(schema, table)} ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL"
                 )
-            if not may_read and self._options.snapshot != "never":
+            if self._options.has_record_per_row:
+                self._check_rows(name, schema, table)
+            if self._options.snapshot == "never":
+                continue
+            if not may_read:
                 raise CdcError(
                     f"{name} may not be read; GRANT SELECT ON {quoted_table(schema, table)} to the user of the DSN"
                 )
+            if is_filtered:
+                ((user,),) = self.rows("SELECT current_user")
+                raise CdcError(
+                    f"{name} has row level security, and its policies would hide rows from the copy, but not from the "
+                    f"changes; run as a superuser: ALTER ROLE {quoted_name(user)} BYPASSRLS"
+                )
+
+    def _check_rows(self, name: str, schema: str, table: str) -> None:
+        """Raise CdcError for a table of which a record per row cannot be kept."""
+        quoted = quoted_table(schema, table)
+        if not self.keys(schema, table):
+            raise CdcError(
+                f"{name} has no primary key, which --compact and --value row need as the key of its records; "
+                f"ALTER TABLE {quoted} ADD PRIMARY KEY (…)"
+            )
+        may_leave_out = self.rows(
+            "SELECT 1 FROM pg_class c WHERE c.reltoastrelid <> 0 AND c.relreplident <> 'f' AND (c.oid = %s::regclass "
+            "OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::regclass)))",
+            (quoted, quoted),
+        )
+        if may_leave_out:
+            raise CdcError(
+                f"rows of {name} may have large values, which PostgreSQL does not send with an update that does not "
+                "change them, so --compact and --value row would lose them; ALTER TABLE "
+                f"{quoted} REPLICA IDENTITY FULL (of a partitioned table: each partition)"
+            )
 
     def _check_partitions(self, name: str, schema: str, table: str) -> None:
-        """Raise CdcError for partitions without an identity.
+        """Raise CdcError for partitions that cannot be followed.
 
-        PostgreSQL would reject updates of a published partition without one.
+        PostgreSQL would reject updates of a published partition without an identity. Changes of
+        foreign and unlogged partitions are not in the WAL, though their rows would be in the copy.
         """
+        unlogged = self.rows(
+            "SELECT c.relname FROM pg_partition_tree(%s::regclass) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf "
+            "AND (c.relkind <> 'r' OR c.relpersistence <> 'p')",
+            (quoted_table(schema, table),),
+        )
+        if unlogged:
+            names = ", ".join(partition for (partition,) in unlogged)
+            raise CdcError(
+                f"changes of partitions of {name} are not logged ({names} are foreign tables, or unlogged); "
+                "ALTER TABLE … SET LOGGED each of them, or follow the other partitions as tables of their own"
+            )
         lacking = self.rows(
             "SELECT c.relname FROM pg_partition_tree(%s::regclass) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf "
             "AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
@@ -168,17 +210,6 @@ class Postgres:
                 f"partitions of {name} have no identity ({names}), so PostgreSQL would reject updates of them; "
                 f"ALTER TABLE … REPLICA IDENTITY FULL each of them, or give {name} a primary key"
             )
-
-    def table_ids(self) -> dict[str, int]:
-        """Return the OIDs of the followed tables that are in the publication."""
-        wanted = {split_name(name) for name in self._options.tables}
-        rows = self.rows(
-            "SELECT p.schemaname, p.tablename, c.oid::bigint FROM pg_publication_tables p "
-            "JOIN pg_namespace n ON n.nspname = p.schemaname "
-            "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE p.pubname = %s",
-            (self._options.publication,),
-        )
-        return {f"{schema}.{table}": oid for schema, table, oid in rows if (schema, table) in wanted}
 
     def has_publication(self) -> bool:
         return bool(
@@ -289,8 +320,9 @@ class Postgres:
         columns = self.rows(
             "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a "
             "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
-            "AND a.attgenerated = '' ORDER BY a.attnum",
-            (quoted_table(schema, table),),
+            # Since PostgreSQL 18 a publication may have generated columns; then they are in its list.
+            "AND (a.attgenerated = '' OR %s) ORDER BY a.attnum",
+            (quoted_table(schema, table), self.server_version >= 180_000),
         )
         ((kind,),) = self.rows(
             "SELECT relkind FROM pg_class WHERE oid = %s::regclass", (quoted_table(schema, table),)

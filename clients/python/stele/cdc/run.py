@@ -66,6 +66,7 @@ class Run:
         state = state_of.load(client, options.state_topic)
         # Before fencing: a connector with the wrong database must not stop the right one.
         self._check_origin(state.origin, origin)
+        self._check_value(state)
         was_transactional = None if state.mode is None else state.mode.transactions
         is_transactional = options.is_transactional(
             is_new=state.origin is None, was_transactional=was_transactional
@@ -75,10 +76,11 @@ class Run:
         )
         # Earlier runs cannot change it any more.
         state = state_of.load(client, options.state_topic)
-        notebook = state_of.Notebook(self._writer, options.state_topic)
+        notebook = self._notebook = state_of.Notebook(self._writer, options.state_topic)
+        self._known_slot = state.slot
         if is_transactional != bool(was_transactional):
             # Before the origin, which says that this connector is not new.
-            notebook.write("mode", state_of.Mode(is_transactional), now_ms=_now_ms())
+            notebook.write("mode", state_of.Mode(is_transactional, options.value), now_ms=_now_ms())
         if state.origin is None:
             notebook.write("origin", origin, now_ms=_now_ms())
         self._writer.flush()
@@ -93,6 +95,14 @@ class Run:
             raise CdcError(
                 f"topic {self._options.state_topic} belongs to database {known.database} of another PostgreSQL "
                 f"(system {known.system}, not {here.database} of {here.system}); choose another --prefix"
+            )
+
+    def _check_value(self, state: state_of.State) -> None:
+        known = "envelope" if state.mode is None else state.mode.value
+        if state.origin is not None and known != self._options.value:
+            raise CdcError(
+                f"the topics of prefix {self._options.prefix} have values of the form {known!r}; go on with --value "
+                f"{known}, or choose another --prefix and --slot"
             )
 
     def _begin_writer(
@@ -189,6 +199,7 @@ class Run:
                 copies.copy(todo, lsn, snapshot)
         else:
             self._status.confirmed_lsn = slot.confirmed_lsn
+            self._check_slot(slot.confirmed_lsn, copies.lost_with_slot(todo))
             if todo:
                 # A temporary slot, whose snapshot is exact to the transaction.
                 exporting = Stream(options)
@@ -199,8 +210,20 @@ class Run:
                 finally:
                     exporting.close()
         copies.finish(self._status.confirmed_lsn)
+        # What this run confirms is known when it ends.
+        self._notebook.note("slot", state_of.SlotState(None), now_ms=_now_ms())
         stream.start(postgres.server_version, keep_alive_s=self._feedback.keep_alive_s)
         postgres.streaming_by(stream.pid)
+
+    def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
+        """Raise CdcError if somebody else has moved the slot, or created it again."""
+        known = None if self._known_slot is None else self._known_slot.confirmed_lsn
+        if known is not None and confirmed_lsn > known and tables:
+            raise CdcError(
+                f"slot {self._options.slot} is at {lsn_text(confirmed_lsn)}, and the connector has confirmed "
+                f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(tables)} in "
+                "between are missing; run once with --snapshot again, which copies the tables again"
+            )
 
     # ── the stream ──
 
@@ -236,8 +259,16 @@ class Run:
 
     def _end(self) -> NoReturn:
         self._context.flush()
+        self._note_end()
         self._confirm(force=True)
         raise Stopped
+
+    def _note_end(self) -> None:
+        """Record up to where the slot may be confirmed; nothing is read after this."""
+        stream = self._feedback.stream
+        if stream is not None and self._writer.is_stored:
+            lsn = max(stream.wal_end, self._feedback.handled_lsn, self._status.confirmed_lsn)
+            self._notebook.note("slot", state_of.SlotState(lsn), now_ms=_now_ms())
 
     def _chores(self, *, is_idle: bool) -> None:
         self._notifications()

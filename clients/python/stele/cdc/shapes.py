@@ -23,7 +23,8 @@ def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) 
         topic=options.topic_of(relation.schema, relation.table),
         key_columns=keys,
         key_column=options.key_column,
-        with_tombstones=options.tombstones,
+        with_tombstones=options.tombstones or options.has_record_per_row,
+        is_row_only=options.value == "row",
     )
 
 

@@ -11,6 +11,7 @@ from ..client import Client
 from ..errors import UnknownTopicError
 from .events import Event
 from .log_writer import LogWriter
+from .options import ValueFormat
 
 # The state is a few records per table, kept for ever.
 CONFIGS = {"retention.ms": "-1"}
@@ -29,25 +30,38 @@ class TableState(msgspec.Struct, frozen=True):
 
     Changes committed before ``lsn`` are in the copy, or were not requested. ``copy`` is
     ``left`` once the table is no longer followed. ``table_id`` is the OID of the table.
+    ``published``, ``partitions`` and ``keys`` are those of ``Published``; they are empty in the
+    state of earlier releases.
     """
 
     copy: Literal["begun", "done", "left"]
     lsn: int
     table_id: int = 0
+    published: str = ""
+    partitions: dict[str, str] = {}
+    keys: tuple[str, ...] = ()
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """Whether runs write transactions."""
+    """Whether runs write transactions, and what the values of records are."""
 
     transactions: bool
+    value: ValueFormat = "envelope"
+
+
+class SlotState(msgspec.Struct, frozen=True):
+    """Up to where the slot may have been confirmed; None while a run may confirm more."""
+
+    confirmed_lsn: int | None
 
 
 @dataclass(slots=True)
 class State:
-    """``mode`` is None if no run has written transactions."""
+    """``mode`` is None before the first transaction, ``slot`` before the first stop."""
 
     origin: Origin | None = None
     mode: Mode | None = None
+    slot: SlotState | None = None
     tables: dict[str, TableState] = field(default_factory=dict[str, TableState])
 
 
@@ -68,6 +82,8 @@ def load(client: Client, topic: str) -> State:
                 state.origin = msgspec.json.decode(record.value, type=Origin)
             elif key == "mode":
                 state.mode = msgspec.json.decode(record.value, type=Mode)
+            elif key == "slot":
+                state.slot = msgspec.json.decode(record.value, type=SlotState)
             elif key.startswith("table:"):
                 state.tables[key[6:]] = msgspec.json.decode(record.value, type=TableState)
         # A page without records may stand for an aborted transaction.
@@ -84,12 +100,12 @@ class Notebook:
         self._topic = topic
         writer.open(topic, partitions=1, configs=CONFIGS)
 
-    def write(self, key: str, value: Origin | Mode | TableState, *, now_ms: int) -> None:
+    def write(self, key: str, value: Origin | Mode | SlotState | TableState, *, now_ms: int) -> None:
         """Write a value; the next ``note`` syncs it. Raises SteleClientError."""
         event = Event("s", key.encode(), msgspec.json.encode(value))
         self._writer.add(self._topic, event, [], timestamp_ms=now_ms, position=None)
 
-    def note(self, key: str, value: Origin | Mode | TableState, *, now_ms: int) -> None:
+    def note(self, key: str, value: Origin | Mode | SlotState | TableState, *, now_ms: int) -> None:
         """Write a value; sync it and all records before it. Raises SteleClientError."""
         self.write(key, value, now_ms=now_ms)
         self._writer.flush()

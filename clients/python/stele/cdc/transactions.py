@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from .context import RunContext
 from .copies import Copies
 from .errors import CdcError, Stopped
-from .events import Position, Table, source_of
+from .events import Event, Position, Table, source_of
 from .feedback import Feedback
+from .notation import split_name
 from .pgoutput import (
     Begin,
     Commit,
@@ -42,7 +45,8 @@ class Transactions:
         self._status = context.status
         self._copies = copies
         self._feedback = feedback
-        self._tables: dict[int, Table] = {}
+        # None for a table that is not followed.
+        self._tables: dict[int, Table | None] = {}
         self._spools: dict[int, Spool] = {}
         self._spool: Spool | None = None
         self._transaction: Begin | None = None
@@ -143,6 +147,12 @@ class Transactions:
 
     def _learn(self, relation: Relation) -> None:
         known = self._tables.get(relation.relation_id)
+        name = self._copies.name_of(relation.relation_id)
+        if name is None:
+            self._tables[relation.relation_id] = None
+            return
+        schema, table_name = split_name(name)
+        relation = replace(relation, schema=schema, table=table_name)
         table = shape_of(relation, keys=keys_of(relation, self._context.postgres), context=self._context)
         self._tables[relation.relation_id] = table
         if known is not None and known.relation.columns != relation.columns:
@@ -152,18 +162,24 @@ class Transactions:
                 ", ".join(c.name for c in relation.columns),
             )
 
+    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterator[Event]:
+        if isinstance(change, Truncate) and self._context.options.has_record_per_row:
+            return map(table.tombstone, self._context.writer.keys_of_rows(table.topic))
+        source = source_of(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
+        return table.events(change, source)
+
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:
-        table, transaction = self._tables.get(relation_id), self._transaction
-        if table is None or transaction is None:
+        transaction = self._transaction
+        if relation_id not in self._tables or transaction is None:
             raise CdcError(
                 "PostgreSQL sent a change without its table or transaction; please report this bug"
             )
-        if not self._copies.is_streamed(table.name, transaction.commit_lsn):
+        table = self._tables[relation_id]
+        if table is None or not self._copies.is_streamed(table.name, transaction.commit_lsn):
             return
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
-        source = source_of(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
-        for event in table.events(change, source):
+        for count, event in enumerate(self._events(table, change, lsn, transaction), 1):
             position = Position(transaction.commit_lsn, lsn, self._number)
             self._number += 1
             self._context.writer.add(
@@ -173,4 +189,9 @@ class Transactions:
                 timestamp_ms=transaction.commit_ms,
                 position=position,
             )
+            if not count % TURN:
+                # A truncate may be many events.
+                if self._context.must_flush:
+                    self._context.flush()
+                self._feedback.keep_alive()
         self._status.table(table.name).changes += 1

@@ -73,6 +73,10 @@ _LOG_S = 10.0
               help="After each delete, write a record without a value.")  # fmt: skip
 @click.option("--snapshot", envvar="STELE_CDC_SNAPSHOT", show_envvar=True, type=click.Choice(["initial", "never", "again"]), default="initial",
               help="Copy existing rows: once per table (initial), never, or again.")  # fmt: skip
+@click.option("--compact", envvar="STELE_CDC_COMPACT", show_envvar=True, is_flag=True,
+              help="Create compacted topics, which keep the newest record of each row; implies --tombstones.")  # fmt: skip
+@click.option("--value", envvar="STELE_CDC_VALUE", show_envvar=True, type=click.Choice(["envelope", "row"]), default="envelope",
+              help="Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.")  # fmt: skip
 @click.option("--spool-dir", envvar="STELE_CDC_SPOOL_DIR", show_envvar=True, type=click.Path(path_type=Path, file_okay=False, exists=True),
               default=None, show_default=False,
               help="Directory that holds large transactions until they commit.  [default: the system's temporary directory]")  # fmt: skip

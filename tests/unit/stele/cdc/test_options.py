@@ -100,3 +100,46 @@ def test_transactions_need_a_log_and_the_binary_protocol(given: dict[str, Any]) 
         CdcOptions(dsn="postgresql://h/d", tables=("t",), transactions="on", **given)
     options = CdcOptions(dsn="postgresql://h/d", tables=("t",), **given)
     assert not options.is_transactional(is_new=True, was_transactional=None)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "app:secret@db/shop", "postgres//app:secret@db/shop", "postgresql:app:secret@db/shop", "secret",
+        "postgresql://app:secret@db:port/shop", "postgresql://app:%zzsecret@db/shop", "host=db password=a secret",
+        "postgresql://db/shop?secret", "postgresql://app:pass@secret@db/shop", "dbname=app:secret@db/shop",
+    ],
+)  # fmt: skip
+def test_a_dsn_that_is_refused_is_not_repeated(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STELE_CDC_DSN", dsn)
+    refused = CliRunner().invoke(stele, ["cdc", "--tables", "t"])
+    assert refused.exit_code == 1
+    assert "%2F" in refused.output
+    assert "secret" not in refused.output
+
+
+@pytest.mark.parametrize("broker", ["app:secret@host:9009", "stele://app:secret/x@host", "http://h?secret"])
+def test_a_broker_that_is_refused_is_not_repeated(broker: str) -> None:
+    with pytest.raises(CdcOptionError, match="broker: ") as refused:
+        CdcOptions(dsn="postgresql://h/d", tables=("t",), broker=broker)
+    assert "secret" not in str(refused.value)
+
+
+def test_options_do_not_show_their_passwords() -> None:
+    options = CdcOptions(
+        dsn="postgresql://app:secret@h/d", tables=("t",), broker="stele://app:secret@host:9009"
+    )
+    assert "secret" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"transactions": "off"}, {"storage": "memory"}, {"broker": "http://h:8080"}],
+    ids=["without transactions", "memory", "http"],
+)
+@pytest.mark.parametrize("form", [{"compact": True}, {"value": "row"}], ids=["compact", "row"])
+def test_a_record_per_row_needs_transactions(given: dict[str, Any], form: dict[str, Any]) -> None:
+    with pytest.raises(CdcOptionError, match="--compact and --value row need transactions"):
+        CdcOptions(dsn="postgresql://h/d", tables=("t",), **given, **form)
+    options = CdcOptions(dsn="postgresql://h/d", tables=("t",), **form)
+    assert options.is_transactional(is_new=False, was_transactional=False)
