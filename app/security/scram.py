@@ -157,7 +157,10 @@ def unknown_user(
     """
 
     def drawn(form: CredentialForm) -> float:
-        """Return the place of a form in the draw for this name; the least wins (weighted rendezvous)."""
+        """Return the place of a form in the draw for this name; the least wins.
+
+        This is weighted rendezvous hashing.
+        """
         digest = hmac.digest(secret, f"form {form!r} {name}".encode(), "sha256")
         return -math.log((int.from_bytes(digest[:7]) + 1) / (1 << 56)) / known[form]
 
