@@ -595,6 +595,11 @@ class Settings(BaseSettings):
         ge=KIB,
         description="Largest body of a JSON or octet-stream request; NDJSON streams have no limit.",
     )
+    pending_request_bytes_max: int = Field(
+        default=256 * MIB,
+        ge=MIB,
+        description="Bytes of requests that a listener holds before their end, and over HTTP before their response, above 64 KiB of each connection; a request beyond them is refused (as Kafka: queued.max.request.bytes).",
+    )
     ndjson_line_bytes_max: int = Field(
         default=2 * MIB, ge=KIB, description="Longest line of an NDJSON upload, in bytes."
     )

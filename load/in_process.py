@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +24,7 @@ from app.clock import SystemClock
 from app.composition import CATALOG, open_broker, open_groups, open_transactions
 from app.network.accept_loop import AcceptOptions
 from app.network.admission import Admission
+from app.network.pending_bytes import PendingBytes
 from app.security.policy import ListenerSecurity
 from app.security.service import Security, SecurityStores, open_security
 from app.security.tls_settings import ListenerName
@@ -87,6 +88,7 @@ class _Registry:
     """Implements ``ConnectionRegistry``."""
 
     deadlines: Deadlines
+    pending: PendingBytes = field(default_factory=lambda: PendingBytes(Settings().pending_request_bytes_max))
 
     def opened(self, connection: Connection[Any]) -> str | None:
         return None

@@ -22,7 +22,9 @@
 - ``authentication``, ``sessions``   a login for every request; the sessions of the console
 - ``forwarding``                requests for groups that another broker of the cluster coordinates
 - ``settlement_forwarding``     what a transaction settles in such groups
-- ``http_limits``               what a connection may send outside of bodies
+- ``http_rules``, ``http_refusals``   whether a request is served, by its head; answers without the application
+- ``http_exchange``, ``http_connection``   one request and its response; a connection and the order of its requests
+- ``body_codings``              bodies that are compressed
 - ``request_ids``, ``http_traffic``, ``metrics``, ``listener_metrics``, ``cluster_metrics``, ``transaction_metrics``   request ids, connections and bytes, Prometheus
 - ``throttling``                requests charged to quotas; 429
 - ``openapi``                   the OpenAPI document beyond the signatures of the routes

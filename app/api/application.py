@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
@@ -31,6 +31,7 @@ from ..security.policy import ListenerSecurity
 from ..settings import Settings
 from ..transactions.services import Transactions
 from . import openapi
+from .body_codings import DecodeBodies
 from .console import pages as console
 from .console.login import login_routes
 from .errors import HttpError, error_response, http_problem, problem_response
@@ -65,6 +66,10 @@ from .state import ApiState, CdcView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
+
+
+# Of all routes; the server answers HEAD where there is a GET.
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 class _ProtectedPage:
@@ -179,6 +184,7 @@ def create_application(
         # The others check by themselves.
         if isinstance(route, Route) and not isinstance(route, GuardedRoute):
             route.app = guarded_app(route.app, route.methods, route.path)
+    app.add_middleware(DecodeBodies)
     app.add_middleware(Throttle, quotas=broker.quotas)
     app.add_middleware(HttpMetrics, counts=counts)
     app.add_middleware(traffic.middleware)
@@ -207,7 +213,22 @@ async def _framework_error(request: Request, error: Exception) -> Response:
         405: f"{request.url.path[:200]} does not support {request.method}; /docs lists the API",
     }
     detail = details.get(error.status_code, str(error.detail))
-    return problem_response(http_problem(error.status_code, detail), headers=error.headers)
+    headers = error.headers
+    if error.status_code == 405:
+        # The router names the methods of one route of the path only.
+        headers = {"Allow": ", ".join(_methods_of(request))}
+    return problem_response(http_problem(error.status_code, detail), headers=headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return all methods of the path of ``request``."""
+    routes: list[BaseRoute] = request.app.router.routes
+    allowed = [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    return sorted({*allowed, "HEAD"}) if "GET" in allowed else allowed
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:

@@ -44,7 +44,14 @@ _ACKS = {
 }
 # Headers that give a produce another meaning.
 _SPECIAL = frozenset(
-    {b"producer-id", b"producer-epoch", b"producer-sequence", b"expect", b"transfer-encoding"}
+    {
+        b"producer-id",
+        b"producer-epoch",
+        b"producer-sequence",
+        b"expect",
+        b"transfer-encoding",
+        b"content-encoding",
+    }
 )
 # A larger body is decoded with pauses.
 BODY_BYTES_MAX = 64 * 1024

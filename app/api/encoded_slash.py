@@ -9,23 +9,41 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from starlette.routing import Match
 from starlette.types import Scope
 
+from .errors import HttpError
 from .guarded_route import GuardedRoute
 
 _SLASH = re.compile("%2f", re.IGNORECASE)
 # Decoded only after the match: an encoded slash, and an encoded percent sign.
 _LATER = re.compile("%(?=2[f5])", re.IGNORECASE)
+# What bytes that are no text are decoded to, all of them alike.
+_UNREADABLE = "\ufffd"
+
+
+def _refuse_bytes(sent: str) -> None:
+    """Raise ``HttpError`` unless the path as sent is UTF-8: two names would otherwise be one."""
+    try:
+        unquote_to_bytes(sent).decode()
+    except UnicodeDecodeError:
+        raise HttpError(400, f"the path {sent[:200]!r} is not UTF-8 when it is decoded") from None
 
 
 class EncodedSlashRoute(GuardedRoute):
     """Route whose path parameters are whole segments of the path as sent."""
 
+    @property
+    def _takes_bytes(self) -> bool:
+        """Whether the route reads the end of its path as bytes, not as text."""
+        return self.path.endswith(":path}")
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         sent = scope.get("raw_path", b"").decode("latin-1")
+        if _UNREADABLE in scope["path"] and not self._takes_bytes:
+            _refuse_bytes(sent)
         if not _SLASH.search(sent):
             return super().matches(scope)
         path = unquote(_LATER.sub("%25", sent))

@@ -1,8 +1,8 @@
 """Count the connections of the HTTP listener and the bytes of its bodies.
 
-The protocol class of uvicorn reports connections; a middleware counts bytes. A
+The class of connections reports them; a middleware counts bytes. A
 connection is identified by its object, not by its address, because the address may be
-reused, and because uvicorn replaces it with that of the client if a proxy names one.
+reused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,9 +19,11 @@ from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsSt
 from ..network.accept_loop import AcceptLoop
 from ..network.admission import Admission
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
+from ..network.pending_bytes import PendingBytes
 from ..security.authorizer import Access
 from ..security.principal import ANONYMOUS, Principal
-from .http_limits import LimitedProtocol
+from .errors import http_problem, problem_response
+from .http_connection import HttpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ _REFUSED_MAX = 100
 _REFUSED_S = 2.0
 
 
-class CountedProtocol(LimitedProtocol):
+class CountedProtocol(HttpConnection):
     """A connection of the HTTP listener.
 
     ``host`` and ``refusal``, why it was not admitted, are set before it begins.
@@ -170,34 +172,42 @@ class HttpTraffic:
         return counted
 
 
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    problem = http_problem(503, "the broker has too many connections; close one, or raise connections_max")
+    await problem_response(problem, headers={"Connection": "close"})(scope, receive, send)
+
+
 def counted_protocol(
     traffic: HttpTraffic,
     admission: Admission,
     *,
     idle_timeout_ms: int,
     frame_timeout_ms: int,
+    pending: PendingBytes,
     login_timeout_ms: int | None = None,
 ) -> type[CountedProtocol]:
-    """Return a uvicorn protocol that reports to ``traffic``.
+    """Return a class of connections that report to ``traffic``.
 
-    It leaves ``admission`` when it is closed.
+    They leave ``admission`` when they are closed, and count their bodies in ``pending``.
 
     A refused connection gets 503 as the answer to its first request, if that arrives
-    within two seconds. uvicorn closes a connection that is idle after a request; this
-    class also closes one that has not sent the head of its first request within
+    within two seconds. The class closes a connection that has not sent the head of its first request within
     ``idle_timeout_ms``, or ``login_timeout_ms`` where requests need a login (None: they
     do not) and the client has no certificate. A head that has begun must be complete
     within ``frame_timeout_ms``.
     """
     refused_now: set[CountedProtocol] = set()
+    held = pending
 
     class CountedConnection(CountedProtocol):
         head_timeout_s = frame_timeout_ms / 1000
+        idle_timeout_s = idle_timeout_ms / 1000
+        pending = held
         _peer: HttpPeer | None = None
         _first_request: asyncio.TimerHandle | None = None
         _is_first = True
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             wait_s = idle_timeout_ms / 1000
             if self.refusal is None:
@@ -209,16 +219,15 @@ def counted_protocol(
                 )
                 if login_timeout_ms is not None and principal == str(ANONYMOUS):
                     wait_s = min(wait_s, login_timeout_ms / 1000)
-                self.app_state: dict[str, Any] = {**self.app_state, _STATE: self._peer}
+                self.app_state = {**self.app_state, _STATE: self._peer}
             elif len(refused_now) < _REFUSED_MAX:
                 refused_now.add(self)
-                # Makes uvicorn answer any request with 503.
-                self.limit_concurrency = 0
+                self.app = _refuse
                 wait_s = _REFUSED_S
             else:
-                transport.abort()
+                self.transport.abort()
                 return
-            self._first_request = self.loop.call_later(wait_s, transport.close)
+            self._first_request = self.loop.call_later(wait_s, self.transport.close)
 
         def data_received(self, data: bytes) -> None:
             if self._is_first:

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from ..errors import InvalidRequest, SteleError
 from ..work_budget import TURN_BYTES, pause
 from .errors import HttpError, http_problem, problem_of, problem_response
+from .http_exchange import BODY, Exchange
 from .record_decoding import to_record_in_turns
 from .record_json import parse_record
 from .upload import Chunk, Upload, errors_of, results_of, settle_all
@@ -55,6 +56,10 @@ class NdjsonUpload(Response):
         self._failure: HttpError | SteleError | None = None
         self._progress = asyncio.Event()
         self._room = asyncio.Event()
+        # Lines that have been taken are no longer held; the client may pause between them.
+        self._body: Exchange | None = request.scope.get(BODY)
+        if self._body is not None:
+            self._body.is_stream = not is_whole
         self._answered = 0
         self._first_result_s: float | None = None
 
@@ -84,6 +89,8 @@ class NdjsonUpload(Response):
                     start = end
                     await pause()
                     await self._upload.room()
+                if self._body is not None and not self._is_whole:
+                    self._body.release(len(lines))
                 if not self._is_whole:
                     self._upload.append()
                     self._note_progress()

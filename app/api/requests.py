@@ -11,6 +11,9 @@ from stele.wire.isolation_level import IsolationLevel
 from ..errors import InvalidRequest
 from .errors import HttpError
 
+_OCTETS = "application/octet-stream"
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,19}")
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
@@ -100,33 +103,42 @@ def check_again(request: Request) -> None:
 
 
 def content_type(request: Request, default: str) -> str:
-    """Return the media type of the body in lower case, without parameters."""
-    return request.headers.get("content-type", default).partition(";")[0].strip().lower() or default
+    """Return the media type of the body in lower case, without parameters.
+
+    Raises ``HttpError`` 415 if it is text in a character set other than UTF-8.
+    """
+    media, _, parameters = request.headers.get("content-type", default).partition(";")
+    media = media.strip().lower() or default
+    if parameters and media != _OCTETS:
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.partition("=")
+            charset = value.strip().strip('"').lower()
+            if name.strip().lower() == "charset" and charset not in _CHARSETS:
+                raise HttpError(415, f"the charset is {charset[:40]!r}; send UTF-8")
+    return media
 
 
 def negotiate(request: Request, offered: tuple[str, ...]) -> str:
     """Return the media type of ``offered`` that ``Accept`` prefers.
 
-    Raises ``HttpError`` 406 if none matches.
+    Raises ``HttpError`` 406 if none is acceptable.
     """
-    accept = request.headers.get("accept", "*/*")
-    ranked: list[tuple[float, int, str]] = []
+    accept = ", ".join(request.headers.getlist("accept")) or "*/*"
+    # The most specific range that matches a type decides on it, also that it is not acceptable (RFC 9110, 12.5.1).
+    qualities: dict[str, float] = {}
     for part in accept.split(","):
         media, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        quality = 1.0
-        for parameter in parameters:
-            if parameter.startswith("q="):
-                try:
-                    quality = float(parameter[2:])
-                except ValueError:
-                    quality = 0.0
-        for rank, candidate in enumerate(offered):
-            is_match = media in ("*/*", candidate) or (
-                media.endswith("/*") and candidate.startswith(media[:-1])
-            )
-            if is_match and quality > 0:
-                # A full name precedes a wildcard of the same quality.
-                ranked.append((-quality, rank + (len(offered) if "*" in media else 0), candidate))
+        weights = [parameter[2:] for parameter in parameters if parameter.startswith("q=")]
+        is_valid = not weights or _QUALITY.fullmatch(weights[0]) is not None
+        quality = (float(weights[0]) if weights else 1.0) if is_valid else 0.0
+        qualities[media] = max(quality, qualities.get(media, 0.0))
+    ranked: list[tuple[float, int, str]] = []
+    for rank, candidate in enumerate(offered):
+        ranges = (candidate, f"{candidate.partition('/')[0]}/*", "*/*")
+        media = next((name for name in ranges if name in qualities), None)
+        if media is not None and qualities[media] > 0:
+            # A full name precedes a wildcard of the same quality.
+            ranked.append((-qualities[media], rank + (len(offered) if "*" in media else 0), candidate))
     if not ranked:
         raise HttpError(406, f"Accept is {accept[:200]!r}; accept one of: {', '.join(offered)}")
     return min(ranked)[2]

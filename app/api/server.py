@@ -1,10 +1,9 @@
-"""Run uvicorn behind the accept loop and on the event loop of the other listeners."""
+"""Run uvicorn's server behind the accept loop and on the event loop of the other listeners."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from ..groups.services import GroupServices
 from ..monitor.sampler import Sampler
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
+from ..network.pending_bytes import PendingBytes
 from ..security.policy import ListenerSecurity
 from ..security.tls import ListenerTls
 from ..tracing import Traces
@@ -34,19 +34,12 @@ from .request_ids import RequestIds
 from .routes.status import VERSION
 from .state import CdcView
 
-# Events that ``stream_slots`` (an aborted answer) and ``Admission`` (a refused connection) log themselves.
-_KNOWN = frozenset({"ASGI callable returned without completing response.", "Exceeded concurrency limit."})
-
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
 _PLAINTEXT_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_PLAINTEXT_TEXT), _PLAINTEXT_TEXT)
 )
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    return record.getMessage() not in _KNOWN
 
 
 class HttpServer(uvicorn.Server):
@@ -103,6 +96,7 @@ class HttpServer(uvicorn.Server):
             admission,
             idle_timeout_ms=settings.idle_timeout_ms,
             frame_timeout_ms=settings.frame_timeout_ms,
+            pending=PendingBytes(settings.pending_request_bytes_max),
             login_timeout_ms=security.login_timeout_ms
             if security is not None and security.is_required
             else None,
@@ -118,12 +112,10 @@ class HttpServer(uvicorn.Server):
                 ws="none",
                 # Otherwise a client on this machine could choose the address that failed logins are counted by.
                 proxy_headers=False,
-                h11_max_incomplete_event_size=None,
                 timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
                 server_header=False,
             )
         )
-        logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
         self._sampler: Sampler = application.state.stele.sampler
         broker.cluster.report_by(partial(broker_report, broker, self._sampler, VERSION))
@@ -136,9 +128,7 @@ class HttpServer(uvicorn.Server):
         )
 
     def _make(self, host: str, refusal: str | None) -> CountedProtocol:
-        protocol = self._make_protocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+        protocol = self._make_protocol(self.config, self.server_state, self.lifespan.state)
         protocol.host, protocol.refusal = host, refusal
         return protocol
 

@@ -7,4 +7,5 @@
 - ``handshake_thread``   TLS handshakes beside the event loop, one at a time
 - ``tls_transport``  TLS between the transport of a socket and the protocol above it
 - ``first_bytes``    tells TLS from plaintext, to answer clients that use the wrong one
+- ``pending_bytes``  a limit of what a listener holds of incomplete requests
 """

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
+from ..network.pending_bytes import FREE_BYTES, HeldBytes
 from ..security.principal import ANONYMOUS, Principal
 from ..storage.waiters import Wakeup
 from .begun_work import Begun, begin_now, go_on
@@ -49,6 +50,10 @@ LINGER_QUIET_S = 0.1
 # and up to so many are joined.
 _HELD_BYTES_MAX = 64 * 1024
 
+_NO_ROOM = (
+    "incomplete requests of all connections hold as many bytes as pending_request_bytes_max allows; "
+    "connect again later, or send smaller requests"
+)
 _RESPONSE_FAILED = "the response to a request of %s could not be made; the connection is closed"
 # Looked up for every piece of data; an attribute of an enumeration takes several times as long.
 _OPEN, _LINGERING, _CLOSED = State.OPEN, State.LINGERING, State.CLOSED
@@ -79,6 +84,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         "_limits",
         "_linger_until_s",
         "_loop",
+        "_pending",
         "_registry",
         "_responses",
         "_state",
@@ -142,6 +148,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self.due_s = 0.0
         self._last_byte_s = self.opened_s
         self._frame_since_s: float | None = None
+        # What is here of an incomplete request, if it is large.
+        self._pending: HeldBytes | None = None
 
     # ── implemented by a protocol ──
 
@@ -382,9 +390,27 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._send_ready()
         if not cutter.has_partial_request():
             self._frame_since_s = None
-        elif begun or self._frame_since_s is None:
+            if self._pending is not None:
+                self._hold_partial(0)
+            return
+        if begun or self._frame_since_s is None:
             self._frame_since_s = self._loop.time()
             self._watch(self._limits.frame_timeout_ms / 1000)
+        size = cutter.partial_bytes()
+        if (size > FREE_BYTES or self._pending is not None) and not self._hold_partial(size):
+            cutter.discard()
+            self._frame_since_s = None
+            self._hold_partial(0)
+            self._give_up(_NO_ROOM)
+
+    def _hold_partial(self, size: int) -> bool:
+        """Count ``size`` bytes of an incomplete request; False if there is no room for them."""
+        if self._pending is None:
+            self._pending = HeldBytes(self._registry.pending)
+        has_room = self._pending.set(size)
+        if not size:
+            self._pending = None
+        return has_room
 
     def _unblock(self, reason: Block) -> None:
         self._flow.unblock(reason)
@@ -549,6 +575,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
             read.close()
         self._responses.clear()
         self._cutter.discard()
+        if self._pending is not None:
+            self._hold_partial(0)
 
     def data_received(self, data: bytes) -> None:
         self._last_byte_s = self._loop.time()

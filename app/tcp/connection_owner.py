@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from ..network.pending_bytes import PendingBytes
 from .deadlines import Deadlines
 from .flow_control import FlowLimits
 
@@ -27,6 +28,11 @@ class ConnectionRegistry(Protocol[OwnedConnection]):
 
     @property
     def deadlines(self) -> Deadlines: ...
+
+    @property
+    def pending(self) -> PendingBytes:
+        """Count of the bytes of incomplete requests of all connections."""
+        ...
 
     def opened(self, connection: OwnedConnection) -> str | None:
         """Return None to admit the connection, otherwise the reason to refuse it."""

@@ -51,6 +51,10 @@ class RequestCutter(Protocol[Request_co]):
         """
         ...
 
+    def partial_bytes(self) -> int:
+        """Return how many bytes are here of an incomplete request."""
+        ...
+
     def discard(self) -> None:
         """Drop everything received, because nothing more of it is to be answered."""
         ...

@@ -12,6 +12,7 @@ from typing import Any
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsStatus, Traffic
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
+from ..network.pending_bytes import PendingBytes
 from ..security.tls import ListenerTls
 from .connection import Connection
 from .deadlines import Deadlines
@@ -35,8 +36,11 @@ class TcpServer:
         admission: Admission,
         accept: AcceptOptions | None = None,
         tls: ListenerTls | None = None,
+        pending: PendingBytes | None = None,
     ) -> None:
+        """Without ``pending``, incomplete requests of all connections together have no limit."""
         self.name = name
+        self.pending = pending or PendingBytes(sys.maxsize)
         self._make_connection = make_connection
         self._admission = admission
         self._accept_options = accept or AcceptOptions()

@@ -26,14 +26,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
 
 from app.api.authentication import LOGIN_PATH, Authenticate
 from app.api.console.login import login_routes
 from app.api.cross_site import RefuseCrossSite
 from app.api.errors import HttpError, problem_response
-from app.api.http_limits import HEAD_BYTES_MAX
+from app.api.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
 from app.api.http_traffic import HttpTraffic, counted_protocol
 from app.api.request_ids import RequestIds
 from app.api.sessions import Sessions
@@ -41,6 +40,7 @@ from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.network.admission import Admission
 from app.network.first_bytes import HANDSHAKE_FAILURE_ALERT
 from app.network.handshake_thread import HandshakeThread
+from app.network.pending_bytes import PendingBytes
 from app.network.tls_transport import _HANDSHAKE_BYTES_MAX, TlsTransport
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
@@ -126,6 +126,7 @@ class Registry:
     """Implements ``ConnectionRegistry``."""
 
     deadlines: Deadlines = field(default_factory=Deadlines)
+    pending: PendingBytes = field(default_factory=lambda: PendingBytes(Settings().pending_request_bytes_max))
 
     def opened(self, connection: Connection[Any]) -> str | None:
         return None
@@ -274,7 +275,7 @@ class BinaryTarget(_Tcp):
 
 
 class HttpTarget:
-    held_bytes_max = HEAD_BYTES_MAX + HIGH_WATER_LIMIT
+    held_bytes_max = HEAD_BYTES_MAX + BUFFERED_BYTES_MAX
     # Redirects to the login page; errors of a request. No 500 is among them.
     _STATUSES = frozenset((100, 200, 303, 400, 401, 403, 404, 405, 408, 413, 431))
 
@@ -307,6 +308,7 @@ class HttpTarget:
             admission,
             idle_timeout_ms=settings.idle_timeout_ms,
             frame_timeout_ms=settings.frame_timeout_ms,
+            pending=PendingBytes(settings.pending_request_bytes_max),
             login_timeout_ms=settings.login_timeout_ms,
         )
         self._admission = admission
@@ -325,13 +327,12 @@ class HttpTarget:
 
     def connect(self, host: str) -> asyncio.Protocol:
         self._admission.admit(host, 1)
-        connection = self._protocol(config=self._config, server_state=self._state, app_state={})
+        connection = self._protocol(self._config, self._state, {})
         connection.host = host
         return connection
 
     def held_bytes(self, connection: Any) -> int:
-        cycle = connection.cycle
-        return connection._bytes_outside + (0 if cycle is None else len(cycle.body))
+        return connection.held_bytes
 
     def is_working(self, connection: Any) -> bool:
         return bool(self._state.tasks)

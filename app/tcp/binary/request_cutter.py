@@ -130,6 +130,10 @@ class BinaryRequestCutter:
         has_bytes = self._partial is not None or self._position < len(self._buffer)
         return has_bytes and not self.has_request()
 
+    def partial_bytes(self) -> int:
+        partial = self._partial
+        return len(self._buffer) - self._position if partial is None else len(partial)
+
     def discard(self) -> None:
         self._buffer, self._position, self._partial = b"", 0, None
 

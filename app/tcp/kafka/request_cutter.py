@@ -67,6 +67,9 @@ class KafkaRequestCutter:
     def has_partial_request(self) -> bool:
         return self._position < len(self._buffer) and not self.has_request()
 
+    def partial_bytes(self) -> int:
+        return len(self._buffer) - self._position
+
     def discard(self) -> None:
         self._buffer = bytearray()
         self._position = 0
