@@ -30,8 +30,8 @@ BUFFERED_BYTES_MAX = 64 * 1024
 BODY_BYTES_PER_S = 16 * 1024
 # Requests that wait, at which the connection is not read from.
 _WAITING_MAX = 64
-# A client may still be sending when it is refused. Closing on unread bytes would reset the connection and take the
-# answer with it, so they are read and dropped until it is quiet, or for so long.
+# Closing on unread bytes would reset the connection and take the answer with it, so those of a client that is refused
+# are read and dropped until it is quiet, or for so long.
 _LINGER_S = 2.0
 _LINGER_QUIET_S = 0.1
 
@@ -56,7 +56,7 @@ class HttpConnection(asyncio.Protocol):
     """Implements ``ExchangeOwner``.
 
     ``head_timeout_s`` is the time for a head and for each piece of a body, ``idle_timeout_s`` that between the pieces
-    of a body that is consumed one by one. ``pending`` counts the bodies of all connections.
+    of a stream. ``pending`` counts the bodies of all connections.
     """
 
     head_timeout_s: float
@@ -79,8 +79,7 @@ class HttpConnection(asyncio.Protocol):
         self._url = b""
         self._fields: Fields = []
         # A head has begun; outside of a body otherwise; and what the parser does about an upgrade.
-        self._has_begun = False
-        self._is_outside = True
+        self._has_begun, self._is_outside = False, True
         self._is_upgrade = self._is_framing = False
         self._refusal: Refused | None = None
         # Bytes since the last head, piece of a body or request ended.
@@ -131,12 +130,11 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Return whether the client, which sends nothing more, gets the response to a whole request."""
         self._is_deaf = True
-        served, parsed = self._served, self._parsed
-        if served is None or parsed is None or not parsed.is_body_whole:
+        if self._served is None or self._parsed is None or not self._parsed.is_body_whole:
             return False
-        parsed.is_keep_alive = False
-        # A tail would never end, and most clients that end a stream have disconnected.
-        served.leave()
+        self._parsed.is_keep_alive = False
+        # A tail would never end, and most clients that end their stream have disconnected.
+        self._served.leave()
         return True
 
     def pause_writing(self) -> None:
@@ -271,16 +269,15 @@ class HttpConnection(asyncio.Protocol):
         self._since_s = self._body_since_s = self.loop.time()
         app = self.app if exchange.scope["path"] != "*" else answer_for_the_server
         task = self.loop.create_task(exchange.run(app))
-        tasks = self._server_state.tasks
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._server_state.tasks.add(task)
+        task.add_done_callback(self._server_state.tasks.discard)
 
     def _is_head_too_large(self) -> bool:
         if self._bytes_outside <= HEAD_BYTES_MAX:
             return False
         # Bytes of the body, or of earlier requests, may have come with it.
-        fields = sum(len(name) + len(value) + _FIELD_BYTES for name, value in self._fields)
-        return len(self._url) + fields > HEAD_BYTES_MAX
+        sizes = (len(name) + len(value) + _FIELD_BYTES for name, value in self._fields)
+        return sum(sizes, len(self._url)) > HEAD_BYTES_MAX
 
     def _ignore_upgrade(self, data: bytes, upgrade: Exception) -> None:
         """Go on as if the request had offered no other protocol (RFC 9110, 7.8).
@@ -377,10 +374,15 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write(data)
 
     def read_on(self) -> None:
-        if self._is_read_paused and len(self._waiting) < _WAITING_MAX:
-            parsed = self._parsed
-            if parsed is None or parsed.buffered_bytes <= BUFFERED_BYTES_MAX:
-                self._set_reading(True)
+        parsed = self._parsed
+        if parsed is None:
+            return
+        if not self._is_read_paused:
+            if not parsed.is_body_whole:
+                self._since_s = self.loop.time()
+                self._watch_input()
+        elif len(self._waiting) < _WAITING_MAX and parsed.buffered_bytes <= BUFFERED_BYTES_MAX:
+            self._set_reading(True)
 
     def responded(self) -> None:
         self._server_state.total_requests += 1
@@ -414,12 +416,12 @@ class HttpConnection(asyncio.Protocol):
         if may_read is not self._is_read_paused or self.transport.is_closing():
             return
         self._is_read_paused = not may_read
-        if not may_read:
+        if may_read:
+            self.transport.resume_reading()
+            self._since_s = self.loop.time()
+            self._watch_input()
+        else:
             self.transport.pause_reading()
-            return
-        self.transport.resume_reading()
-        self._since_s = self.loop.time()
-        self._watch_input()
 
     def _linger(self) -> None:
         """Close when the client has had time to read the last response."""
@@ -437,8 +439,7 @@ class HttpConnection(asyncio.Protocol):
         self._watch(self._since_s + _LINGER_QUIET_S)
 
     def _watch_input(self) -> None:
-        due_s = self._due_s()
-        if due_s is not None:
+        if (due_s := self._due_s()) is not None:
             self._watch(due_s)
 
     def _watch(self, due_s: float) -> None:
@@ -460,7 +461,7 @@ class HttpConnection(asyncio.Protocol):
             return self._since_s + self._keep_alive_s if self._served is None else None
         if parsed.is_complete:
             return self._since_s + self.head_timeout_s
-        if parsed is not self._served or self._is_read_paused:
+        if parsed is not self._served or self._is_read_paused or not parsed.is_awaited:
             return None
         if parsed.is_stream:
             # Between two lines of an upload a client may pause, within a line it may not.
@@ -474,10 +475,11 @@ class HttpConnection(asyncio.Protocol):
             return
         now_s = self.loop.time()
         if self._linger_until_s:
-            if now_s >= min(self._linger_until_s, self._since_s + _LINGER_QUIET_S):
+            due_s = min(self._linger_until_s, self._since_s + _LINGER_QUIET_S)
+            if now_s >= due_s:
                 self.transport.close()
             else:
-                self._watch(min(self._linger_until_s, self._since_s + _LINGER_QUIET_S))
+                self._watch(due_s)
             return
         due_s = None if self._is_deaf else self._due_s()
         if due_s is None:
@@ -496,5 +498,4 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _address(info: tuple[Any, ...] | str | None) -> tuple[str, int] | None:
-    """Return host and port; None of a socket of another family."""
     return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None

@@ -96,6 +96,7 @@ class Exchange:
         "buffered_bytes",
         "held_bytes",
         "is_abandoned",
+        "is_awaited",
         "is_body_whole",
         "is_complete",
         "is_keep_alive",
@@ -125,6 +126,8 @@ class Exchange:
         # Set by an application that consumes the body piece by piece: a client may pause between pieces.
         self.is_stream = False
         self._event: asyncio.Event | None = None
+        # The application waits for more.
+        self.is_awaited = False
         # ── the response ──
         # Its head, until it leaves with the first bytes of its body.
         self._head: bytes | None = None
@@ -237,8 +240,12 @@ class Exchange:
             if self._event is None:
                 self._event = asyncio.Event()
             self._event.clear()
+            self.is_awaited = True
             self._owner.read_on()
-            await self._event.wait()
+            try:
+                await self._event.wait()
+            finally:
+                self.is_awaited = False
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:

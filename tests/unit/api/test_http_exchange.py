@@ -187,6 +187,23 @@ async def test_the_broker_waits_for_itself_without_a_limit() -> None:
 
 
 @simulated
+async def test_a_client_is_not_late_while_the_application_waits_for_something_else() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[BODY].is_stream = True
+        await receive()
+        await asyncio.sleep(10 * HEAD_S)
+        await Seen()(scope, receive, send)
+
+    wire, connection = Server(slow).connect()
+    connection.data_received(begin(2) + b"x")
+    await asyncio.sleep(10 * HEAD_S + 1)
+    connection.data_received(b"y")
+    await settled()
+    assert wire.written.startswith(b"HTTP/1.1 200 ")
+    connection.connection_lost(None)
+
+
+@simulated
 async def test_bodies_of_all_connections_have_a_limit_and_what_ends_leaves_its_room() -> None:
     app = Seen()
     server = Server(app)
