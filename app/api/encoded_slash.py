@@ -25,7 +25,7 @@ _UNREADABLE = "\ufffd"
 
 
 def _refuse_bytes(sent: str) -> None:
-    """Raise ``HttpError`` unless the path as sent is UTF-8: two names would otherwise be one."""
+    """Raise ``HttpError`` unless the path as sent is UTF-8, or two names were one."""
     try:
         unquote_to_bytes(sent).decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A connection of the HTTP listener: requests in, responses out in their order (ADR-0066).
+"""A connection of the HTTP listener, with its requests in order (ADR-0066).
 
 What the parser (llhttp) or a rule refuses is answered when its turn comes, and nothing after it is read: no byte that
 may belong to a body is taken for a request.
@@ -49,7 +49,7 @@ _PERSISTENCE = frozenset((b"close", b"keep-alive"))
 
 
 class _Ended(Exception):
-    """Raised in the parser for what follows a request after which the connection closes."""
+    """Raised in the parser for data after the last request of a connection."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -89,11 +89,11 @@ class HttpConnection(asyncio.Protocol):
         self._served: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
         self._last_words = b""
-        # Nothing more is read, because it cannot be understood or is not wanted.
+        # Nothing more is read: it cannot be understood, or is not wanted.
         self._is_deaf = False
         # ── time and flow ──
         self._timer: asyncio.TimerHandle | None = None
-        # Since when the client is waited for: the begin of a head, the last piece of a body, the last response.
+        # Since when the client is waited for.
         self._since_s = 0.0
         self._body_since_s = 0.0
         self._linger_until_s = 0.0
@@ -128,7 +128,7 @@ class HttpConnection(asyncio.Protocol):
         self.resume_writing()
 
     def eof_received(self) -> bool:
-        """Return whether the client, which sends nothing more, gets the response to a whole request."""
+        """Return whether a client that sends nothing more gets its response."""
         self._is_deaf = True
         if self._served is None or self._parsed is None or not self._parsed.is_body_whole:
             return False
@@ -233,9 +233,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_head_too_large():
             raise Refused(431, _TOO_LARGE)
         if len(self._waiting) >= PIPELINED_REQUESTS_MAX:
-            raise Refused(
-                429, f"{PIPELINED_REQUESTS_MAX} requests of this connection wait; read their responses"
-            )
+            raise Refused(429, f"{PIPELINED_REQUESTS_MAX} requests of this connection wait; send fewer")
         expects = check_head(version, method, fields)
         target = target_of(method, self._url, fields)
         self._has_begun = self._is_outside = False
@@ -443,7 +441,7 @@ class HttpConnection(asyncio.Protocol):
             self._watch(due_s)
 
     def _watch(self, due_s: float) -> None:
-        """Have ``_look_at_clock`` called by ``due_s``. One that comes too early is repeated."""
+        """Have ``_look_at_clock`` called by ``due_s``; too early is harmless."""
         if self._timer is not None:
             if self._timer.when() <= due_s:
                 return
@@ -451,7 +449,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self.loop.call_at(due_s, self._look_at_clock)
 
     def _due_s(self) -> float | None:
-        """Return when the client must have sent what is waited for; None if it is not the client's turn."""
+        """Return when the client is late; None if it is not its turn."""
         if self._has_begun:
             return self._since_s + self.head_timeout_s
         parsed = self._parsed

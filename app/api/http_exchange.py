@@ -1,4 +1,4 @@
-"""One request over HTTP/1 and its response: ASGI messages on one side, bytes on the other.
+"""One request over HTTP/1 and its response, between ASGI messages and bytes.
 
 An exchange belongs to a connection (``http_connection``), which parses the request and keeps the order of exchanges.
 """
@@ -167,7 +167,7 @@ class Exchange:
             self._event.set()
 
     def abandon(self) -> None:
-        """Have the application see that the client has disconnected, and drop the response."""
+        """Have the application see a disconnect, and drop the response."""
         self.is_abandoned = True
         self._head = None
         if self._event is not None:

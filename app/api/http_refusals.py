@@ -16,7 +16,10 @@ _ALLOWED = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 
 
 class Refused(Exception):
-    """A request that is answered with ``status``; the connection ends, because what follows is not understood."""
+    """A request that is answered with ``status``.
+
+    The connection ends, because what follows is not understood.
+    """
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""Decide from the head of a request whether and how it is served (RFC 9110, RFC 9112). No I/O.
+"""Decide from the head of a request how it is served (RFC 9110, RFC 9112).
 
 The parser (llhttp) has checked the syntax of the fields and their framing by then: lengths that conflict, a coding
 beside a length, folded lines, bare line feeds, blanks before a colon. What it leaves to its users is checked here.
@@ -32,9 +32,9 @@ class Target(NamedTuple):
 
 
 def check_head(version: str, method: str, fields: Fields) -> bool:
-    """Return whether the client waits for ``100 Continue``. Names in ``fields`` are in lower case.
+    """Return whether the client waits for ``100 Continue``.
 
-    Raises ``Refused``.
+    Names in ``fields`` are in lower case. Raises ``Refused``.
     """
     if version not in _VERSIONS:
         raise Refused(505, f"HTTP/{version} is not supported; send HTTP/1.1")
@@ -70,9 +70,9 @@ def _check_coding(version: str, value: bytes) -> None:
 
 
 def target_of(method: str, url: bytes, fields: Fields) -> Target:
-    """Split a request target. The host of an absolute one takes the place of ``Host`` in ``fields``.
+    """Split a request target.
 
-    Raises ``Refused``.
+    The host of an absolute one takes the place of ``Host`` in ``fields``. Raises ``Refused``.
     """
     if b"#" in url:
         raise Refused(400, "the request target has a fragment; encode # as %23")

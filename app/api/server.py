@@ -1,4 +1,4 @@
-"""Run uvicorn's server behind the accept loop and on the event loop of the other listeners."""
+"""Run uvicorn's server behind the accept loop, on the loop of all listeners."""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._give_up(_NO_ROOM)
 
     def _hold_partial(self, size: int) -> bool:
-        """Count ``size`` bytes of an incomplete request; False if there is no room for them."""
+        """Count ``size`` bytes of an incomplete request; False without room."""
         if self._pending is None:
             self._pending = HeldBytes(self._registry.pending)
         has_room = self._pending.set(size)

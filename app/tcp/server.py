@@ -38,7 +38,7 @@ class TcpServer:
         tls: ListenerTls | None = None,
         pending: PendingBytes | None = None,
     ) -> None:
-        """Without ``pending``, incomplete requests of all connections together have no limit."""
+        """Without ``pending``, the sum of incomplete requests has no limit."""
         self.name = name
         self.pending = pending or PendingBytes(sys.maxsize)
         self._make_connection = make_connection

@@ -11,6 +11,38 @@ _FRAMES = "tests/integration/test_rights_of_every_frame.py"
 _NAMES = "tests/integration/test_refused_names.py"
 
 SECURITY_MUTANTS = (
+    # The body of a request that offers an upgrade is executed as a request (uvicorn #2722).
+    Mutant(
+        "app/api/http_connection.py",
+        "        if self._is_upgrade:\n            return\n        self._is_framing = False\n",
+        "        self._is_upgrade = self._is_framing = False\n",
+        "tests/unit/api/test_http_exchange.py",
+        "however_they_are_cut",
+    ),
+    # A trailer becomes a field of the request.
+    Mutant(
+        "app/api/http_connection.py",
+        "        if self._is_outside and not self._is_framing:\n",
+        "        if not self._is_framing:\n",
+        "tests/integration/test_http_conformance.py",
+        "trailers",
+    ),
+    # Bodies of all connections fill the memory.
+    Mutant(
+        "app/network/pending_bytes.py",
+        "        if self.held + count > self._bytes_max:\n",
+        "        if False:\n",
+        "tests/unit/api/test_http_exchange.py",
+        "have_a_limit",
+    ),
+    # A body may come as slowly as its client likes.
+    Mutant(
+        "app/api/http_connection.py",
+        "        return min(self._since_s + self.head_timeout_s, self._body_since_s + slowest_s)\n",
+        "        return self._since_s + self.head_timeout_s\n",
+        "tests/unit/api/test_http_exchange.py",
+        "byte_by_byte",
+    ),
     # A DENY is overridden (CVE-2026-58251).
     Mutant(
         "app/security/acl_index.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ class RawConnection:
         assert parts.port is not None
         self._socket = socket.create_connection((parts.hostname, parts.port), timeout=TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._ports = self._socket.getpeername()[1], self._socket.getsockname()[1]
         self._rest = b""
         self.is_ended = False
 
@@ -52,10 +54,14 @@ class RawConnection:
         self._socket.close()
 
     def send(self, *segments: bytes) -> None:
-        """Send each segment after the broker has read the one before it. A broker that closes ends it early."""
+        """Send each segment after the broker has read the one before it; none after a response to those before."""
         for number, segment in enumerate(segments):
             if number:
-                eventually(self._is_read, "the broker has read what was sent")
+                eventually(
+                    lambda: self._is_read() or self._is_answered(), "the broker has read what was sent"
+                )
+                if self._is_answered():
+                    return
             try:
                 self._socket.sendall(segment)
             except OSError:
@@ -66,13 +72,15 @@ class RawConnection:
 
     def _is_read(self) -> bool:
         """Return whether nothing waits in the broker's socket, or the broker has closed it."""
-        here, there = self._socket.getsockname()[1], self._socket.getpeername()[1]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             columns = line.split()
             local, remote = (int(address.rpartition(":")[2], 16) for address in columns[1:3])
-            if (local, remote) == (there, here):
+            if (local, remote) == self._ports:
                 return int(columns[4].partition(":")[2], 16) == 0
         return True
+
+    def _is_answered(self) -> bool:
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def responses(self, until: str) -> list[RawResponse]:
         """Return the responses up to the one with ``until`` as its request id, or until the broker closes."""
