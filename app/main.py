@@ -40,7 +40,6 @@ from .errors import SteleError
 from .network.accept_loop import AcceptOptions
 from .network.admission import Admission, open_files_for_connections, raise_open_files_limit
 from .network.binding import bind
-from .network.pending_bytes import PendingBytes
 from .security import audit
 from .security.forwarding import forwarding_key
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
@@ -253,7 +252,7 @@ def _binary_server(listener: BinaryListener, limits: _Limits, tls: ListenerTls |
         admission=limits.admission("binary"),
         accept=replace(limits.accept, plaintext_answer=PLAINTEXT_ANSWER),
         tls=tls,
-        pending=PendingBytes(limits.settings.pending_request_bytes_max),
+        pending_bytes_max=limits.settings.pending_request_bytes_max,
     )
 
 
@@ -291,7 +290,7 @@ def _kafka_server(
         admission=limits.admission("kafka"),
         accept=limits.accept,
         tls=tls,
-        pending=PendingBytes(settings.pending_request_bytes_max),
+        pending_bytes_max=settings.pending_request_bytes_max,
     )
 
 

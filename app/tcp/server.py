@@ -36,11 +36,11 @@ class TcpServer:
         admission: Admission,
         accept: AcceptOptions | None = None,
         tls: ListenerTls | None = None,
-        pending: PendingBytes | None = None,
+        pending_bytes_max: int = sys.maxsize,
     ) -> None:
-        """Without ``pending``, the sum of incomplete requests has no limit."""
+        """``pending_bytes_max``: the most bytes of incomplete requests together."""
         self.name = name
-        self.pending = pending or PendingBytes(sys.maxsize)
+        self.pending = PendingBytes(pending_bytes_max)
         self._make_connection = make_connection
         self._admission = admission
         self._accept_options = accept or AcceptOptions()
