@@ -21,6 +21,8 @@ from .state import broker_of
 logger = logging.getLogger(__name__)
 
 _READS = frozenset({"GET", "HEAD"})
+# Of a number of 32 bits.
+_PARTITION_DIGITS_MAX = 10
 
 
 class _Withdrawn(Exception):
@@ -64,10 +66,14 @@ class _Rights:
 
 
 async def _find_topic(request: Request) -> None:
-    """Ask other brokers for the topic of the path, if this one does not know it."""
+    """Ask other brokers for the topic and the partition of the path, if this one does not know them."""
     topic = request.path_params.get("topic")
     if topic is not None:
-        await broker_of(request).find_topics((str(topic),))
+        number = str(request.path_params.get("partition", ""))
+        # The route refuses what is no number.
+        is_number = number.isdecimal() and len(number) <= _PARTITION_DIGITS_MAX
+        partitions = ((str(topic), int(number)),) if is_number else ()
+        await broker_of(request).find_topics((str(topic),), partitions=partitions)
 
 
 class GuardedRoute(APIRoute):

@@ -216,26 +216,59 @@ class Broker:
         """Return whether a topic exists, or an internal one of this name is served."""
         return self._topics.get(name) is not None or name in self._virtual
 
-    async def find_topics(self, names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
-        """Look at what other brokers have created, unless all topics are known here.
+    def knows(
+        self,
+        names: Iterable[str] = (),
+        *,
+        ids: Iterable[bytes] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
+    ) -> bool:
+        """Return whether this broker knows all topics and partitions, so that no look is needed."""
+        return (
+            all(self.has_topic(name) for name in names)
+            and all(self.topic_by_id(one) for one in ids)
+            and all(self._has_partition(name, number) for name, number in partitions)
+        )
 
-        ``topic`` and ``topic_by_id`` have the answer. The number of looks is bounded, however often clients
-        ask for topics that do not exist; a caller that comes too early waits for the next look.
+    def _has_partition(self, name: str | bytes, number: int) -> bool:
+        """``name`` is that of a topic, or its id."""
+        if isinstance(name, bytes):
+            topic = self.topic_by_id(name)
+        else:
+            topic = self._topics.get(name) or self._virtual.get(name)
+        return topic is not None and number < topic.partitions
+
+    async def find_topics(
+        self,
+        names: Iterable[str] = (),
+        *,
+        ids: Iterable[bytes] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
+    ) -> None:
+        """Look at what other brokers have created or grown, unless all of it is known here.
+
+        The rule for every request that names a topic, a partition or an id: unknown, one look, then the answer, which
+        ``topic`` and ``topic_by_id`` have. The number of looks is bounded, however often clients ask for topics
+        that do not exist; a caller that comes too early waits for the next look.
 
         Raises ``StorageUnavailable``.
         """
-        if self.cluster.is_shared and not (
-            all(self.has_topic(name) for name in names) and all(self.topic_by_id(one) for one in ids)
-        ):
+        if self.cluster.is_shared and not self.knows(names, ids=ids, partitions=partitions):
             await self.cluster.find()
 
-    async def try_to_find_topics(self, names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
+    async def try_to_find_topics(
+        self,
+        names: Iterable[str] = (),
+        *,
+        ids: Iterable[bytes] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
+    ) -> None:
         """As ``find_topics``, without an error.
 
         Without an answer, what this broker knows is as good as it gets.
         """
         with suppress(StorageError):
-            await self.find_topics(names, ids=ids)
+            await self.find_topics(names, ids=ids, partitions=partitions)
 
     async def try_to_find_all_topics(self) -> None:
         """Look at what other brokers have created, before all topics are listed.

@@ -304,7 +304,11 @@ class Search:
                 max_bytes=size,
                 isolation=self._isolation,
             )
-            (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
+            try:
+                (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
+            except SteleError as error:
+                at = self._offset_after(error, at, window.end)
+                continue
             self.progress.bytes += len(fetched.batches)
             if fetched.error is not None:
                 at = self._offset_after(fetched.error, at, window.end)

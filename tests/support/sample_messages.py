@@ -72,22 +72,26 @@ _NUMBERS: dict[str, Any] = {
     "duration_filter": -1,
     "response_partition_limit": 100,
 }
+_PARTITIONS = frozenset(("partition", "partition_index", "partitions", "partition_indexes", "index"))
 # Rather null than about something.
 _NULL = frozenset(
     ("group_instance_id", "instance_id", "cursor", "topology", "match", "assignments", "cluster_id")
 )
 
 
-def sample(cls: type, version: int, *, topic_id: bytes, topic: str = TOPIC, nulls: bool = False) -> Any:
+def sample(
+    cls: type, version: int, *, topic_id: bytes, topic: str = TOPIC, partition: int = 0, nulls: bool = False
+) -> Any:
     """Return a message with one item in each array; with ``nulls``, null where that is allowed."""
-    return _Sampler(version, topic_id, topic, nulls).message(cls)
+    return _Sampler(version, topic_id, topic, partition, nulls).message(cls)
 
 
 class _Sampler:
-    def __init__(self, version: int, topic_id: bytes, topic: str, nulls: bool) -> None:
+    def __init__(self, version: int, topic_id: bytes, topic: str, partition: int, nulls: bool) -> None:
         self._version = version
         self._topic_id = topic_id
         self._topic = topic
+        self._partition = partition
         self._nulls = nulls
 
     def message(self, cls: type) -> Any:
@@ -123,7 +127,7 @@ class _Sampler:
             case "float64":
                 return _NUMBERS.get(name, 0.0)
             case _:
-                return _NUMBERS.get(name, 0)
+                return self._partition if name in _PARTITIONS else _NUMBERS.get(name, 0)
 
 
 _NAMES = {

@@ -43,7 +43,7 @@ from ..deferred_response import DeferredResponse
 from ..errors import error_code_of, failure
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers, size_of
-from .dispatch import HANDLERS, answer_bytes_max, is_barrier, limited, reads_records, sees_records
+from .dispatch import answer_bytes_max, begin, is_barrier, limited, reads_records, sees_records
 from .forwarding import handle
 from .guards import GUARDS, check, check_produce
 from .handlers.context import BinaryListener
@@ -416,7 +416,7 @@ class BinaryConnection(Connection[Frame]):
             request = limited(request, delays.meters().consume.at_once_max())
         try:
             if self._listener.forwarding is None:
-                answer = HANDLERS[type(request)](self._listener, request)
+                answer = begin(self._listener, request)
             else:
                 client = ForwardedClient(self.principal, self.peer_host)
                 answer = handle(self._listener, request, client)
@@ -521,7 +521,7 @@ class BinaryConnection(Connection[Frame]):
         try:
             await self._listener.broker.ensure_topic(topic)
             await self._listener.broker.produce_room()
-            answer = HANDLERS[type(request)](self._listener, request)
+            answer = begin(self._listener, request)
             if isinstance(answer, DeferredResponse):
                 self._note_produce(answer.future)
         except Exception as error:  # noqa: BLE001 - the edge of a connection

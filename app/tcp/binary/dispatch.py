@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
 from stele.wire import messages as m
 
+from ..deferred_response import DeferredResponse
+from ..response_queue import Buffers
 from .handlers import fetch, groups, leases, produce, simple, tables, topics, transactions
 from .handlers.context import Answer, BinaryListener
 
@@ -54,6 +56,43 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
     m.EndTransactionRequest: transactions.end_transaction,
     m.CommitTransactionsRequest: transactions.commit_transactions,
 }
+
+
+# Their handlers look for topics themselves: they name several, of which a client may see some.
+_LOOK_THEMSELVES = (m.MetadataRequest, m.FetchRequest, m.IsolatedFetchRequest, m.CreateTopicRequest)
+
+
+def begin(listener: BinaryListener, request: m.Request) -> Answer:
+    """Hand a request to its handler, after a look for a topic that another broker may have.
+
+    Raises ``SteleError``.
+    """
+    broker, handle = listener.broker, HANDLERS[type(request)]
+    if not broker.cluster.is_shared or isinstance(request, _LOOK_THEMSELVES):
+        return handle(listener, request)
+    names, partitions = _named(request)
+    if broker.knows(names, partitions=partitions):
+        return handle(listener, request)
+    return _after_look(listener, request, names, partitions)
+
+
+async def _after_look(
+    listener: BinaryListener, request: m.Request, names: Sequence[str], partitions: Sequence[tuple[str, int]]
+) -> Buffers:
+    await listener.broker.try_to_find_topics(names, partitions=partitions)
+    answer = HANDLERS[type(request)](listener, request)
+    if isinstance(answer, DeferredResponse):
+        return await answer.wait()
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _named(request: m.Request) -> tuple[Sequence[str], Sequence[tuple[str, int]]]:
+    """Return the topics and the partition that a request names."""
+    topic: str | None = getattr(request, "topic", None)
+    if topic is None:
+        return (list(getattr(request, "topics", ())), ())
+    partition: int = getattr(request, "partition", -1)
+    return ((topic,), ((topic, partition),) if partition >= 0 else ())
 
 
 def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None:

@@ -16,7 +16,7 @@ from ...security.forwarding import ForwardedClient
 from ..deferred_response import DeferredResponse
 from ..errors import failure
 from ..response_queue import Buffers
-from .dispatch import HANDLERS
+from .dispatch import begin
 from .guards import check
 from .handlers.context import Answer, BinaryListener
 
@@ -52,7 +52,7 @@ def handle(listener: BinaryListener, request: m.Request, client: ForwardedClient
         if member is not None:
             frame = request.encode()
             return forwarding.send(request.group, member, frame[_TYPE_AT], frame[_TYPE_AT + 1 :], client)
-    return HANDLERS[type(request)](listener, request)
+    return begin(listener, request)
 
 
 async def serve_frame(
@@ -66,10 +66,7 @@ async def serve_frame(
         if not isinstance(request, GROUP_REQUESTS):
             raise InvalidRequest("only requests for groups are forwarded")
         check(own, request)
-        if isinstance(request, m.JoinGroupRequest | m.PollRequest):
-            # The client may have created them at its broker a moment ago.
-            await listener.broker.find_topics(request.topics)
-        answer = HANDLERS[type(request)](own, request)
+        answer = begin(own, request)
         if isinstance(answer, DeferredResponse):
             answer = answer.wait()
         return _joined(await answer if isinstance(answer, Coroutine) else answer)

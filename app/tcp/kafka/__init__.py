@@ -4,6 +4,7 @@
 - ``connection``                    one connection: from a request to its handler, and its response
 - ``sasl_session``                  logins of a connection, and what it may send before one
 - ``dispatch``, ``api``             one row per API; drives ApiVersions and dispatch
+- ``topics_named``                  the topics of a request, and the look for those not known here
 - ``features``                      the features that ApiVersions finalizes
 - ``schemas``                       one module per API: its request and response, as declarations
 - ``guards``                        what a client must be allowed to do, per API

@@ -27,7 +27,7 @@ from stele.wire.schema import MalformedMessage
 
 from ...broker.fetch import Fetched
 from ...broker.produce import PendingProduce
-from ...errors import SteleError
+from ...errors import SteleError, UnknownPartition
 from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
 from ...security.principal import Principal
@@ -358,6 +358,11 @@ class KafkaConnection(Connection[memoryview]):
         outcome: PendingProduce | SteleError
         try:
             outcome = broker.produce(name, partition, records, acks=route.acks)
+        except UnknownPartition as error:
+            if broker.cluster.is_shared:
+                # Another broker may have added it: the generic way looks.
+                return False
+            outcome = error
         except SteleError as error:
             outcome = error
         delay_ms = 0 if charge is None else charge.produced(len(frame))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from stele.wire import schema
@@ -116,6 +116,7 @@ from .schemas.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from .topics_named import looking_for_topics, names_topics
 
 # KIP-511: valid names and versions of client software.
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -304,7 +305,27 @@ _ROWS = (
     Served(api=streams_group_describe.API, handle=not_served.streams_group_describe),
 )
 
-SERVED = {row.api.key: row for row in _ROWS}
+# Their handlers look for topics in a way of their own, or name topics that no client creates.
+_LOOK_THEMSELVES = frozenset(
+    (
+        produce_schema.API.key,
+        fetch_schema.API.key,
+        share_fetch_schema.API.key,
+        share_group_heartbeat.API.key,
+        metadata_schema.API.key,
+        describe_topic_partitions.API.key,
+        create_topics.API.key,
+        add_partitions_to_txn.API.key,
+        txn_offset_commit.API.key,
+        describe_quorum.API.key,
+    )
+)
+SERVED = {
+    row.api.key: row
+    if row.api.key in _LOOK_THEMSELVES or not names_topics(row.api.request)
+    else replace(row, handle=looking_for_topics(row.handle))
+    for row in _ROWS
+}
 API_VERSIONS_KEY = api_versions.API.key
 _ADVERTISED = [
     ApiVersion(api_key=row.api.key, min_version=row.api.versions[0], max_version=row.api.versions[1])

@@ -28,7 +28,9 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
                 wanted_partitions, epoch = _allowed(access, wanted_partitions)
                 break
     isolation = _isolation_of(request)
-    await listener.broker.try_to_find_topics(wanted.topic for wanted in wanted_partitions)
+    await listener.broker.try_to_find_topics(
+        partitions=((wanted.topic, wanted.partition) for wanted in wanted_partitions)
+    )
     reads = await listener.broker.fetch(
         [
             PartitionFetch(
@@ -93,7 +95,6 @@ async def list_offsets(listener: BinaryListener, request: m.ListOffsetsRequest) 
         raise InvalidRequest(
             f"timestamp is {request.timestamp_ms}; use ms since the epoch, -1 latest or -2 earliest"
         )
-    await listener.broker.try_to_find_topics((request.topic,))
     offset, timestamp_ms, epoch = await listener.broker.list_offset(
         request.topic, request.partition, request.timestamp_ms, isolation=_isolation_of(request)
     )

@@ -53,7 +53,6 @@ def _timeout_ms(listener: BinaryListener, request: m.ProduceBatchRequest) -> int
 
 
 async def flush_topic(listener: BinaryListener, request: m.FlushTopicRequest) -> Buffers:
-    await listener.broker.try_to_find_topics((request.topic,))
     await listener.broker.flush(request.topic)
     return m.FlushTopicResponse().encode()
 
@@ -71,7 +70,6 @@ async def named_producer(listener: BinaryListener, request: m.NamedProducerReque
 
 
 async def producer_state(listener: BinaryListener, request: m.ProducerStateRequest) -> Buffers:
-    await listener.broker.try_to_find_topics((request.topic,))
     view = await listener.broker.producer(request.topic, request.partition, request.producer_id)
     return m.ProducerStateResponse(
         producer_epoch=-1 if view is None else view.epoch,

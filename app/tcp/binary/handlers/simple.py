@@ -30,7 +30,6 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
     """
     if request.batch_size < 1:
         raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
-    await listener.broker.try_to_find_topics((request.topic,))
     messages: list[tuple[int, bytes]] = []
     offset, size, read_bytes = request.offset, 0, 0
     wanted_bytes = _CONSUME_FIRST_READ_BYTES

@@ -14,7 +14,6 @@ async def look_up_key(listener: BinaryListener, request: m.LookUpKeyRequest) -> 
     if request.partition < m.ALL_PARTITIONS:
         raise InvalidRequest(f"partition is {request.partition}; name one, or -1 to look in all")
     partition = None if request.partition == m.ALL_PARTITIONS else request.partition
-    await listener.broker.try_to_find_topics((request.topic,))
     newest = await newest_batch(listener.broker, request.topic, request.key, partition=partition)
     if newest is None:
         return m.LookUpKeyResponse(partition=m.ALL_PARTITIONS).encode()
@@ -24,7 +23,6 @@ async def look_up_key(listener: BinaryListener, request: m.LookUpKeyRequest) -> 
 
 async def table_fetch(listener: BinaryListener, request: m.TableFetchRequest) -> Buffers:
     broker = listener.broker
-    await broker.try_to_find_topics((request.topic,))
     page = await table_batches(
         broker,
         request.topic,

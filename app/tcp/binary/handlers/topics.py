@@ -81,7 +81,6 @@ async def delete_topic(listener: BinaryListener, request: m.DeleteTopicRequest) 
 
 
 async def describe_topic(listener: BinaryListener, request: m.DescribeTopicRequest) -> Buffers:
-    await listener.broker.try_to_find_topics((request.topic,))
     topic = listener.broker.topic(request.topic)
     return m.DescribeTopicResponse(
         topic_id=topic.topic_id.bytes,

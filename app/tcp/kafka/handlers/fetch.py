@@ -58,9 +58,15 @@ def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     uses_topic_ids = context.version >= FIRST_WITH_TOPIC_IDS
     if uses_topic_ids:
-        await context.broker.try_to_find_topics(ids=(topic.topic_id for topic in request.topics))
+        await context.broker.try_to_find_topics(
+            partitions=(
+                (bytes(topic.topic_id), partition.partition)
+                for topic in request.topics
+                for partition in topic.partitions
+            )
+        )
     else:
-        await context.broker.try_to_find_topics(_readable_names(context, request))
+        await context.broker.try_to_find_topics(partitions=_readable_partitions(context, request))
     named = requested(context, request)
     taken = context.listener.fetch_sessions.take(
         session_id=request.session_id,
@@ -96,14 +102,17 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
 # ── the request ──
 
 
-def _readable_names(context: Context, request: FetchRequest) -> Iterable[str]:
-    """Return the names that the client may read.
+def _readable_partitions(context: Context, request: FetchRequest) -> Iterable[tuple[str, int]]:
+    """Return the partitions that the client may read.
 
     Only these are looked up: otherwise the time of a refusal would tell whether the topic exists.
     """
     access = context.access
     return (
-        topic.topic for topic in request.topics if access is None or access.allows(READ_TOPIC, topic.topic)
+        (topic.topic, partition.partition)
+        for topic in request.topics
+        if access is None or access.allows(READ_TOPIC, topic.topic)
+        for partition in topic.partitions
     )
 
 

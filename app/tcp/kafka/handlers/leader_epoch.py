@@ -46,7 +46,6 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     budget = WorkBudget()
     unavailable = ErrorCode.NONE
-    await context.broker.try_to_find_topics(topic.topic for topic in request.topics)
     try:
         await context.broker.refresh(
             (topic.topic, partition.partition) for topic in request.topics for partition in topic.partitions

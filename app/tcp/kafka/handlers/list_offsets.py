@@ -50,7 +50,6 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
     is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     unavailable = ErrorCode.NONE
-    await context.broker.try_to_find_topics(topic.name for topic in request.topics)
     try:
         await context.broker.refresh(
             (topic.name, partition.partition_index)

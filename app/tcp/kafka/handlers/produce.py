@@ -137,9 +137,13 @@ def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
 def must_look_for_topics(broker: Broker, request: ProduceRequest) -> bool:
     """Return whether a topic is unknown here that another broker may have."""
     return broker.cluster.is_shared and not all(
-        broker.has_topic(topic.name) if topic.name else broker.topic_by_id(topic.topic_id)
-        for topic in request.topic_data
+        broker.knows(partitions=_partitions_of(topic)) for topic in request.topic_data
     )
+
+
+def _partitions_of(topic: TopicProduceData) -> Iterable[tuple[str | bytes, int]]:
+    name = topic.name or bytes(topic.topic_id)
+    return ((name, partition.index) for partition in topic.partition_data)
 
 
 async def _prepare_and_produce(
@@ -147,8 +151,7 @@ async def _prepare_and_produce(
 ) -> Answer:
     if must_look_for_topics(context.broker, request):
         await context.broker.try_to_find_topics(
-            (topic.name for topic in request.topic_data if topic.name),
-            ids=(topic.topic_id for topic in request.topic_data if not topic.name),
+            partitions=(partition for topic in request.topic_data for partition in _partitions_of(topic))
         )
     for name in missing:
         try:

@@ -233,7 +233,6 @@ async def alter_share_group_offsets(
     except SteleError as error:
         code, message = describe_error(error)
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
-    await context.broker.try_to_find_topics(topic.topic_name for topic in request.topics)
     return AlterShareGroupOffsetsResponse(
         error_code=ErrorCode.NONE,
         responses=[await _alter_topic(context, request.group_id, topic) for topic in request.topics],
@@ -285,7 +284,6 @@ async def delete_share_group_offsets(
     except SteleError as error:
         code, message = describe_error(error)
         return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
-    await context.broker.try_to_find_topics(topic.topic_name for topic in request.topics)
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:
         topic_id, code, message = _NO_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None

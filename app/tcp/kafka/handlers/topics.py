@@ -194,7 +194,6 @@ async def _grow(context: Context, wanted: CreatePartitionsTopic, *, validate_onl
 
 
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    await context.broker.try_to_find_topics(topic.name for topic in request.topics)
     # All at the same time, so that they share the checkpoints that make them durable.
     deletions: list[asyncio.Task[DeleteRecordsPartitionResult]] = []
     budget = WorkBudget()

@@ -7,10 +7,9 @@ not in the tree.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +24,14 @@ from app.broker.produce import Acks
 from app.errors import BrokerClosing, SteleError, StorageError, StorageUnavailable, UnknownTopic
 from app.groups.share_group import ShareHeartbeat
 from app.tcp.errors import ERROR_CODES
-from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED, Served
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.schemas import alter_share_group_offsets
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from tests.support.batches import batch_of
-from tests.support.before_login import Registry, Wire
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame
+from tests.support.kafka_wire import KafkaWire, codes_of
 from tests.support.raising import Faults, an_error, leaves, raising
 from tests.support.sample_messages import GROUP, TOPIC, sample
 
@@ -67,33 +65,7 @@ class World:
             groups=raising(real.groups, self.faults, "groups"),
             transactions=raising(real.transactions, self.faults, "transactions"),
         )
-        self.wire = Wire("10.0.0.1")
-        self.connection = KafkaConnection(
-            listener=listener, settings=real.broker.settings, registry=Registry()
-        )
-        self.connection.connection_made(self.wire)
-
-    async def ask(self, frame: bytes, *, many: int) -> list[bytes]:
-        """Send requests, and return so many responses as they come; fewer if the connection ends."""
-        self.wire.written.clear()
-        self.connection.data_received(frame)
-        frames: list[bytes] = []
-        async with asyncio.timeout(20):
-            while True:
-                frames = list(_cut(self.wire.written))
-                if len(frames) >= many or self.wire.is_over:
-                    return frames
-                await asyncio.sleep(0)
-
-
-def _cut(data: bytearray) -> Iterator[bytes]:
-    position = 0
-    while position + 4 <= len(data):
-        end = position + 4 + int.from_bytes(data[position : position + 4])
-        if end > len(data):
-            return
-        yield bytes(data[position + 4 : end])
-        position = end
+        self.wire = KafkaWire(listener, real.broker.settings)
 
 
 @asynccontextmanager
@@ -102,19 +74,6 @@ async def world(path: Path) -> AsyncGenerator[World]:
         topic = await real.broker.create_topic(TOPIC, placement=Placement(partitions=1))
         real.broker.produce(TOPIC, 0, batch_of([b"a"]), acks=Acks.LEADER)
         yield World(real, topic.topic_id.bytes)
-
-
-def codes_of(message: Any) -> set[int]:
-    """Return all error codes in a response."""
-    if isinstance(message, list | tuple):
-        return {code for item in cast("Sequence[Any]", message) for code in codes_of(item)}
-    if not hasattr(message, "__dataclass_fields__"):
-        return set()
-    found: set[int] = set()
-    for name in message.__dataclass_fields__:
-        value = getattr(message, name)
-        found |= {value} if name.endswith("error_code") else codes_of(value)
-    return found
 
 
 def forms(row: Served, topic_id: bytes) -> Iterator[tuple[int, Any]]:
@@ -160,7 +119,7 @@ def expected_codes(row: Served, call: str, kind: type[SteleError]) -> set[ErrorC
 async def asked(there: World, row: Served, version: int, request: Any) -> set[int]:
     """Send a request and the next one; return the error codes of the first."""
     both = request_frame(request, version, correlation=1) + NEXT
-    frames = await there.ask(both, many=2)
+    frames = await there.wire.ask(both, many=2)
     assert len(frames) == 2, "the connection has ended"
     answered, answer = read_response(frames[0], row.api, version)
     following, _ = read_response(frames[1], SERVED[API_VERSIONS_KEY].api, 0)
@@ -258,7 +217,7 @@ async def test_share_offsets_of_a_name_that_no_topic_can_have_are_refused_in_its
             )
         )
         request = sample(row.api.request, 0, topic_id=NO_UUID, topic="a/b")
-        (frame,) = await there.ask(request_frame(request, 0), many=1)
+        (frame,) = await there.wire.ask(request_frame(request, 0), many=1)
         _, answer = read_response(frame, row.api, 0)
         (topic,) = answer.responses
         (partition,) = topic.partitions

@@ -1,0 +1,113 @@
+"""The topics that a request names, and the look for those that this broker does not know.
+
+A client may have created a topic, or added partitions, at another broker a moment ago. An API that names topics finds
+out before its handler runs (``Broker.find_topics``), after the check of the client's rights: otherwise the time of a
+refusal would tell whether a topic exists.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, NamedTuple, cast
+
+from stele.wire.schema import Field, fields_of
+
+from .handlers.context import Answer, Context
+
+# Arrays of topics, and arrays whose items have such arrays.
+_TOPICS = frozenset(("topics", "v3_and_below_topics", "topic_partitions"))
+_NAMES = frozenset(("topic_names", "subscribed_topic_names"))
+_AROUND = frozenset(("groups", "markers", "dirs", "transactions"))
+_NAME_FIELDS = ("name", "topic", "topic_name")
+_NUMBER_FIELDS = ("partition_index", "partition")
+
+
+class Named(NamedTuple):
+    """What a request names: topics, ids of topics, and partitions of either."""
+
+    names: list[str]
+    ids: list[bytes]
+    partitions: list[tuple[str | bytes, int]]
+
+
+def looking_for_topics(handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
+    """Return ``handle`` after a look for the topics of the request that are not known here."""
+
+    @functools.wraps(handle)
+    def look(context: Context, request: Any) -> Answer:
+        broker = context.broker
+        if not broker.cluster.is_shared:
+            return handle(context, request)
+        named = topics_named(request)
+        if broker.knows(named.names, ids=named.ids, partitions=named.partitions):
+            return handle(context, request)
+        return _after_look(handle, context, request, named)
+
+    return look
+
+
+async def _after_look(
+    handle: Callable[[Context, Any], Answer], context: Context, request: Any, named: Named
+) -> Answer:
+    await context.broker.try_to_find_topics(named.names, ids=named.ids, partitions=named.partitions)
+    answer = handle(context, request)
+    return await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
+
+
+def names_topics(kind: type[Any]) -> bool:
+    """Return whether requests of ``kind`` name topics."""
+    return any(
+        one.name not in _AROUND or names_topics(one.type.element.struct_class) for one in _arrays(kind)
+    )
+
+
+def topics_named(request: Any) -> Named:
+    """Return what a request, or a part of one, names."""
+    named = Named([], [], [])
+    for array in _arrays(cast("type[Any]", type(request))):
+        items = getattr(request, array.name) or ()
+        if array.name in _NAMES:
+            named.names.extend(items)
+        elif array.name in _AROUND:
+            for item in items:
+                for every, some in zip(named, topics_named(item), strict=True):
+                    cast("list[Any]", every).extend(some)
+        else:
+            for item in items:
+                _add_topic(named, item)
+    return named
+
+
+@functools.cache
+def _arrays(kind: type[Any]) -> tuple[Field, ...]:
+    """Return the arrays of a message that name topics."""
+    return tuple(
+        one
+        for one in fields_of(kind)
+        if one.type.kind == "array"
+        and (one.name in _NAMES or (one.name in _TOPICS | _AROUND and one.type.element.kind == "struct"))
+    )
+
+
+def _add_topic(named: Named, item: Any) -> None:
+    name: str | bytes | None = next(
+        (value for field in _NAME_FIELDS if (value := getattr(item, field, None))), None
+    )
+    topic_id = getattr(item, "topic_id", b"")
+    if isinstance(name, str):
+        named.names.append(name)
+    elif any(topic_id):
+        name = bytes(topic_id)
+        named.ids.append(name)
+    if name is not None:
+        named.partitions.extend((name, number) for number in _numbers(item))
+
+
+def _numbers(item: Any) -> Iterator[int]:
+    for field in ("partitions", "partition_indexes"):
+        for part in getattr(item, field, None) or ():
+            if isinstance(part, int):
+                yield part
+            else:
+                yield next(getattr(part, field) for field in _NUMBER_FIELDS if hasattr(part, field))
