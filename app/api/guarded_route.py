@@ -66,7 +66,7 @@ class _Rights:
 
 
 async def _find_topic(request: Request) -> None:
-    """Ask other brokers for the topic and the partition of the path, if this one does not know them."""
+    """Ask other brokers for the topic and the partition of the path, if unknown."""
     topic = request.path_params.get("topic")
     if topic is not None:
         number = str(request.path_params.get("partition", ""))

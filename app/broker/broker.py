@@ -223,7 +223,7 @@ class Broker:
         ids: Iterable[bytes] = (),
         partitions: Iterable[tuple[str | bytes, int]] = (),
     ) -> bool:
-        """Return whether this broker knows all topics and partitions, so that no look is needed."""
+        """Return whether this broker knows all of these; then no look is needed."""
         return (
             all(self.has_topic(name) for name in names)
             and all(self.topic_by_id(one) for one in ids)
@@ -245,7 +245,7 @@ class Broker:
         ids: Iterable[bytes] = (),
         partitions: Iterable[tuple[str | bytes, int]] = (),
     ) -> None:
-        """Look at what other brokers have created or grown, unless all of it is known here.
+        """Look at what other brokers have created or grown, unless all is known here.
 
         The rule for every request that names a topic, a partition or an id: unknown, one look, then the answer, which
         ``topic`` and ``topic_by_id`` have. The number of looks is bounded, however often clients ask for topics

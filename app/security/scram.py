@@ -93,10 +93,9 @@ def credential_of(
         )
     if not 0 < len(salt) <= _SALT_BYTES_MAX:
         raise ValueError(f"the salt has {len(salt)} bytes; it must have 1 to {_SALT_BYTES_MAX}")
-    if len(salted_password) != _hash_bytes(mechanism):
-        raise ValueError(
-            f"the salted password has {len(salted_password)} bytes; {mechanism} makes {_hash_bytes(mechanism)}"
-        )
+    if not salted_password:
+        # Of any other length it is the key of a hash, as in Kafka; a client that logs in makes one of the right length.
+        raise ValueError("the salted password is empty; derive it from the password")
     client_key = _hmac(mechanism, salted_password, b"Client Key")
     return ScramCredential(
         mechanism=mechanism,

@@ -63,7 +63,7 @@ _LOOK_THEMSELVES = (m.MetadataRequest, m.FetchRequest, m.IsolatedFetchRequest, m
 
 
 def begin(listener: BinaryListener, request: m.Request) -> Answer:
-    """Hand a request to its handler, after a look for a topic that another broker may have.
+    """Hand a request to its handler, after a look for an unknown topic.
 
     Raises ``SteleError``.
     """

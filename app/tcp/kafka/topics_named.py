@@ -1,4 +1,4 @@
-"""The topics that a request names, and the look for those that this broker does not know.
+"""The topics that a request names, and the look for unknown ones.
 
 A client may have created a topic, or added partitions, at another broker a moment ago. An API that names topics finds
 out before its handler runs (``Broker.find_topics``), after the check of the client's rights: otherwise the time of a
@@ -32,7 +32,7 @@ class Named(NamedTuple):
 
 
 def looking_for_topics(handle: Callable[[Context, Any], Answer]) -> Callable[[Context, Any], Answer]:
-    """Return ``handle`` after a look for the topics of the request that are not known here."""
+    """Return ``handle`` after a look for unknown topics of the request."""
 
     @functools.wraps(handle)
     def look(context: Context, request: Any) -> Answer:

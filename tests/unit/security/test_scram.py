@@ -152,11 +152,17 @@ def test_a_credential_that_was_replaced_meanwhile_does_not_log_in() -> None:
 
 @pytest.mark.parametrize(
     ("size", "salt", "iterations"),
-    [(32, b"s", 4095), (32, b"s", 16_385), (31, b"s", 4096), (32, b"", 4096), (32, b"s" * 1025, 4096)],
+    [(32, b"s", 4095), (32, b"s", 16_385), (0, b"s", 4096), (32, b"", 4096), (32, b"s" * 1025, 4096)],
 )
 def test_credentials_out_of_bounds_are_refused(size: int, salt: bytes, iterations: int) -> None:
     with pytest.raises(ValueError, match=r"iterations|salt"):
         credential_of("SCRAM-SHA-256", b"p" * size, salt=salt, iterations=iterations)
+
+
+@pytest.mark.parametrize("size", [1, 31, 33, 100])
+def test_a_salted_password_may_have_any_length_as_in_kafka(size: int) -> None:
+    stored = credential_of("SCRAM-SHA-256", b"p" * size, salt=b"s", iterations=4096)
+    assert len(stored.stored_key) == len(stored.server_key) == 32
 
 
 def test_no_secret_is_in_a_representation() -> None:

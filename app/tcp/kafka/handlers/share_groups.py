@@ -8,7 +8,7 @@ from contextlib import suppress
 from stele.wire.error_codes import ErrorCode
 
 from ....cluster.consumer_group_store import JOINING
-from ....errors import SteleError, StorageError
+from ....errors import SteleError, StorageError, TopicError
 from ....groups.share_group import ShareHeartbeat, ShareMember
 from ....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
 from ....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
@@ -271,7 +271,7 @@ async def _alter_topic(
 def _topic_id(context: Context, topic: str) -> bytes:
     try:
         return context.broker.readable_topic(topic).topic_id.bytes
-    except SteleError:
+    except TopicError:
         return _NO_TOPIC_ID
 
 

@@ -21,7 +21,7 @@ from stele.wire.schema import NO_UUID, fields_of
 
 from app.broker.placement import Placement
 from app.broker.produce import Acks
-from app.errors import BrokerClosing, SteleError, StorageError, StorageUnavailable, UnknownTopic
+from app.errors import BrokerClosing, SteleError, StorageError, StorageUnavailable, TopicError, UnknownTopic
 from app.groups.share_group import ShareHeartbeat
 from app.tcp.errors import ERROR_CODES
 from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED, Served
@@ -39,6 +39,7 @@ ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
 # A request after the one that fails.
 NEXT = request_frame(ApiVersionsRequest(), 0, correlation=2)
 ALL = frozenset(kind.__name__ for kind in leaves())
+TOPIC_ERRORS = frozenset(kind.__name__ for kind in leaves() if issubclass(kind, TopicError))
 STORAGE_ERRORS = frozenset(kind.__name__ for kind in leaves() if issubclass(kind, StorageError))
 # Errors that several versions and forms of a request meet; each leaf is tried with one of them.
 FEW = (UnknownTopic, StorageUnavailable, BrokerClosing)
@@ -99,6 +100,8 @@ COMPLETE = {
     ("ListGroups", "groups.all.coordinator.list_groups"): ({"NotCoordinator"}, ErrorCode.NONE),
     # What this broker knows is as good as it gets.
     ("ShareGroupHeartbeat", "broker.cluster.find"): (STORAGE_ERRORS, None),
+    # The offset of each partition is set by then; only the id of the topic is missing.
+    ("AlterShareGroupOffsets", "broker.readable_topic"): (TOPIC_ERRORS, ErrorCode.NONE),
     # There is no other directory, whatever there is of the partition.
     ("AlterReplicaLogDirs", "broker.check_partition"): (ALL, ErrorCode.LOG_DIR_NOT_FOUND),
     # A request for all partitions, in a version whose answer has codes of partitions only.

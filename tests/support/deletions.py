@@ -1,0 +1,45 @@
+"""Delete a topic at each point at which a request waits."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class DeletedAt:
+    """Awaits a coroutine, and ``delete`` before it goes on after its ``point``-th wait.
+
+    ``has_deleted`` is False if it has waited less often: then there is no such point.
+    """
+
+    def __init__(self, point: int, delete: Callable[[], Awaitable[object]]) -> None:
+        self._left = point
+        self._delete = delete
+        self.has_deleted = False
+
+    async def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return await self._steps(work)
+
+    @types.coroutine
+    def _steps(self, work: Coroutine[Any, Any, _T]) -> Generator[Any, Any, _T]:
+        sent: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = work.send(sent) if error is None else work.throw(error)
+            except StopIteration as ended:
+                return ended.value
+            error = None
+            self._left -= 1
+            try:
+                sent = yield awaited
+            except BaseException as raised:  # noqa: BLE001 - it is that of the work
+                error = raised
+            if self._left == 0:
+                self.has_deleted = True
+                # In a task of its own, because this one is in the middle of another wait.
+                yield from asyncio.ensure_future(self._delete()).__await__()

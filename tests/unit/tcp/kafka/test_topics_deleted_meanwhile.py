@@ -1,0 +1,90 @@
+"""A topic that is deleted while a request waits is an unknown topic, at whichever wait that happens.
+
+A topic that another broker has deleted is gone between the look-up of its name and the use of its partition; on one
+broker the same happens while a request waits for a disk or a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from stele.wire.error_codes import ErrorCode
+
+from app.broker.placement import Placement
+from app.broker.produce import Acks
+from app.storage.topic_partition import TopicPartition
+from app.tcp.deferred_response import DeferredResponse
+from app.tcp.kafka.dispatch import SERVED, Served
+from app.tcp.kafka.failures import failure_of
+from app.tcp.kafka.handlers.context import Context, KafkaListener, NoResponse
+from tests.support.batches import batch_of
+from tests.support.deletions import DeletedAt
+from tests.support.kafka_application import kafka_listener
+from tests.support.kafka_wire import codes_of
+from tests.support.sample_messages import TOPIC, sample
+
+ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
+# Far more than any request waits.
+POINTS_MAX = 200
+
+
+async def make_topic(at: KafkaListener) -> bytes:
+    if at.broker.has_topic(TOPIC):
+        await at.broker.delete_topic(TOPIC)
+    topic = await at.broker.create_topic(TOPIC, placement=Placement(partitions=1))
+    at.broker.produce(TOPIC, 0, batch_of([b"a", b"b"]), acks=Acks.LEADER)
+    return topic.topic_id.bytes
+
+
+async def delete(at: KafkaListener) -> None:
+    topics = at.broker._topics
+    if topics.get(TOPIC) is not None and not topics._changes.locked():
+        await at.broker.delete_topic(TOPIC)
+
+
+async def _far_away(_partitions: Collection[TopicPartition]) -> bool:
+    """Wait for the end of a log, as an engine does that is shared by several brokers."""
+    await asyncio.sleep(0)
+    return False
+
+
+async def answer_of(at: KafkaListener, row: Served, version: int, request: Any) -> Any:
+    """Handle a request as a connection does."""
+    context = Context(listener=at, version=version, client_id="", client_host="10.0.0.1")
+    try:
+        answer = row.handle(context, request)
+        if isinstance(answer, Coroutine):
+            answer = await cast("Coroutine[Any, Any, Any]", answer)
+        if isinstance(answer, DeferredResponse):
+            answer = await cast("DeferredResponse[Any]", answer).wait()
+    except Exception as error:  # noqa: BLE001 - as the edge of a connection
+        answer = failure_of(row.api, version, request, error, peer="a test", counts=at.broker.counts)
+    return answer
+
+
+@pytest.mark.parametrize("row", ROWS)
+async def test_a_topic_deleted_at_any_wait_of_a_request_is_no_mistake_of_the_broker(
+    row: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    version = row.api.versions[1]
+    async with kafka_listener(tmp_path) as at:
+        at.broker._engine.refresh = _far_away  # type: ignore[method-assign]
+        for point in count(1):
+            topic_id = await make_topic(at)
+            request = sample(row.api.request, version, topic_id=topic_id)
+            deleted = DeletedAt(point, lambda: delete(at))
+            answer = await deleted.run(answer_of(at, row, version, request))
+            assert isinstance(answer, NoResponse) or ErrorCode.UNKNOWN_SERVER_ERROR not in codes_of(answer), (
+                point
+            )
+            if not deleted.has_deleted:
+                break
+            assert point < POINTS_MAX
+        assert (at.broker.counts.internal_errors, caplog.records) == (0, [])
