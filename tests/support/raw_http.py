@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +53,7 @@ class RawConnection:
         self._socket.close()
 
     def send(self, *segments: bytes) -> None:
-        """Send each segment after the broker has read the one before it; none after a response to those before."""
+        """Send each segment after the broker has read the one before it. A broker that closes ends it early."""
         for number, segment in enumerate(segments):
             if number:
                 eventually(
@@ -78,9 +77,6 @@ class RawConnection:
             if (local, remote) == self._ports:
                 return int(columns[4].partition(":")[2], 16) == 0
         return True
-
-    def _is_answered(self) -> bool:
-        return bool(select.select([self._socket], [], [], 0)[0])
 
     def responses(self, until: str) -> list[RawResponse]:
         """Return the responses up to the one with ``until`` as its request id, or until the broker closes."""
