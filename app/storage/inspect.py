@@ -6,10 +6,11 @@ that is being written at the end of an active segment; the problem says so.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
@@ -30,23 +31,68 @@ from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 _HEX_WIDTH = 16
 
 
-def dump(path: Path, *, show_hex: bool, out: TextIO) -> None:
+# Prints an entry of a file: its kind, and its fields by the names of Kafka's tool.
+_Print = Callable[[str, dict[str, Any]], None]
+
+# Lines of text; those of all other kinds are fields with their names.
+_TEMPLATES = {
+    "file": "Dumping {path}",
+    "start": "Log starting offset: {offset}",
+    "space": "SPACE position: {position} to {endPosition}: no records yet",
+    "corrupt": "CORRUPT position: {position} to {endPosition} offsets: {offset} to {lastOffset}: {reason}",
+    "corrupt records": "| CORRUPT records: {reason}",
+    "bytes": "  {position:010x}  {hex:<47}  {text}",
+}
+
+
+def _text_printer(out: TextIO) -> _Print:
+    def print_entry(kind: str, fields: dict[str, Any]) -> None:
+        if kind in _TEMPLATES:
+            line = _TEMPLATES[kind].format(**fields)
+        else:
+            prefix = "| " if kind == "record" else ""
+            line = prefix + " ".join(f"{name}: {_shown(value)}" for name, value in fields.items())
+        out.write(line + "\n")
+
+    return print_entry
+
+
+def _json_printer(out: TextIO) -> _Print:
+    def print_entry(kind: str, fields: dict[str, Any]) -> None:
+        out.write(json.dumps({"kind": kind, **fields}, ensure_ascii=False) + "\n")
+
+    return print_entry
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, list):
+        headers = cast("list[tuple[str, str | None]]", value)
+        return f"[{','.join(f'{name}:{_shown(text)}' for name, text in headers)}]"
+    return str(value)
+
+
+def dump(path: Path, *, show_hex: bool, out: TextIO, as_json: bool = False) -> None:
     """Print a ``.log`` file or an index, one line per batch, record or entry.
+
+    With ``as_json`` each line is an object with the ``kind`` of the entry and its fields.
 
     Raises:
         ValueError: ``path`` is not a file of a segment.
         OSError: it cannot be read.
     """
+    entry = _json_printer(out) if as_json else _text_printer(out)
     if path.suffix == INDEX_SUFFIX:
-        _dump_offset_index(path, out)
+        _dump_offset_index(path, entry)
     elif path.suffix == TIME_INDEX_SUFFIX:
-        _dump_time_index(path, out)
+        _dump_time_index(path, entry)
     elif path.suffix == KEY_INDEX_SUFFIX:
-        _dump_key_index(path, out)
+        _dump_key_index(path, entry)
     elif path.suffix == TRANSACTION_INDEX_SUFFIX:
-        _dump_transaction_index(path, out)
+        _dump_transaction_index(path, entry)
     elif path.suffix == LOG_SUFFIX:
-        _dump_log(path, show_hex=show_hex, out=out)
+        _dump_log(path, show_hex=show_hex, entry=entry)
     else:
         raise ValueError(
             f"{path} is not a file of a segment; give a .log, .index, .timeindex, .txnindex or .keyindex"
@@ -60,66 +106,85 @@ def _base_offset(path: Path) -> int:
         raise ValueError(f"{path.name} does not begin with a base offset of 20 digits") from None
 
 
-def _dump_log(path: Path, *, show_hex: bool, out: TextIO) -> None:
-    out.write(f"Dumping {path}\nLog starting offset: {_base_offset(path)}\n")
+def _dump_log(path: Path, *, show_hex: bool, entry: _Print) -> None:
+    start = _base_offset(path)
+    entry("file", {"path": str(path)})
+    entry("start", {"offset": start})
     for scanned in _scan(path):
-        if isinstance(scanned, CorruptRange) and scanned.is_blank:
-            out.write(f"SPACE position: {scanned.position} to {scanned.end_position}: no records yet\n")
-        elif isinstance(scanned, CorruptRange):
-            out.write(
-                f"CORRUPT position: {scanned.position} to {scanned.end_position} offsets: {scanned.offset} to "
-                f"{scanned.next_offset - 1}: {scanned.reason}\n"
-            )
+        if isinstance(scanned, CorruptRange):
+            place = {"position": scanned.position, "endPosition": scanned.end_position}
+            if scanned.is_blank:
+                entry("space", place)
+            else:
+                lost = {"offset": scanned.offset, "lastOffset": scanned.next_offset - 1}
+                entry("corrupt", {**place, **lost, "reason": scanned.reason})
         else:
-            _dump_batch(path, scanned, show_hex=show_hex, out=out)
+            _dump_batch(path, scanned, show_hex=show_hex, entry=entry)
 
 
-def _dump_batch(path: Path, header: rb.BatchHeader, *, show_hex: bool, out: TextIO) -> None:
-    out.write(
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
-        f"baseSequence: {header.base_sequence} producerId: {header.producer_id} "
-        f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.partition_leader_epoch} "
-        f"isTransactional: {str(header.is_transactional).lower()} isControl: {str(header.is_control).lower()} "
-        f"position: {header.position} "
-        f"{'LogAppendTime' if header.is_log_append_time else 'CreateTime'}: {header.max_timestamp} "
-        f"size: {header.size} magic: {header.magic} compresscodec: {_codec_name(header.compression)} "
-        f"crc: {header.crc} isvalid: true\n"
+def _dump_batch(path: Path, header: rb.BatchHeader, *, show_hex: bool, entry: _Print) -> None:
+    entry(
+        "batch",
+        {
+            "baseOffset": header.base_offset,
+            "lastOffset": header.last_offset,
+            "count": header.record_count,
+            "baseSequence": header.base_sequence,
+            "producerId": header.producer_id,
+            "producerEpoch": header.producer_epoch,
+            "partitionLeaderEpoch": header.partition_leader_epoch,
+            "isTransactional": header.is_transactional,
+            "isControl": header.is_control,
+            "position": header.position,
+            "LogAppendTime" if header.is_log_append_time else "CreateTime": header.max_timestamp,
+            "size": header.size,
+            "magic": header.magic,
+            "compresscodec": _codec_name(header.compression),
+            "crc": header.crc,
+            "isvalid": True,
+        },
     )
     raw = _read(path, header.position, header.size)
     try:
         records = rb.decode_records(raw)
     except rb.CorruptBatchError as error:
-        out.write(f"| CORRUPT records: {error.reason}\n")
+        entry("corrupt records", {"reason": error.reason})
     else:
         if header.is_control:
-            _dump_marker(raw, out)
+            _dump_marker(raw, entry)
             records = ()
         for record in records:
-            out.write(
-                f"| offset: {record.offset} timestamp: {record.timestamp} key: {_text(record.key)} "
-                f"value: {_text(record.value)} headers: [{_headers(record)}]\n"
+            entry(
+                "record",
+                {
+                    "offset": record.offset,
+                    "timestamp": record.timestamp,
+                    "key": _text(record.key),
+                    "value": _text(record.value),
+                    "headers": [(name, _text(value)) for name, value in record.headers],
+                },
             )
     if show_hex:
         for start in range(0, len(raw), _HEX_WIDTH):
             line = raw[start : start + _HEX_WIDTH]
             shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
-            out.write(f"  {header.position + start:010x}  {line.hex(' '):<47}  {shown}\n")
+            entry("bytes", {"position": header.position + start, "hex": line.hex(" "), "text": shown})
 
 
-def _dump_marker(raw: bytes, out: TextIO) -> None:
+def _dump_marker(raw: bytes, entry: _Print) -> None:
     """Print what a control batch says, with the names of Kafka's tool."""
     header = rb.read_header(raw)
     try:
         marker = read_marker(raw, header)
     except rb.CorruptBatchError as error:
-        out.write(f"| CORRUPT records: {error.reason}\n")
+        entry("corrupt records", {"reason": error.reason})
         return
-    what = (
-        "control record of another type"
-        if marker is None
-        else f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-    )
-    out.write(f"| offset: {header.base_offset} timestamp: {header.max_timestamp} {what}\n")
+    fields: dict[str, Any] = {"offset": header.base_offset, "timestamp": header.max_timestamp}
+    if marker is None:
+        fields["controlRecord"] = "of another type"
+    else:
+        fields |= {"endTxnMarker": marker.type.name, "coordinatorEpoch": marker.coordinator_epoch}
+    entry("record", fields)
 
 
 def _codec_name(codec: int) -> str:
@@ -129,14 +194,10 @@ def _codec_name(codec: int) -> str:
         return f"unknown ({codec})"
 
 
-def _headers(record: rb.RecordView) -> str:
-    return ",".join(f"{name}:{_text(value)}" for name, value in record.headers)
-
-
-def _text(data: bytes | None) -> str:
+def _text(data: bytes | None) -> str | None:
     """Return printable UTF-8 unchanged, and anything else as hex."""
     if data is None:
-        return "null"
+        return None
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -144,31 +205,31 @@ def _text(data: bytes | None) -> str:
     return text if text.isprintable() else f"0x{data.hex()}"
 
 
-def _dump_offset_index(path: Path, out: TextIO) -> None:
+def _dump_offset_index(path: Path, entry: _Print) -> None:
     index = OffsetIndex.from_bytes(path.read_bytes(), log_bytes=2**32)
     if index is None:
         raise ValueError(
             f"{path} is corrupt: its entries do not ascend; stop the broker and delete the file, which the next start rebuilds"
         )
     base_offset = _base_offset(path)
-    out.write(f"Dumping {path}\n")
+    entry("file", {"path": str(path)})
     for relative_offset, position in index.entries():
-        out.write(f"offset: {base_offset + relative_offset} position: {position}\n")
+        entry("entry", {"offset": base_offset + relative_offset, "position": position})
 
 
-def _dump_time_index(path: Path, out: TextIO) -> None:
+def _dump_time_index(path: Path, entry: _Print) -> None:
     index = TimeIndex.from_bytes(path.read_bytes())
     if index is None:
         raise ValueError(
             f"{path} is corrupt: its entries do not ascend; stop the broker and delete the file, which the next start rebuilds"
         )
     base_offset = _base_offset(path)
-    out.write(f"Dumping {path}\n")
+    entry("file", {"path": str(path)})
     for timestamp_ms, relative_offset in index.entries():
-        out.write(f"timestamp: {timestamp_ms} offset: {base_offset + relative_offset}\n")
+        entry("entry", {"timestamp": timestamp_ms, "offset": base_offset + relative_offset})
 
 
-def _dump_transaction_index(path: Path, out: TextIO) -> None:
+def _dump_transaction_index(path: Path, entry: _Print) -> None:
     base_offset = _base_offset(path)
     index = TransactionIndex.from_bytes(path.read_bytes(), base_offset=base_offset, next_offset=INT64_MAX)
     if index is None:
@@ -176,24 +237,29 @@ def _dump_transaction_index(path: Path, out: TextIO) -> None:
             f"{path} is corrupt: its entries do not fit a segment that begins at offset {base_offset}; stop the "
             "broker and delete the .index file of the segment, and the next start rebuilds all its indexes"
         )
-    out.write(f"Dumping {path}\n")
-    for entry in index.entries():
-        out.write(
-            f"producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
-            f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}\n"
+    entry("file", {"path": str(path)})
+    for aborted in index.entries():
+        entry(
+            "entry",
+            {
+                "producerId": aborted.producer_id,
+                "firstOffset": aborted.first_offset,
+                "lastOffset": aborted.last_offset,
+                "lastStableOffset": aborted.last_stable_offset,
+            },
         )
 
 
-def _dump_key_index(path: Path, out: TextIO) -> None:
+def _dump_key_index(path: Path, entry: _Print) -> None:
     raw = path.read_bytes()
     problem = check_key_index(raw)
     if problem is not None:
         raise ValueError(f"{path} is damaged: {problem}; it is built again when it is needed")
     log_bytes, next_offset, count = bounds_of(raw)
-    out.write(f"Dumping {path}\n")
-    out.write(f"logBytes: {log_bytes} nextOffset: {next_offset} keys: {count}\n")
+    entry("file", {"path": str(path)})
+    entry("bounds", {"logBytes": log_bytes, "nextOffset": next_offset, "keys": count})
     for hashed, offset in entries_of(raw):
-        out.write(f"hash: {hashed.hex()} offset: {offset}\n")
+        entry("entry", {"hash": hashed.hex(), "offset": offset})
 
 
 class _ReadOnlyFile:

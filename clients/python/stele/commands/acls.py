@@ -14,6 +14,7 @@ import click
 from ..operations import acls as operations
 from ..operations.acls import AclDocument
 from .common import connected, http_url, http_url_option
+from .results import format_option, print_result
 from .server import offline_security
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,8 +77,11 @@ def acls() -> None:
 @acls.command("list")
 @click.option("--principal", metavar="User:NAME", help="Only rules of this principal.")
 @_resource
+@format_option
 @_where
-def list_acls(principal: str | None, url: str | None, data_dir: Path | None, **options: Any) -> None:
+def list_acls(
+    principal: str | None, form: str, url: str | None, data_dir: Path | None, **options: Any
+) -> None:
     """List access rules; with a resource, all that cover it."""
     resources = _resources(options)
     found: list[AclDocument] = []
@@ -87,7 +91,7 @@ def list_acls(principal: str | None, url: str | None, data_dir: Path | None, **o
         if principal is not None:
             selection = {**selection, "principal": principal}
         found += _list(selection, url, data_dir)
-    _show(found)
+    _show(form, found)
 
 
 @acls.command("add")
@@ -105,6 +109,7 @@ def list_acls(principal: str | None, url: str | None, data_dir: Path | None, **o
 @click.option("--host", default="*", metavar="ADDRESS", help="Only from this IP address.")
 @click.option("--deny", is_flag=True, help="Deny instead of allow; a denial beats every permission.")
 @_resource
+@format_option
 @_where
 def add_acls(
     principal: str | None,
@@ -112,6 +117,7 @@ def add_acls(
     names: Sequence[str],
     host: str,
     deny: bool,
+    form: str,
     url: str | None,
     data_dir: Path | None,
     **options: Any,
@@ -156,7 +162,7 @@ def add_acls(
     else:
         with offline_security() as offline:
             added = offline.add_acls(data_dir, rules)
-    _show(added)
+    _show(form, added)
 
 
 @acls.command("remove")
@@ -170,11 +176,13 @@ def add_acls(
 )
 @click.option("--deny", is_flag=True, help="Only denials.")
 @_resource
+@format_option
 @_where
 def remove_acls(
     principal: str | None,
     names: Sequence[str],
     deny: bool,
+    form: str,
     url: str | None,
     data_dir: Path | None,
     **options: Any,
@@ -190,7 +198,7 @@ def remove_acls(
     for resource in resources or [{}]:
         for operation in [{"operation": name} for name in names] or [{}]:
             removed += _remove({**selection, **resource, **operation}, url, data_dir)
-    _show(removed)
+    _show(form, removed)
 
 
 def _list(selection: AclDocument, url: str | None, data_dir: Path | None) -> list[AclDocument]:
@@ -209,10 +217,13 @@ def _remove(selection: AclDocument, url: str | None, data_dir: Path | None) -> l
         return client.call(operations.RemoveAcls(selection=selection))
 
 
-def _show(found: Sequence[AclDocument]) -> None:
-    for acl in found:
-        name = acl["resource_name"] + ("…" if acl["pattern_type"] == "PREFIXED" else "")
-        click.echo(
-            f"{acl['permission']:<5}  {acl['principal']}  {acl['operation']}  {acl['resource_type']} {name}  "
-            f"from {acl['host']}"
-        )
+def _show(form: str, found: Sequence[AclDocument]) -> None:
+    print_result(form, found, map(_line, found))
+
+
+def _line(acl: AclDocument) -> str:
+    name = acl["resource_name"] + ("…" if acl["pattern_type"] == "PREFIXED" else "")
+    return (
+        f"{acl['permission']:<5}  {acl['principal']}  {acl['operation']}  {acl['resource_type']} {name}  "
+        f"from {acl['host']}"
+    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
+import msgspec
 
 from ..client import Client
 from ..operations import group_admin as operations
 from ..operations.share_queue import Redrive
+from ..records import GroupDescription, TopicPartition
 from .common import connected, http_url, http_url_option, parse_configs
+from .results import confirm, format_option, print_result, table, yes_option
 
 
 @click.group()
@@ -18,8 +22,9 @@ def groups() -> None:
 
 
 @groups.command("list")
+@format_option
 @http_url_option
-def list_groups(url: str | None) -> None:
+def list_groups(form: str, url: str | None) -> None:
     """List all groups with their states."""
     with connected(http_url(url)) as client:
         listed, after = client.call(operations.ListGroups())
@@ -27,24 +32,34 @@ def list_groups(url: str | None) -> None:
             page, after = client.call(operations.ListGroups(after=after))
             listed += page
     width = max((len(group) for group, _ in listed), default=0)
-    for group, state in listed:
-        click.echo(f"{group:<{width}}  {state}")
+    print_result(
+        form,
+        [{"group": group, "state": state} for group, state in listed],
+        [f"{group:<{width}}  {state}" for group, state in listed],
+    )
 
 
 @groups.command()
 @click.argument("group")
+@format_option
 @http_url_option
-def describe(group: str, url: str | None) -> None:
+def describe(group: str, form: str, url: str | None) -> None:
     """Show the members of GROUP and its lag in each partition."""
     with connected(http_url(url)) as client:
         described = client.call(operations.DescribeGroup(group=group))
+    document = msgspec.to_builtins(described)
+    for member in document["members"]:
+        for kind in ("assigned", "owned"):
+            member[kind] = [{"topic": topic, "partition": partition} for topic, partition in member[kind]]
+    print_result(form, document, _described(described))
+
+
+def _described(described: GroupDescription) -> Iterator[str]:
     counted = "generation" if described.type == "classic" else "epoch"
-    click.echo(
-        f"{described.group}: {described.state}, {counted} {described.generation}, lag {described.lag:,} records"
-    )
+    yield f"{described.group}: {described.state}, {counted} {described.generation}, lag {described.lag:,} records"
     for member in described.members:
         step = f"{len(member.owned)} claimed" if member.epoch is None else f"epoch {member.epoch}"
-        click.echo(
+        yield (
             f"  member {member.member_id} ({member.client_id}, {member.client_host}): "
             f"{len(member.assigned)} partitions, {step}"
         )
@@ -59,7 +74,7 @@ def describe(group: str, url: str | None) -> None:
         for partition in described.partitions
     ]
     last = "in flight" if described.type == "share" else "member"
-    _table(("partition", "committed", "end", "lag", last), rows)
+    yield from table(("partition", "committed", "end", "lag", last), rows)
 
 
 @groups.command()
@@ -74,27 +89,36 @@ def describe(group: str, url: str | None) -> None:
     "--topic", "topics", multiple=True, metavar="TOPIC", help="Reset this topic only. May be repeated."
 )
 @click.option("--dry-run", is_flag=True, help="Show the new offsets without setting them.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
+@format_option
 @http_url_option
-def reset(group: str, to: str, topics: tuple[str, ...], dry_run: bool, yes: bool, url: str | None) -> None:
+def reset(
+    group: str,
+    to: str,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    form: str,
+    url: str | None,
+) -> None:
     """Set the committed offsets of GROUP.
 
     Stop the members of the group first.
     """
     with connected(http_url(url)) as client:
-        if dry_run or not yes:
-            _show(_reset(client, group, to, topics, dry_run=True))
         if dry_run:
+            planned = _reset(client, group, to, topics, dry_run=True)
+            print_result(form, _document(planned), _lines(planned))
             return
         if not yes:
-            click.confirm(f"Set these offsets for group {group}?", abort=True)
+            for line in _lines(_reset(client, group, to, topics, dry_run=True)):
+                click.echo(line, err=form == "json")
+            confirm(f"Set these offsets for group {group}?", yes=False)
         done = _reset(client, group, to, topics, dry_run=False)
-        if yes:
-            _show(done)
-    click.echo(f"{group}: {len(done)} offsets set")
+    print_result(form, _document(done), [*(_lines(done) if yes else ()), f"{group}: {len(done)} offsets set"])
 
 
-_Resets = list[tuple[Any, int | None, int, int]]
+_Resets = list[tuple[TopicPartition, int | None, int, int]]
 
 
 def _reset(client: Client, group: str, to: str, topics: tuple[str, ...], *, dry_run: bool) -> _Resets:
@@ -103,12 +127,25 @@ def _reset(client: Client, group: str, to: str, topics: tuple[str, ...], *, dry_
     )
 
 
-def _show(resets: _Resets) -> None:
+def _document(resets: _Resets) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "committed": before,
+            "new": after,
+            "lag": lag,
+        }
+        for partition, before, after, lag in resets
+    ]
+
+
+def _lines(resets: _Resets) -> list[str]:
     rows = [
         (str(partition), "-" if before is None else str(before), str(after), str(lag))
         for partition, before, after, lag in resets
     ]
-    _table(("partition", "committed", "new", "lag"), rows)
+    return table(("partition", "committed", "new", "lag"), rows)
 
 
 @groups.command()
@@ -123,8 +160,11 @@ def _show(resets: _Resets) -> None:
     metavar="NAME",
     help="Reset a configuration to its default. May be repeated.",
 )
+@format_option
 @http_url_option
-def configure(group: str, configs: tuple[str, ...], resets: tuple[str, ...], url: str | None) -> None:
+def configure(
+    group: str, configs: tuple[str, ...], resets: tuple[str, ...], form: str, url: str | None
+) -> None:
     """Set configurations of GROUP, and show those in effect.
 
     The group need not exist yet.
@@ -135,14 +175,15 @@ def configure(group: str, configs: tuple[str, ...], resets: tuple[str, ...], url
             shown = client.call(operations.ConfigureGroup(group=group, configs=changes))
         else:
             shown = client.call(operations.GetGroupConfigs(group=group))
-    for name, value in sorted(shown.items()):
-        click.echo(f"{name}={value}")
+    ordered = dict(sorted(shown.items()))
+    print_result(form, ordered, [f"{name}={value}" for name, value in ordered.items()])
 
 
 @groups.command()
 @click.argument("group")
+@format_option
 @http_url_option
-def redrive(group: str, url: str | None) -> None:
+def redrive(group: str, form: str, url: str | None) -> None:
     """Append the records of the dead letters of GROUP to their topics again."""
     redriven = lost = 0
     with connected(http_url(url)) as client:
@@ -152,28 +193,21 @@ def redrive(group: str, url: str | None) -> None:
             if not done.is_more:
                 break
             click.echo(f"{group}: {redriven} records redriven so far", err=True)
-    click.echo(f"{group}: {redriven} records redriven, {lost} lost")
+    print_result(
+        form,
+        {"group": group, "redriven": redriven, "lost": lost},
+        [f"{group}: {redriven} records redriven, {lost} lost"],
+    )
 
 
 @groups.command()
 @click.argument("group")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
+@format_option
 @http_url_option
-def delete(group: str, yes: bool, url: str | None) -> None:
+def delete(group: str, yes: bool, form: str, url: str | None) -> None:
     """Delete GROUP and its committed offsets."""
-    if not yes:
-        click.confirm(f"Delete group {group} and its committed offsets?", abort=True)
+    confirm(f"Delete group {group} and its committed offsets?", yes=yes)
     with connected(http_url(url)) as client:
         client.call(operations.DeleteGroup(group=group))
-    click.echo(f"deleted group {group}")
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        first, *rest = row
-        cells = [
-            f"{first:<{widths[0]}}",
-            *(f"{text:>{width}}" for text, width in zip(rest, widths[1:], strict=True)),
-        ]
-        click.echo("  " + "  ".join(cells))
+    print_result(form, {"deleted": group}, [f"deleted group {group}"])

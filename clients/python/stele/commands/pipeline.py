@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from .results import format_option, print_result
+
 _HERE = Path(__file__).resolve()
 # The first in a wheel, the second in a checkout.
 _FOLDERS = (_HERE.parents[1] / "pipelines", _HERE.parents[4] / "pipelines")
@@ -33,11 +35,14 @@ def pipeline() -> None:
 
 
 @pipeline.command("list")
-def list_pipelines() -> None:
+@format_option
+def list_pipelines(form: str) -> None:
     """List the pipelines with a description and the path of each."""
+    listed: list[dict[str, str]] = []
     for name, path in _pipelines().items():
         about = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")[0]
-        click.echo(f"{name:<12} {' '.join(about.split())}\n{'':<12} {path}")
+        listed.append({"name": name, "about": " ".join(about.split()), "path": str(path)})
+    print_result(form, listed, (f"{p['name']:<12} {p['about']}\n{'':<12} {p['path']}" for p in listed))
 
 
 @pipeline.command(

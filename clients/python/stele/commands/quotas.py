@@ -9,6 +9,7 @@ import click
 
 from ..operations import quotas as operations
 from .common import connected, http_url, http_url_option
+from .results import format_option, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,20 +53,21 @@ def quotas() -> None:
 
 
 @quotas.command("list")
+@format_option
 @http_url_option
-def list_quotas(url: str | None) -> None:
+def list_quotas(form: str, url: str | None) -> None:
     """List all quotas."""
     with connected(http_url(url)) as client:
         listed = client.call(operations.ListQuotas())
-    for quota in listed:
-        _show(quota)
+    print_result(form, [_document(quota) for quota in listed], map(_line, listed))
 
 
 @quotas.command("set")
 @click.argument("pairs", metavar="QUOTA=VALUE...", nargs=-1, required=True)
 @_entity_options
+@format_option
 @http_url_option
-def set_quotas(pairs: tuple[str, ...], url: str | None, **options: Any) -> None:
+def set_quotas(pairs: tuple[str, ...], form: str, url: str | None, **options: Any) -> None:
     """Set quotas, such as producer_byte_rate=1048576.
 
     Users and client ids have producer_byte_rate and consumer_byte_rate, in bytes per
@@ -81,14 +83,16 @@ def set_quotas(pairs: tuple[str, ...], url: str | None, **options: Any) -> None:
         except ValueError:
             raise click.BadParameter(f"{pair!r} is not QUOTA=VALUE with a number") from None
     with connected(http_url(url)) as client:
-        _show(client.call(operations.ChangeQuotas(entity=entity, values=values)))
+        quota = client.call(operations.ChangeQuotas(entity=entity, values=values))
+    print_result(form, _document(quota), [_line(quota)])
 
 
 @quotas.command()
 @click.argument("names", metavar="[QUOTA]...", nargs=-1)
 @_entity_options
+@format_option
 @http_url_option
-def remove(names: tuple[str, ...], url: str | None, **options: Any) -> None:
+def remove(names: tuple[str, ...], form: str, url: str | None, **options: Any) -> None:
     """Remove the named quotas, or all of the user, client id or address."""
     entity = _entity(options)
     with connected(http_url(url)) as client:
@@ -99,13 +103,19 @@ def remove(names: tuple[str, ...], url: str | None, **options: Any) -> None:
                 if other == entity
                 for name in values
             )
-        _show(client.call(operations.ChangeQuotas(entity=entity, values=dict.fromkeys(names))))
+        quota = client.call(operations.ChangeQuotas(entity=entity, values=dict.fromkeys(names)))
+    print_result(form, _document(quota), [_line(quota)])
 
 
-def _show(quota: operations.Quota) -> None:
+def _document(quota: operations.Quota) -> dict[str, Any]:
+    entity, values = quota
+    return {"entity": entity, "quotas": values}
+
+
+def _line(quota: operations.Quota) -> str:
     entity, values = quota
     whom = ", ".join(f"{kind} {_DEFAULT if name is None else name}" for kind, name in sorted(entity.items()))
     shown = "  ".join(
         f"{name}={value:g}" if value < 1e6 else f"{name}={value:.0f}" for name, value in values.items()
     )
-    click.echo(f"{whom}: {shown or 'no quotas'}")
+    return f"{whom}: {shown or 'no quotas'}"

@@ -18,6 +18,7 @@ from ..config import shown_url
 from ..transport.http_common import login_header
 from ..transport.tls import client_context
 from .common import config_of, http_url, http_url_option
+from .results import format_option, print_result
 
 _GROUPS_MAX = 10_000
 _TIMEOUT_S = 10.0
@@ -119,6 +120,12 @@ class _Groups(Struct):
     total: int
 
 
+class _State(Struct):
+    overview: _Overview
+    cluster: _Cluster
+    groups: _Groups
+
+
 _T = TypeVar("_T", bound=Struct)
 # There is no response, or it is not that of a Stele broker.
 _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
@@ -134,8 +141,13 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
     show_default=True,
     help="Time between updates.",
 )
-@click.option("--once", is_flag=True, help="Print once and exit. Implied when the output is not a terminal.")
-def top(url: str | None, interval: float, once: bool) -> None:
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print once and exit. Implied by --format json, and when the output is not a terminal.",
+)
+@format_option
+def top(url: str | None, interval: float, once: bool, form: str) -> None:
     """Show live rates, connections, syncs and group lag of a broker.
 
     If the broker is one of several, the rates of all of them are shown, too.
@@ -159,12 +171,12 @@ def top(url: str | None, interval: float, once: bool) -> None:
         raise click.UsageError(f"{shown} is not a valid URL ({error}); pass http://HOST:8080") from error
     with client as http:
         source = _Source(http, [one.http_url for one in endpoint.all])
-        if once or not sys.stdout.isatty():
+        if once or form == "json" or not sys.stdout.isatty():
             try:
-                lines = source.report(rows=_GROUPS_MAX)
+                state = source.state()
             except _FAILURES as error:
                 raise click.ClickException(_reason(source.url, error)) from error
-            click.echo("\n".join(lines))
+            print_result(form, state, _lines(state, rows=_GROUPS_MAX))
             return
         with _screen():
             while True:
@@ -186,11 +198,11 @@ class _Source:
     def url(self) -> str:
         return shown_url(self._urls[0])
 
-    def report(self, *, rows: int) -> list[str]:
+    def state(self) -> _State:
         """Raises one of ``_FAILURES``: that of the last broker, if none answers."""
         for left in reversed(range(len(self._urls))):
             try:
-                return _report(self._http, self._urls[0], rows=rows)
+                return _state(self._http, self._urls[0])
             except httpx.TransportError:
                 if not left:
                     raise
@@ -225,7 +237,7 @@ def _reason(address: str, error: Exception) -> str:
 def _draw(source: _Source) -> None:
     width, height = shutil.get_terminal_size()
     try:
-        lines = source.report(rows=height)
+        lines = _lines(source.state(), rows=height)
     except _FAILURES as error:
         lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(source.url, error), "Retrying."]
     cut = [line[:width] for line in lines[: height - 1]]
@@ -240,10 +252,16 @@ def _get(http: httpx.Client, url: str, kind: type[_T]) -> _T:
     return msgspec.json.decode(response.content, type=kind)
 
 
-def _report(http: httpx.Client, url: str, *, rows: int) -> list[str]:
-    now = _get(http, f"{url}/v1/overview", _Overview)
-    cluster = _get(http, f"{url}/v1/cluster", _Cluster)
-    listed = _get(http, f"{url}/v1/groups?limit={_GROUPS_MAX}", _Groups)
+def _state(http: httpx.Client, url: str) -> _State:
+    return _State(
+        overview=_get(http, f"{url}/v1/overview", _Overview),
+        cluster=_get(http, f"{url}/v1/cluster", _Cluster),
+        groups=_get(http, f"{url}/v1/groups?limit={_GROUPS_MAX}", _Groups),
+    )
+
+
+def _lines(state: _State, *, rows: int) -> list[str]:
+    now, cluster, listed = state.overview, state.cluster, state.groups
     rates, syncs, disk = now.rates or _Rates(), now.syncs, now.disk
     lines = [
         *_cluster_lines(cluster),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import click
 
+from ..client import Client
 from ..records import TopicDescription
 from .common import connected, parse_configs, url_option
+from .results import confirm, format_option, plural, print_result, yes_option
 
 
 @click.group()
@@ -14,14 +19,21 @@ def topics() -> None:
 
 
 @topics.command("list")
+@format_option
 @url_option
-def list_topics(url: str | None) -> None:
+def list_topics(form: str, url: str | None) -> None:
     """List all topics with their partition counts."""
     with connected(url) as client:
-        listed = client.topics()
+        listed = sorted(client.topics(), key=lambda topic: topic.topic)
     width = max((len(topic.topic) for topic in listed), default=0)
-    for topic in sorted(listed, key=lambda topic: topic.topic):
-        click.echo(f"{topic.topic:<{width}}  {topic.partitions:>5} partition{'s'[: topic.partitions != 1]}")
+    print_result(
+        form,
+        [{"topic": topic.topic, "partitions": topic.partitions} for topic in listed],
+        [
+            f"{topic.topic:<{width}}  {topic.partitions:>5} partition{'s'[: topic.partitions != 1]}"
+            for topic in listed
+        ],
+    )
 
 
 @topics.command()
@@ -40,38 +52,66 @@ def list_topics(url: str | None) -> None:
     help="A topic configuration, such as retention.ms=60000. May be repeated.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
+@format_option
 @url_option
 def create(
-    topic: str, partitions: int | None, configs: tuple[str, ...], if_not_exists: bool, url: str | None
+    topic: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    form: str,
+    url: str | None,
 ) -> None:
-    """Create TOPIC and show its configuration."""
+    """Create TOPIC."""
     chosen = parse_configs(configs)
     with connected(url) as client:
         make = client.ensure_topic if if_not_exists else client.create_topic
-        _show(make(topic, partitions=partitions, configs=chosen))
+        made = make(topic, partitions=partitions, configs=chosen)
+    word = "has" if if_not_exists else "created with"
+    print_result(form, _document(made), [f"topic {made.topic} {word} {plural(made.partitions, 'partition')}"])
 
 
 @topics.command()
 @click.argument("topic")
+@format_option
 @url_option
-def describe(topic: str, url: str | None) -> None:
+def describe(topic: str, form: str, url: str | None) -> None:
     """Show partitions, offsets and configuration of TOPIC.
 
     Over HTTP, its compaction is shown, too.
     """
     with connected(url) as client:
         description = client.describe_topic(topic)
-        _show(description)
-        compaction = {each.partition: each for each in description.compaction}
-        for partition in range(description.partitions):
-            earliest = client.list_offset(topic, partition, "earliest")
-            latest = client.list_offset(topic, partition, "latest")
-            line = f"  partition {partition}: first offset {earliest}, next offset {latest}"
-            if state := compaction.get(partition):
-                line += f", dirty ratio {state.dirty_ratio:.2f}, compaction {state.cleaner}"
-            click.echo(line)
-        if "compact" in description.configs.get("cleanup.policy", "") and not compaction:
-            click.echo("  for its compaction, describe it over HTTP: --url http://HOST:PORT")
+        partitions = [_partition(client, description, number) for number in range(description.partitions)]
+    print_result(
+        form, {**_document(description), "partitions": partitions}, _described(description, partitions)
+    )
+
+
+def _partition(client: Client, description: TopicDescription, number: int) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "partition": number,
+        "first_offset": client.list_offset(description.topic, number, "earliest"),
+        "next_offset": client.list_offset(description.topic, number, "latest"),
+    }
+    for state in description.compaction:
+        if state.partition == number:
+            document |= {"dirty_ratio": state.dirty_ratio, "cleaner": state.cleaner}
+    return document
+
+
+def _described(description: TopicDescription, partitions: list[dict[str, Any]]) -> Iterator[str]:
+    yield from _lines(description)
+    for partition in partitions:
+        line = (
+            f"  partition {partition['partition']}: first offset {partition['first_offset']}, "
+            f"next offset {partition['next_offset']}"
+        )
+        if "cleaner" in partition:
+            line += f", dirty ratio {partition['dirty_ratio']:.2f}, compaction {partition['cleaner']}"
+        yield line
+    if "compact" in description.configs.get("cleanup.policy", "") and not description.compaction:
+        yield "  for its compaction, describe it over HTTP: --url http://HOST:PORT"
 
 
 @topics.command()
@@ -96,32 +136,47 @@ def describe(topic: str, url: str | None) -> None:
     metavar="NAME",
     help="Reset a configuration to its default. May be repeated.",
 )
+@format_option
 @url_option
 def alter(
-    topic: str, partitions: int | None, configs: tuple[str, ...], resets: tuple[str, ...], url: str | None
+    topic: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    resets: tuple[str, ...],
+    form: str,
+    url: str | None,
 ) -> None:
     """Change the partitions or configuration of TOPIC."""
     changes: dict[str, str | None] = {**parse_configs(configs), **dict.fromkeys(resets)}
     if partitions is None and not changes:
         raise click.UsageError("nothing to change: pass --partitions, --config or --reset")
     with connected(url) as client:
-        _show(client.alter_topic(topic, partitions=partitions, configs=changes))
+        altered = client.alter_topic(topic, partitions=partitions, configs=changes)
+    print_result(form, _document(altered), _lines(altered))
 
 
 @topics.command()
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
+@format_option
 @url_option
-def delete(topic: str, yes: bool, url: str | None) -> None:
+def delete(topic: str, yes: bool, form: str, url: str | None) -> None:
     """Delete TOPIC and all its records."""
-    if not yes:
-        click.confirm(f"Delete topic {topic} and all its records?", abort=True)
+    confirm(f"Delete topic {topic} and all its records?", yes=yes)
     with connected(url) as client:
         client.delete_topic(topic)
-    click.echo(f"deleted topic {topic}")
+    print_result(form, {"deleted": topic}, [f"deleted topic {topic}"])
 
 
-def _show(description: TopicDescription) -> None:
-    click.echo(f"{description.topic}: {description.partitions} partition{'s'[: description.partitions != 1]}")
+def _document(description: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": description.topic,
+        "partitions": description.partitions,
+        "configs": dict(sorted(description.configs.items())),
+    }
+
+
+def _lines(description: TopicDescription) -> Iterator[str]:
+    yield f"{description.topic}: {plural(description.partitions, 'partition')}"
     for name, value in sorted(description.configs.items()):
-        click.echo(f"  {name}={value}")
+        yield f"  {name}={value}"

@@ -5,13 +5,16 @@ List, describe and abort transactions, find those that hang.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import click
+import msgspec
 
 from ..operations import transaction_admin as operations
 from ..records import TopicPartition
 from .common import connected, http_url, http_url_option
+from .results import confirm, format_option, print_result, table, yes_option
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -48,9 +51,16 @@ def transactions() -> None:
     show_default=True,
     help="Print at most this many.",
 )
+@format_option
 @http_url_option
 def list_transactions(
-    is_open: bool, states: tuple[str, ...], seconds: float | None, pattern: str, limit: int, url: str | None
+    is_open: bool,
+    states: tuple[str, ...],
+    seconds: float | None,
+    pattern: str,
+    limit: int,
+    form: str,
+    url: str | None,
 ) -> None:
     """List transactional ids with their states.
 
@@ -65,19 +75,35 @@ def list_transactions(
     with connected(http_url(url)) as client:
         listed, total = client.call(operation)
     rows = [(one.transactional_id, one.state, str(one.producer_id), _age(one.open_ms)) for one in listed]
-    _table(("transactional id", "state", "producer", "open for"), rows)
-    _more(len(listed), total)
+    print_result(
+        form,
+        {"transactions": listed, "total": total},
+        [*table(("transactional id", "state", "producer", "open for"), rows), *_more(len(listed), total)],
+    )
 
 
 @transactions.command()
 @click.argument("transactional_id")
+@format_option
 @http_url_option
-def describe(transactional_id: str, url: str | None) -> None:
+def describe(transactional_id: str, form: str, url: str | None) -> None:
     """Show the producer and partitions of TRANSACTIONAL_ID's open transaction."""
     with connected(http_url(url)) as client:
         described = client.call(operations.DescribeTransaction(transactional_id=transactional_id))
+    document = msgspec.to_builtins(described)
+    document["partitions"] = [_flat(partition) for partition in document["partitions"]]
+    print_result(form, document, _described(described))
+
+
+def _flat(document: dict[str, Any]) -> dict[str, Any]:
+    """Replace the pair ``partition`` by ``topic`` and ``partition``."""
+    topic, partition = document["partition"]
+    return {"topic": topic, **document, "partition": partition}
+
+
+def _described(described: operations.DescribedTransaction) -> Iterator[str]:
     opened = "" if described.open_ms is None else f", open for {_age(described.open_ms)}"
-    click.echo(
+    yield (
         f"{described.transactional_id}: {described.state}{opened}, timeout {_age(described.timeout_ms)}, "
         f"producer {described.producer_id} epoch {described.producer_epoch}"
     )
@@ -90,7 +116,7 @@ def describe(transactional_id: str, url: str | None) -> None:
             )
             for one in described.partitions
         ]
-        _table(("partition", "first offset", "holds back readers"), rows)
+        yield from table(("partition", "first offset", "holds back readers"), rows)
 
 
 @transactions.command()
@@ -98,7 +124,8 @@ def describe(transactional_id: str, url: str | None) -> None:
 @click.option("--topic", metavar="TOPIC", help="Abort what a producer has open in a partition of TOPIC.")
 @click.option("--partition", type=click.IntRange(0, 2**31 - 1), help="The partition of TOPIC.")
 @click.option("--producer-id", type=click.IntRange(0, 2**63 - 1), help="The producer to abort there.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
+@format_option
 @http_url_option
 def abort(
     transactional_id: str | None,
@@ -106,6 +133,7 @@ def abort(
     partition: int | None,
     producer_id: int | None,
     yes: bool,
+    form: str,
     url: str | None,
 ) -> None:
     """Abort the open transaction of TRANSACTIONAL_ID, and fence its producer.
@@ -124,24 +152,25 @@ def abort(
         name = f"the transaction of producer {producer_id} in {where}"
     else:
         raise click.UsageError("pass a transactional id, or --topic, --partition and --producer-id")
-    if not yes:
-        click.confirm(f"Abort {name}? Its records are lost, and its producer is fenced.", abort=True)
+    confirm(f"Abort {name}? Its records are lost, and its producer is fenced.", yes=yes)
     with connected(http_url(url)) as client:
         client.call(operation)
-    click.echo(f"aborted {name}")
+    print_result(form, {"aborted": name}, [f"aborted {name}"])
 
 
 @transactions.command()
 @click.option("--all", "is_all", is_flag=True, help="Also transactions that the coordinator knows.")
 @click.option("--topic", metavar="TOPIC", help="Only those in partitions of TOPIC.")
+@format_option
 @http_url_option
-def hanging(is_all: bool, topic: str | None, url: str | None) -> None:
+def hanging(is_all: bool, topic: str | None, form: str, url: str | None) -> None:
     """List transactions that are open in a partition and that no coordinator will end."""
     operation = operations.ListOpenTransactions(hanging=not is_all, topic=topic)
     with connected(http_url(url)) as client:
         listed, total = client.call(operation)
+    document = {"transactions": [_flat(msgspec.to_builtins(one)) for one in listed], "total": total}
     if not listed:
-        click.echo("no transaction is open" if is_all else "no transaction hangs")
+        print_result(form, document, ["no transaction is open" if is_all else "no transaction hangs"])
         return
     rows = [
         (
@@ -155,24 +184,12 @@ def hanging(is_all: bool, topic: str | None, url: str | None) -> None:
         for one in listed
     ]
     head = ("partition", "producer", "first offset", "open for", "holds back readers", "transactional id")
-    _table(head, rows)
-    _more(len(listed), total)
+    print_result(form, document, [*table(head, rows), *_more(len(listed), total)])
 
 
 def _age(ms: int | None) -> str:
     return "-" if ms is None else f"{ms / 1000:,.1f} s"
 
 
-def _more(shown: int, total: int) -> None:
-    if total > shown:
-        click.echo(f"{total - shown:,} more")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for first, *rest in (head, *rows):
-        cells = [
-            f"{first:<{widths[0]}}",
-            *(f"{text:>{width}}" for text, width in zip(rest, widths[1:], strict=True)),
-        ]
-        click.echo("  " + "  ".join(cells))
+def _more(shown: int, total: int) -> list[str]:
+    return [f"{total - shown:,} more"] if total > shown else []

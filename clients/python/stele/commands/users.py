@@ -19,6 +19,7 @@ import click
 
 from .common import config_of, refuse_password, user_option
 from .online_users import OnlineUsers, UserStore
+from .results import format_option, print_result
 from .server import offline_security
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +52,7 @@ def _store_options(command: F) -> F:
         help="Change the users of the broker with this HTTP listener, such as https://admin@HOST:8080; log in with "
         "STELE_PASSWORD_FILE, STELE_PASSWORD or STELE_API_KEY.",
     )
-    return url(user_option(_data_dir(command)))
+    return format_option(url(user_option(_data_dir(command))))
 
 
 @click.group()
@@ -63,7 +64,7 @@ def user() -> None:
 @click.argument("name")
 @_password_file
 @_store_options
-def add_user(name: str, password_file: Path | None, data_dir: Path, url: str | None) -> None:
+def add_user(name: str, password_file: Path | None, form: str, data_dir: Path, url: str | None) -> None:
     """Create the user NAME.
 
     The password comes from --password-file, otherwise from the variable STELE_PASSWORD
@@ -72,14 +73,14 @@ def add_user(name: str, password_file: Path | None, data_dir: Path, url: str | N
     password = _password(password_file, is_online=url is not None)
     with _store(url, data_dir) as store:
         store.add_user(name, password)
-    click.echo(f"added user {name}")
+    print_result(form, {"added": name}, [f"added user {name}"])
 
 
 @user.command("passwd")
 @click.argument("name")
 @_password_file
 @_store_options
-def set_password(name: str, password_file: Path | None, data_dir: Path, url: str | None) -> None:
+def set_password(name: str, password_file: Path | None, form: str, data_dir: Path, url: str | None) -> None:
     """Replace the password of the user NAME.
 
     It comes from the same places as for `add`.
@@ -87,26 +88,30 @@ def set_password(name: str, password_file: Path | None, data_dir: Path, url: str
     password = _password(password_file, is_online=url is not None)
     with _store(url, data_dir) as store:
         store.set_password(name, password)
-    click.echo(f"changed the password of user {name}")
+    print_result(form, {"changed": name}, [f"changed the password of user {name}"])
 
 
 @user.command("list")
 @_store_options
-def list_users(data_dir: Path, url: str | None) -> None:
+def list_users(form: str, data_dir: Path, url: str | None) -> None:
     """List all users with their SCRAM mechanisms."""
     with _store(url, data_dir) as store:
-        for name, mechanisms in store.users().items():
-            click.echo(f"{name}  {', '.join(mechanisms)}")
+        users = store.users()
+    print_result(
+        form,
+        [{"name": name, "mechanisms": mechanisms} for name, mechanisms in users.items()],
+        [f"{name}  {', '.join(mechanisms)}" for name, mechanisms in users.items()],
+    )
 
 
 @user.command("delete")
 @click.argument("name")
 @_store_options
-def delete_user(name: str, data_dir: Path, url: str | None) -> None:
+def delete_user(name: str, form: str, data_dir: Path, url: str | None) -> None:
     """Delete the user NAME and its API keys."""
     with _store(url, data_dir) as store:
         store.delete_user(name)
-    click.echo(f"deleted user {name}")
+    print_result(form, {"deleted": name}, [f"deleted user {name}"])
 
 
 @click.group()
@@ -122,33 +127,44 @@ def key() -> None:
 )
 @_store_options
 def create_key(
-    user_name: str, description: str, expires_days: int | None, data_dir: Path, url: str | None
+    user_name: str, description: str, expires_days: int | None, form: str, data_dir: Path, url: str | None
 ) -> None:
     """Create an API key that acts as USER, and print it. It cannot be shown again."""
     lifetime_ms = None if expires_days is None else expires_days * _DAY_MS
     with _store(url, data_dir) as store:
-        click.echo(store.create_key(user_name, description, lifetime_ms))
+        created = store.create_key(user_name, description, lifetime_ms)
+    print_result(form, {"key": created}, [created])
 
 
 @key.command("list")
 @_store_options
-def list_keys(data_dir: Path, url: str | None) -> None:
+def list_keys(form: str, data_dir: Path, url: str | None) -> None:
     """List the ids, users and expiries of all API keys."""
     with _store(url, data_dir) as store:
-        for record in store.api_keys():
-            click.echo(
-                f"{record.key_id}  {record.principal}  {_expiry(record.expires_at_ms)}  {record.description}"
-            )
+        keys = store.api_keys()
+    print_result(
+        form,
+        [
+            {
+                "id": key.key_id,
+                "principal": key.principal,
+                "description": key.description,
+                "expires_at": key.expires_at_ms,
+            }
+            for key in keys
+        ],
+        [f"{key.key_id}  {key.principal}  {_expiry(key.expires_at_ms)}  {key.description}" for key in keys],
+    )
 
 
 @key.command("delete")
 @click.argument("key_id", metavar="ID")
 @_store_options
-def delete_key(key_id: str, data_dir: Path, url: str | None) -> None:
+def delete_key(key_id: str, form: str, data_dir: Path, url: str | None) -> None:
     """Delete the API key with this ID."""
     with _store(url, data_dir) as store:
         store.delete_key(key_id)
-    click.echo(f"deleted API key {key_id}")
+    print_result(form, {"deleted": key_id}, [f"deleted API key {key_id}"])
 
 
 @contextmanager
