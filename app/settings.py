@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 KIB = 1024
@@ -461,6 +461,24 @@ class Settings(BaseSettings):
         ge=1,
         description="Maximum members of a group whose partitions the broker assigns.",
     )
+    group_share_record_lock_duration_ms: int = Field(
+        default=30_000,
+        ge=1000,
+        le=3_600_000,
+        description="How long a member of a share group holds the records that it got, unless the group sets another time.",
+    )
+    group_share_min_record_lock_duration_ms: int = Field(
+        default=15_000,
+        ge=1000,
+        le=30_000,
+        description="Shortest time that a share group may set for it.",
+    )
+    group_share_max_record_lock_duration_ms: int = Field(
+        default=60_000,
+        ge=30_000,
+        le=3_600_000,
+        description="Longest time that a share group may set for it.",
+    )
     group_consumer_migration_policy: MigrationPolicy = Field(
         default="bidirectional",
         description="Whether groups with members change their protocol: to group.protocol=consumer (upgrade), "
@@ -641,6 +659,16 @@ class Settings(BaseSettings):
     trace_hex: bool = Field(
         default=False, description="With trace_connections, also log the bytes of requests and responses."
     )
+
+    @model_validator(mode="after")
+    def _check_share_locks(self) -> Settings:
+        low, high = self.group_share_min_record_lock_duration_ms, self.group_share_max_record_lock_duration_ms
+        if not low <= self.group_share_record_lock_duration_ms <= high:
+            raise ValueError(
+                f"group_share_record_lock_duration_ms is {self.group_share_record_lock_duration_ms}; it must be from "
+                f"{low} (group_share_min_record_lock_duration_ms) to {high} (group_share_max_record_lock_duration_ms)"
+            )
+        return self
 
 
 def is_secret(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 One table holds three kinds. The defaults of topic configurations can be changed
 while the broker runs, for this broker or for the whole cluster. Settings are read
-when it starts, and are only shown. The rest are constants of a single broker.
+when it starts, and are only shown, but for those in ``_CHANGEABLE``. The rest are constants of a single broker.
 Settings that Kafka has no name for are shown as ``stele.…``.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import InvalidConfig, InvalidRequest
 from ..settings import Settings, is_secret
-from ..storage.config_types import ConfigType, int64
+from ..storage.config_types import ConfigType, int32, int64
 from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, TopicConfig
 
 
@@ -67,6 +67,9 @@ _SETTINGS = {
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
     "group.max.size": "group_size_max",
     "group.min.session.timeout.ms": "group_min_session_timeout_ms",
+    "group.share.max.record.lock.duration.ms": "group_share_max_record_lock_duration_ms",
+    "group.share.min.record.lock.duration.ms": "group_share_min_record_lock_duration_ms",
+    "group.share.record.lock.duration.ms": "group_share_record_lock_duration_ms",
     "log.cleaner.backoff.ms": "log_cleaner_backoff_ms",
     "log.cleaner.dedupe.buffer.size": "log_cleaner_dedupe_buffer_size",
     "log.cleaner.enable": "log_cleaner_enable",
@@ -98,6 +101,15 @@ _LONGS = {
     "log.retention.check.interval.ms",
     "offsets.retention.check.interval.ms",
 }
+SHARE_LOCK_MS = "group.share.record.lock.duration.ms"
+SHARE_LOCK_MS_MIN = "group.share.min.record.lock.duration.ms"
+SHARE_LOCK_MS_MAX = "group.share.max.record.lock.duration.ms"
+# Settings that can change while the broker runs.
+_CHANGEABLE: Mapping[str, Callable[[str], object]] = {
+    SHARE_LOCK_MS: int32(1000, 3_600_000),
+    SHARE_LOCK_MS_MIN: int32(1000, 30_000),
+    SHARE_LOCK_MS_MAX: int32(30_000, 3_600_000),
+}
 _MS_PER_MINUTE = 60_000
 _ONE_BROKER = "There is one broker; this is what holds for it."
 
@@ -125,6 +137,7 @@ def _setting(name: str, setting: str) -> BrokerConfig:
         description=info.description or "",
         default=_text(info.default),
         read=read,
+        parse=_CHANGEABLE.get(name),
         setting=setting,
         is_sensitive=is_secret(setting),
     )
@@ -310,6 +323,20 @@ def topic_defaults(values: Mapping[str, str]) -> TopicConfig:
         if value is not None:
             fields[entry.field] = entry.parse(value)
     return replace(TopicConfig(), **fields)  # type: ignore[arg-type]
+
+
+def check_share_locks(values: Mapping[str, str], settings: Settings) -> None:
+    """Check that the locks of share groups last as long as they may.
+
+    ``values`` are set on the broker. Raises ``InvalidRequest``.
+    """
+    low, lock, high = (
+        int(values.get(name, getattr(settings, _SETTINGS[name])))
+        for name in (SHARE_LOCK_MS_MIN, SHARE_LOCK_MS, SHARE_LOCK_MS_MAX)
+    )
+    if not low <= lock <= high:
+        reason = f"it must be from {low} ({SHARE_LOCK_MS_MIN}) to {high} ({SHARE_LOCK_MS_MAX})"
+        raise InvalidRequest(str(InvalidConfig(SHARE_LOCK_MS, str(lock), reason)))
 
 
 # A default → the default that it must not exceed. For retention, -1 is no limit and -2 the same as the other.

@@ -19,9 +19,12 @@ from ..storage.config_types import ConfigType
 from ..storage.topic_config import CONFIG_ENTRIES
 from .broker_configs import (
     BROKER_CONFIGS,
+    SHARE_LOCK_MS_MAX,
+    SHARE_LOCK_MS_MIN,
     SYNONYMS,
     BrokerFacts,
     check_broker_values,
+    check_share_locks,
     check_topic_defaults,
     topic_defaults,
 )
@@ -36,6 +39,7 @@ from .entity_configs import (
     check_client_metrics_values,
     check_dead_letter_topic,
     check_group_values,
+    check_lock,
 )
 from .quotas.manager import QUOTA_KIND
 from .topics import Topic, Topics
@@ -93,7 +97,7 @@ class DynamicConfigs:
         # A cache for the defaults of topics, emptied by each change.
         self._topic_synonyms: dict[str, list[ConfigSynonym]] = {}
         self._changes = asyncio.Lock()
-        self.groups = GroupConfigs(lambda group: self._of(ConfigKind.GROUP, group))
+        self.groups = GroupConfigs(lambda group: self._of(ConfigKind.GROUP, group), self._default_of)
 
     async def open(self) -> None:
         """Load all configurations; call this before the topics are opened."""
@@ -127,6 +131,20 @@ class DynamicConfigs:
             **self._of(ConfigKind.BROKER, CLUSTER),
             **self._of(ConfigKind.BROKER, str(self._facts().broker_id)),
         }
+
+    def _default_of(self, config: EntityConfig) -> str:
+        """Return what holds on this broker for groups that do not set ``config``."""
+        if config.broker_name not in BROKER_CONFIGS:
+            return config.default
+        return self._broker_value(config.broker_name)
+
+    def _broker_value(self, name: str) -> str:
+        """Return the value in effect of a configuration that always has one."""
+        facts = self._facts()
+        value = self._of(ConfigKind.BROKER, str(facts.broker_id)).get(name)
+        if value is None:
+            value = self._of(ConfigKind.BROKER, CLUSTER).get(name)
+        return value or BROKER_CONFIGS[name].value_at_start(facts) or ""
 
     # ── shown ──
 
@@ -224,15 +242,17 @@ class DynamicConfigs:
             synonyms: list[ConfigSynonym] = []
             if name in own:
                 synonyms.append(ConfigSynonym(name, own[name], source))
-            if kind is ConfigKind.GROUP:
+            if config.broker_name in BROKER_CONFIGS:
+                synonyms += self._broker_synonyms(config.broker_name)
+            elif kind is ConfigKind.GROUP:
                 synonyms.append(
                     ConfigSynonym(config.broker_name or name, config.default, ConfigSource.DEFAULT)
                 )
             values.append(
                 ConfigValue(
                     name=name,
-                    value=own.get(name, config.default),
-                    source=source if name in own else ConfigSource.DEFAULT,
+                    value=synonyms[0].value if synonyms else config.default,
+                    source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                     type=config.type,
                     documentation=config.description,
                     synonyms=synonyms,
@@ -277,6 +297,11 @@ class DynamicConfigs:
         _CHECKS[kind](values)
         if kind is ConfigKind.GROUP:
             check_dead_letter_topic(values, prefix=self._facts().settings.dead_letter_topic_prefix)
+            check_lock(
+                values,
+                minimum=int(self._broker_value(SHARE_LOCK_MS_MIN)),
+                maximum=int(self._broker_value(SHARE_LOCK_MS_MAX)),
+            )
 
     async def _replace(
         self, kind: ConfigKind, entity: str, configs: Mapping[str, str], *, validate_only: bool
@@ -292,7 +317,7 @@ class DynamicConfigs:
                 f"{_ENTITIES_MAX} {kind} resources have configurations, which is the limit; remove those of one first"
             )
         if kind is ConfigKind.BROKER:
-            self._check_topic_defaults(entity, configs)
+            self._check_broker_defaults(entity, configs)
         if validate_only:
             return
         record = ConfigRecord(kind=kind, entity=entity, configs=dict(configs))
@@ -304,8 +329,8 @@ class DynamicConfigs:
         if kind is ConfigKind.BROKER:
             await self._apply()
 
-    def _check_topic_defaults(self, entity: str, configs: Mapping[str, str]) -> None:
-        """Check the topic defaults after ``configs`` are set on ``entity``.
+    def _check_broker_defaults(self, entity: str, configs: Mapping[str, str]) -> None:
+        """Check the defaults of topics and groups after ``configs`` are set on ``entity``.
 
         Raises ``InvalidRequest``.
         """
@@ -316,6 +341,8 @@ class DynamicConfigs:
         # A value of the broker may hide a contradiction in those of the cluster.
         check_topic_defaults(cluster)
         check_topic_defaults({**cluster, **broker})
+        check_share_locks(cluster, self._facts().settings)
+        check_share_locks({**cluster, **broker}, self._facts().settings)
 
     def _effective(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
         values = (

@@ -32,6 +32,7 @@ class EntityConfig:
     broker_name: str | None = None
 
 
+LOCK_MS = "share.record.lock.duration.ms"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 COPY_TO_DEAD_LETTERS = "errors.deadletterqueue.copy.record.enable"
 
@@ -142,10 +143,11 @@ GROUP_CONFIGS: dict[str, EntityConfig] = {
             ("assignment.interval.ms", 1_000, 0, 15_000),
         )
     },
-    "share.record.lock.duration.ms": _group_number(
+    LOCK_MS: _group_number(
         30_000,
-        15_000,
-        60_000,
+        # The settings of the broker may allow less; see ``check_lock``.
+        1000,
+        3_600_000,
         "group.share.record.lock.duration.ms",
         "How long a member holds the records that it got, unless it renews the lock.",
     ),
@@ -222,11 +224,16 @@ class GroupConfigs:
 
     Each read has the value in effect at that moment.
 
-    ``of`` returns the texts that are set for a group.
+    ``of`` returns the texts that are set for a group, ``default_of`` what holds on this broker for others.
     """
 
-    def __init__(self, of: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        of: Callable[[str], Mapping[str, str]],
+        default_of: Callable[[EntityConfig], str] = lambda config: config.default,
+    ) -> None:
         self._of = of
+        self._default_of = default_of
 
     def number(self, group: str, name: str) -> int:
         """Return a configuration that is an integer."""
@@ -248,7 +255,8 @@ class GroupConfigs:
 
     def _value(self, group: str, name: str) -> object:
         config = GROUP_CONFIGS[name]
-        return config.parse(self._of(group).get(name, config.default))
+        text = self._of(group).get(name)
+        return config.parse(self._default_of(config) if text is None else text)
 
 
 # For groups of a broker in which nothing is configured, as in tests.
@@ -265,6 +273,20 @@ def check_group_values(values: Mapping[str, str]) -> None:
             config.parse(value)
         except ValueError as error:
             raise InvalidConfig(name, value, str(error)) from error
+
+
+def check_lock(values: Mapping[str, str], *, minimum: int, maximum: int) -> None:
+    """Check how long the group's locks last, by the bounds of this broker.
+
+    Raises ``InvalidConfig``.
+    """
+    text = values.get(LOCK_MS)
+    if text is None:
+        return
+    try:
+        int32(minimum, maximum)(text)
+    except ValueError as error:
+        raise InvalidConfig(LOCK_MS, text, str(error)) from error
 
 
 def check_dead_letter_topic(values: Mapping[str, str], *, prefix: str) -> None:

@@ -11,13 +11,17 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
+from pydantic import ValidationError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
+from app.settings import Settings
 from app.tcp.kafka.schemas import (
     alter_share_group_offsets,
     delete_groups,
     delete_share_group_offsets,
+    describe_configs,
+    incremental_alter_configs,
     list_groups,
     share_acknowledge,
     share_fetch,
@@ -589,3 +593,76 @@ def test_java_consumes_and_its_tool_shows_and_resets_the_group(
     assert "GroupIdNotFoundException" in tool("--describe")
     shown = run_stele("groups", "--url", broker.http_url)
     assert group not in shown.stdout.decode()
+
+
+# ── how long a lock lasts ──
+
+LOCK_MS = "share.record.lock.duration.ms"
+
+
+def _shown_lock(peer: KafkaPeer, group: str) -> tuple[str, int]:
+    """Return the time in effect, and where it comes from."""
+    resource = describe_configs.DescribeConfigsResource(
+        resource_type=32, resource_name=group, configuration_keys=[LOCK_MS]
+    )
+    (result,) = peer.call(describe_configs.DescribeConfigsRequest(resources=[resource]), 4).results
+    (config,) = result.configs
+    return config.value, config.config_source
+
+
+def _set_on_broker(peer: KafkaPeer, name: str, value: int) -> int:
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=4,
+        resource_name="1",
+        configs=[incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value=str(value))],
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=[resource], validate_only=False
+    )
+    (response,) = peer.call(request, 1).responses
+    return response.error_code
+
+
+def test_the_broker_decides_how_long_locks_last_and_may_last(tmp_path: Path) -> None:
+    environment = {
+        "STELE_GROUP_SHARE_RECORD_LOCK_DURATION_MS": "1500",
+        "STELE_GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS": "1000",
+    }
+    default, static, dynamic_broker, of_group = 5, 4, 2, 8
+    with run_broker(data_dir=tmp_path, environment=environment) as broker:
+        with KafkaPeer(broker) as peer:
+            create_topic(peer, "t", 1)
+            configure(peer, "g", share_auto_offset_reset="earliest")
+            put(peer, "t", b"x")
+            assert _shown_lock(peer, "g") == ("1500", static)
+            member = joined(peer, "g", "t")
+            answer = peer.call(member.fetch_request(), 2)
+            assert answer.acquisition_lock_timeout_ms == 1500
+            assert member.took(answer) == {0: [(0, 0, 1)]}
+            # It comes again by itself, once the lock has ended.
+            assert member.fetch(max_wait_ms=PATIENCE_MS) == {0: [(0, 0, 2)]}
+            assert _set_on_broker(peer, f"group.{LOCK_MS}", 2500) == E.NONE
+            assert _shown_lock(peer, "g") == ("2500", dynamic_broker)
+            for name, value in (
+                (f"group.{LOCK_MS}", 999),
+                (f"group.{LOCK_MS}", 60_001),
+                ("group.share.min.record.lock.duration.ms", 2501),
+                ("group.share.max.record.lock.duration.ms", 29_999),
+            ):
+                assert _set_on_broker(peer, name, value) == E.INVALID_REQUEST, name
+            configure(peer, "g", share_record_lock_duration_ms="1000")
+            assert _shown_lock(peer, "g") == ("1000", of_group)
+            assert _set_on_broker(peer, "group.share.min.record.lock.duration.ms", 2000) == E.NONE
+            with pytest.raises(AssertionError, match="Value must be at least 2000"):
+                configure(peer, "g", share_record_lock_duration_ms="1999")
+        broker.kill()
+        broker.start()
+        with KafkaPeer(broker) as peer:
+            assert _shown_lock(peer, "other") == ("2500", dynamic_broker)
+    with run_broker() as broker, KafkaPeer(broker) as peer:
+        assert _shown_lock(peer, "g") == ("30000", default)
+
+
+def test_a_broker_whose_locks_would_break_its_own_bounds_does_not_start() -> None:
+    with pytest.raises(ValidationError, match="must be from 15000"):
+        Settings(group_share_record_lock_duration_ms=5000)
