@@ -1,6 +1,7 @@
 """The subcommands of ``stele``, one module per command.
 
 - ``common``, ``server``                 a client and its options; the server's code
+- ``results``                            results as text or JSON, and confirmations
 - ``inputs``, ``outputs``, ``progress``  files → records, records → text, a progress line
 - ``produce``, ``consume``, ``table``      writing and printing records
 - ``topics``, ``groups``, ``transactions``, ``quotas``, ``top``   administration and live metrics

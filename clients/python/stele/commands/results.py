@@ -1,4 +1,4 @@
-"""Print the result of a command as text or JSON, and ask before what cannot be undone."""
+"""Print the result of a command as text or JSON, and ask for confirmation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_result(form: str, document: Any, lines: Iterable[str]) -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table: the first column to the left, the others to the right."""
+    """Return the lines of a table, its first column aligned to the left."""
     all_rows = [head, *rows]
     widths = [max(len(row[column]) for row in all_rows) for column in range(len(head))]
     return [
