@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+# Nothing is installed through a link into the environment of another tree, unless VENV names it on purpose.
+OWN_VENV = $(if $(filter file,$(origin VENV)),tests/support/own_directory.sh $(VENV),:)
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
@@ -96,6 +98,7 @@ cluster: $(DEVELOPMENT) ## start PostgreSQL, an S3 server and three brokers on t
 
 fuzz: $(DEVELOPMENT) ## search at random, FUZZ_SECONDS (60) each: tests with other seeds, decoders guided by coverage
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) -- -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(OWN_VENV)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \
 		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; exit 1; }
@@ -112,6 +115,7 @@ clean: ## remove .venv, caches, builds and reports (never ./data)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .conformance dist build load/reports
 
 $(BIN)/python:
+	@$(OWN_VENV)
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Stele needs Python 3.11 or newer; none was found on the PATH."; \
 		echo "Install one (for example: apt install python3.11 python3.11-venv), or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; \
@@ -121,11 +125,13 @@ $(BIN)/python:
 		echo "The virtual environment could not be made. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
 $(RUNTIME): pyproject.toml | $(BIN)/python
+	@$(OWN_VENV)
 	@echo "installing the broker and its client into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python
+	@$(OWN_VENV)
 	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
 	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,spark]' | \

