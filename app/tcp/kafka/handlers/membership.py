@@ -16,6 +16,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....cluster.group_shards import lease_of_group
 from ....cluster.group_store import MemberProtocol
+from ....cluster.leaders import ranked
 from ....errors import MemberIdRequired, NotCoordinator, SteleError
 from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from ...errors import error_code_of
@@ -47,8 +48,10 @@ def find_coordinator(
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     """Return the broker that has each group, and this one for every transactional id.
 
-    A group that no live broker has is about to get one, so the response waits for that: a few refusals within a
-    second are enough to let librdkafka wait for good (its issue 5456).
+    A group that no live broker has is about to get one, so the response waits for that. Then it names the broker that
+    is to have the group, which refuses requests until it has it, as in Kafka while a coordinator loads its groups.
+    FindCoordinator itself is never refused for that: after three refusals librdkafka waits for good, whatever its
+    time-outs are (its issue 5456).
     """
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
     if request.key_type not in (_GROUP, _TRANSACTION):
@@ -72,8 +75,12 @@ async def _found_in_time(context: Context, key_type: int, keys: Sequence[str]) -
     while True:
         found = [_found(context, key_type, key) for key in keys]
         left_s = until_s - loop.time()
-        if left_s <= 0 or not any(one.error_code for one in found):
+        if not any(one.error_code for one in found):
             return _found_coordinators(context, found)
+        if left_s <= 0:
+            return _found_coordinators(
+                context, [_found(context, key_type, key, is_expected=True) for key in keys]
+            )
         await asyncio.wait((context.broker.cluster.moved(),), timeout=left_s)
 
 
@@ -90,8 +97,10 @@ def _found_coordinators(context: Context, found: Sequence[Coordinator]) -> FindC
     )
 
 
-def _found(context: Context, key_type: int, key: str) -> Coordinator:
+def _found(context: Context, key_type: int, key: str, *, is_expected: bool = False) -> Coordinator:
     node = _coordinator(context, key_type, key)
+    if node is None and is_expected:
+        node = _expected_coordinator(context, key)
     if node is None:
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(NotCoordinator(None)))
     return Coordinator(
@@ -116,6 +125,15 @@ def _coordinator(context: Context, key_type: int, key: str) -> Node | None:
     if lease is None:
         return None
     return next((node for node in nodes(context) if node.broker_id == lease.broker_id), None)
+
+
+def _expected_coordinator(context: Context, group: str) -> Node:
+    """Return the live broker that the lease of a group belongs to."""
+    shown = {node.broker_id: node for node in nodes(context)}
+    order = ranked(lease_of_group(group).encode(), context.broker.cluster.members)
+    preferred = [member.broker_id for member in order if member.broker_id in shown]
+    # Without any, this broker alone is shown.
+    return shown[preferred[0]] if preferred else own_node(context)
 
 
 def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Coroutine[Any, Any, Any]:

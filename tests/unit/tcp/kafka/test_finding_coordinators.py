@@ -13,6 +13,7 @@ from stele.wire.error_codes import ErrorCode
 
 from app.broker.cluster import SharedCluster
 from app.cluster.group_shards import lease_of_group
+from app.cluster.leaders import ranked
 from app.cluster.membership import ClusterState, Lease, Member, MemberEndpoint
 from app.tcp.kafka.handlers.context import Context, KafkaListener
 from app.tcp.kafka.handlers.membership import FIND_MS, find_coordinator
@@ -125,13 +126,21 @@ async def test_the_response_waits_for_all_groups_it_is_asked_for() -> None:
 
 
 @simulated
-async def test_a_group_that_nobody_takes_is_not_available() -> None:
+async def test_a_group_that_nobody_takes_is_said_to_be_at_the_broker_that_is_to_have_it() -> None:
     finding = Finding()
     await finding.know(1, 2, a=1)
+    preferred = ranked(lease_of_group("b").encode(), BROKERS)[0].broker_id
     begun_s = asyncio.get_running_loop().time()
     response = await finding.ask("a", "b")
     assert asyncio.get_running_loop().time() - begun_s == pytest.approx(FIND_MS / 1000, abs=0.1)
-    assert found(response) == [(0, 1), (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)]
+    assert found(response) == [(0, 1), (0, preferred)]
+
+
+@simulated
+async def test_a_broker_that_is_dead_is_not_named_though_its_lease_has_not_ended() -> None:
+    finding = Finding()
+    await finding.know(1, a=2)
+    assert found(await finding.ask("a")) == [(0, 1)]
 
 
 @simulated
