@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     )
     object_store: str = Field(
         default="inline",
-        description="Object store of shared storage: s3://BUCKET/PREFIX?endpoint=URL, file:///DIRECTORY for tests, or inline for PostgreSQL itself.",
+        description="Object store of shared storage: s3://BUCKET/PREFIX?endpoint=URL, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX?account=NAME, file:///DIRECTORY for tests, or inline for PostgreSQL itself.",
     )
     shared_linger_ms: int | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""The stores of what brokers share, over six connections to PostgreSQL.
+"""The stores of what brokers share, over connections of their own to PostgreSQL.
 
 It needs the extra ``cluster``.
 """
@@ -18,12 +18,10 @@ from .cluster.postgres_import import import_data_dir
 from .cluster.postgres_membership import PostgresMembership
 from .cluster.postgres_survey import PostgresSurveyor
 from .cluster.postgres_transactions import PostgresTransactions
+from .postgres.connection_counts import GROUPS
 from .postgres.pool import PostgresPool
 from .postgres.session import PostgresSession
 from .storage.shared.postgres_markers import PostgresMarkers
-
-# Commits of the groups of different shards wait for each other if they share a connection.
-_GROUP_CONNECTIONS = 4
 
 
 class SharedStores:
@@ -44,21 +42,19 @@ class SharedStores:
         self.transactions = PostgresTransactions(pool, PostgresMarkers(incarnation).append)
         # Shards that share a connection also share the thread that uses it.
         self._group_sessions = [
-            PostgresSession(url, traffic=traffic, incarnation=incarnation) for _ in range(_GROUP_CONNECTIONS)
+            PostgresSession(url, traffic=traffic, incarnation=incarnation) for _ in range(GROUPS)
         ]
         self._group_threads = [
-            ThreadPoolExecutor(1, thread_name_prefix="stele-groups") for _ in range(_GROUP_CONNECTIONS)
+            ThreadPoolExecutor(1, thread_name_prefix="stele-groups") for _ in range(GROUPS)
         ]
         self.groups = [
-            PostgresGroupStore(
-                self._group_sessions[shard % _GROUP_CONNECTIONS], shard=shard, incarnation=incarnation
-            )
+            PostgresGroupStore(self._group_sessions[shard % GROUPS], shard=shard, incarnation=incarnation)
             for shard in range(SHARDS)
         ]
 
     def group_thread(self, shard: int) -> ThreadPoolExecutor:
         """Return the thread for the groups of a shard."""
-        return self._group_threads[shard % _GROUP_CONNECTIONS]
+        return self._group_threads[shard % GROUPS]
 
     def import_data_dir(self, catalog: Path, groups: Path) -> bool:
         """See ``app.cluster.postgres_import``."""

@@ -2,6 +2,7 @@
 
 Reading order:
 
+- ``connection_counts``  how many connections a broker opens, and for what
 - ``migrations``  the numbered SQL files, and how a database gets from one version to the next
 - ``pool``        connections with the settings that every session needs, and threads that use them
 - ``session``     one connection for callers that block

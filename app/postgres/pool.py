@@ -19,6 +19,7 @@ import psycopg
 from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
+from .connection_counts import RECORDS
 from .migrations import migrate
 from .traffic import PostgresTraffic
 
@@ -26,8 +27,6 @@ _T = TypeVar("_T")
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# Of one broker. PostgreSQL has a process per connection.
-CONNECTIONS_MAX = 8
 _CONNECT_TIMEOUT_S = 5
 
 _SESSION = {
@@ -104,7 +103,7 @@ class PostgresPool:
         dsn: str,
         *,
         schema: str = "stele",
-        connections_max: int = CONNECTIONS_MAX,
+        connections_max: int = RECORDS,
         incarnation: UUID | None = None,
     ) -> None:
         self.traffic = PostgresTraffic()

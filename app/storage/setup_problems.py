@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ..postgres.connection_counts import CONNECTIONS_MAX
+
 _POSTGRES = "STELE_POSTGRES_URL"
 _STORE = "STELE_OBJECT_STORE"
 
@@ -69,7 +71,7 @@ _OF_POSTGRES = (
     ),
     (
         r"too many clients|remaining connection slots|too many connections",
-        Advice("raise max_connections; each broker needs up to 11", is_mistake=False),
+        Advice(f"raise max_connections; each broker needs up to {CONNECTIONS_MAX}", is_mistake=False),
     ),
     (
         r"could not translate host name|failed to resolve host|Name or service not known",

@@ -21,7 +21,7 @@ from stele.testing import BrokerProcess
 from stele.wire import record_batch as rb
 
 from app.storage.shared.object_keys import MERGED, WRITTEN
-from app.storage.shared.object_stores import open_object_store
+from app.storage.shared.store_urls import open_object_store
 from load.pausing import pause, resume
 from load.postgres_server import PostgresServer
 from tests.support import kafka_peer

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.shared.object_stores import open_object_store
 from app.storage.shared.objects import ObjectStore
+from app.storage.shared.store_urls import open_object_store
 from tests.support.model_store import ModelStore
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
 
@@ -34,8 +34,17 @@ def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -
     [
         ("", "use s3://BUCKET"),
         ("bucket", "use s3://BUCKET"),
-        ("gs://bucket", "use s3://BUCKET"),
+        ("http://bucket", "use s3://BUCKET"),
         ("s3:///prefix", "needs a bucket"),
+        ("az://key:secret@container", "holds credentials"),
+        ("gs://bucket:443", "has no port"),
+        ("gs:///prefix", "needs a bucket"),
+        ("gs://bucket?region=eu", "unknown option 'region'"),
+        ("gs://bucket?endpoint=host", "must begin with http"),
+        ("az:///prefix?account=a", "needs a container"),
+        ("az://container", "needs the name of the storage account"),
+        ("az://container?account=a&region=eu", "unknown option 'region'"),
+        ("az://container?account=a&endpoint=host", "must begin with http"),
         ("s3://bucket?endpoint=host:9000", "must begin with http"),
         ("s3://bucket?endpiont=http://host", "unknown option 'endpiont'"),
         ("s3://bucket?path_style=1", "true or false"),
@@ -44,7 +53,8 @@ def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -
         ("file:///path?sync=1", "three slashes"),
     ],
 )
-def test_a_url_that_names_no_store_is_explained(url: str, hint: str) -> None:
+def test_a_url_that_names_no_store_is_explained(url: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(ValueError, match=hint):
         open_object_store(url)
 
