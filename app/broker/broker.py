@@ -109,7 +109,10 @@ class Broker:
             clock=clock,
             settings=settings,
         )
-        engine.observe_appends(lambda name: self._tail_subscriptions.readable(*name))
+        engine.observe_appends(
+            lambda name: self._tail_subscriptions.readable(*name),
+            lambda: self._tail_subscriptions.partitions(self._topics),
+        )
         self._virtual = VirtualTopics(engine.waiters)
         self._topic_changes = TopicChanges(
             cluster=self.cluster,

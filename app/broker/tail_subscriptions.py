@@ -6,8 +6,11 @@ With them, a live tail need not look at every partition.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+
+from ..storage.topic_partition import TopicPartition
+from .topics import Topics
 
 
 class TailSubscription:
@@ -18,12 +21,12 @@ class TailSubscription:
 
     def __init__(self, partition: int | None) -> None:
         self.is_ended = False
-        self._only = partition
+        self.partition = partition
         self._appended: dict[int, None] = {}
         self._news = asyncio.Event()
 
     def note(self, partition: int) -> None:
-        if self._only is None or self._only == partition:
+        if self.partition is None or self.partition == partition:
             self._appended[partition] = None
             self._news.set()
 
@@ -67,6 +70,17 @@ class TailSubscriptions:
             subscriptions.remove(subscription)
             if not subscriptions:
                 del self._by_topic[topic]
+
+    def partitions(self, topics: Topics) -> Iterator[TopicPartition]:
+        """Yield the partitions that are followed."""
+        for name, subscriptions in self._by_topic.items():
+            wanted = {subscription.partition for subscription in subscriptions}
+            if None in wanted:
+                topic = topics.get(name)
+                wanted = range(0 if topic is None else topic.partitions)
+            for partition in wanted:
+                if partition is not None:
+                    yield TopicPartition(name, partition)
 
     def readable(self, topic: str, partition: int) -> None:
         """Note that the partition has more to read."""

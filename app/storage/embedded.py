@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -180,8 +180,12 @@ class EmbeddedEngine:
     def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
 
-    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
-        self._waiters.observe_appends(observer)
+    def observe_appends(
+        self,
+        observer: Callable[[TopicPartition], None],
+        followed: Callable[[], Iterable[TopicPartition]] = tuple,
+    ) -> None:
+        self._waiters.observe_appends(observer, followed)
 
     # ── partitions ──
 

@@ -8,7 +8,8 @@ that a reader of a thousand partitions need not look at all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 from stele.wire.isolation_level import IsolationLevel
 
@@ -187,18 +188,23 @@ class Waiters:
     def __init__(self) -> None:
         self._by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]] = {}
         self._append_observers: list[Callable[[TopicPartition], None]] = []
+        self._followed: list[Callable[[], Iterable[TopicPartition]]] = []
 
-    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
+    def observe_appends(
+        self,
+        observer: Callable[[TopicPartition], None],
+        followed: Callable[[], Iterable[TopicPartition]] = tuple,
+    ) -> None:
         """Call ``observer`` with each partition in which more is readable.
 
-        It is called for both isolation levels.
+        It is called for both isolation levels. ``followed`` returns the partitions for which it waits now.
         """
         self._append_observers.append(observer)
+        self._followed.append(followed)
 
-    @property
-    def partitions(self) -> Collection[TopicPartition]:
-        """The partitions that are waited for or watched."""
-        return self._by_partition.keys()
+    def waited(self) -> list[TopicPartition]:
+        """Return the partitions that are waited for, watched or followed, some of them twice."""
+        return [*self._by_partition, *chain.from_iterable(followed() for followed in self._followed)]
 
     def watch(self, *, notes_hidden: bool = False) -> PartitionWatch:
         """A watch that holds no partition yet."""

@@ -126,17 +126,17 @@ class LogEnds:
                 if log.log_start_offset != start:
                     self._on_start_moved(log)
 
-    def _waited(self) -> list[SharedLog]:
+    def _waited(self) -> set[SharedLog]:
         """Return the logs with waiting readers, or the next 1,000 of them.
 
         So what a poll costs is bounded, here and in the database.
         """
-        names = list(self._waiters.partitions)
+        names = self._waiters.waited()
         if len(names) > _LOGS_PER_QUERY:
             first = self._next_waited % len(names)
             self._next_waited = first + _LOGS_PER_QUERY
             names = [*names[first:], *names[:first]][:_LOGS_PER_QUERY]
-        return [log for name in names if (log := self._logs.get(name)) is not None]
+        return {log for name in names if (log := self._logs.get(name)) is not None}
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class LogEnds:
         while True:
             await asyncio.sleep(self._poll_interval_ms / 1000)
             if loop.time() >= idle_at_s:
-                logs = list(self._logs.values())
+                logs = set(self._logs.values())
                 idle_at_s = loop.time() + self._idle_poll_interval_ms / 1000
             else:
                 logs = self._waited()

@@ -60,6 +60,28 @@ class MetaThatNotesPolls(ModelMeta):
 
 
 @simulated
+async def test_partitions_that_are_followed_are_polled_as_often_as_those_that_are_waited_for() -> None:
+    clock = SimulatedClock()
+    meta = MetaThatNotesPolls(clock)
+    options = replace(OPTIONS, idle_poll_interval_ms=60_000)
+    writer, reader = [await open_shared_engine(meta, ModelStore(), number, options) for number in (1, 2)]
+    followed, seen = [ORDERS], asyncio.Queue[TopicPartition]()
+    reader.observe_appends(seen.put_nowait, lambda: followed)
+    # After the first poll, which asks for all logs.
+    await asyncio.sleep(0.06)
+    begun_ms = clock.monotonic_ms()
+    await append_synced(writer, b"a")
+    assert await seen.get() == ORDERS
+    assert clock.monotonic_ms() - begun_ms <= options.poll_interval_ms
+    followed.clear()
+    meta.polls.clear()
+    await asyncio.sleep(0.5)
+    assert not any(meta.polls)
+    for engine in (writer, reader):
+        await engine.close()
+
+
+@simulated
 async def test_a_poll_for_very_many_waiting_readers_asks_for_some_and_the_next_for_others() -> None:
     meta = MetaThatNotesPolls(SimulatedClock())
     options = replace(OPTIONS, idle_poll_interval_ms=60_000)
