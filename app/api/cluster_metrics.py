@@ -139,5 +139,10 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
             counts.deleted_objects,
         ),
         ("stele_shared_loaded_bytes", "Bytes read from the stores for the cache.", counts.loaded_bytes),
+        (
+            "stele_shared_read_retries",
+            "Reads of the stores that failed and were tried again.",
+            counts.read_retries,
+        ),
     ):
         yield CounterMetricFamily(name, text, value=value)

@@ -70,7 +70,13 @@ async def read_page(
     left = min(request.max_bytes, broker.settings.fetch_bytes_max)
     wanted = limit
     while True:
-        piece = replace(request, offset=page.next_offset, max_bytes=min(left, _PIECE_BYTES))
+        piece = replace(
+            request,
+            offset=page.next_offset,
+            max_bytes=min(left, _PIECE_BYTES),
+            # Some of them may be hidden. Then the next pieces are larger, or each would read one batch.
+            until_offset=page.next_offset + (wanted << 2 * len(page.pieces)),
+        )
         is_first = not page.pieces
         (fetched,) = await broker.fetch(
             [piece],

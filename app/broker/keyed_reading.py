@@ -90,7 +90,9 @@ class KeyedReader:
             before, is_doubted = offset, offset == before
 
     async def _record_at(self, name: TopicPartition, offset: int) -> RecordView | None:
-        request = PartitionFetch(topic=name.topic, partition=name.partition, offset=offset, max_bytes=1)
+        request = PartitionFetch(
+            topic=name.topic, partition=name.partition, offset=offset, max_bytes=1, until_offset=offset + 1
+        )
         (read,) = await self._engine.read([request], 1)
         if read.error is not None:
             if read.log_start_offset > offset:

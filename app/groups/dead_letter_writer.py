@@ -141,7 +141,12 @@ class DeadLetterWriter:
         offset = wanted.first
         while offset <= wanted.last:
             fetched = await read_batches(
-                self._broker, partition, offset, _BYTES, IsolationLevel.READ_UNCOMMITTED
+                self._broker,
+                partition,
+                offset,
+                _BYTES,
+                IsolationLevel.READ_UNCOMMITTED,
+                until_offset=wanted.last + 1,
             )
             if isinstance(fetched.error, OffsetOutOfRange):
                 begin = min(max(fetched.error.log_start_offset, offset), wanted.last + 1)

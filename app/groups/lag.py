@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
+from ..concurrency import several
 from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
@@ -178,12 +179,13 @@ async def reset_offsets(
     resets: list[Reset] = []
     before = _positions(coordinator, group)
     await broker.refresh([(target.topic, target.partition) for target in targets])
+    times = [(target.topic, target.partition, target.at) for target in targets if target.at is not None]
+    found = iter(await several(lambda time: broker.list_offset(*time), times))
     for target in targets:
         state = broker.log_state(target.topic, target.partition)
         offset = target.offset
         if offset is None:
-            assert target.at is not None
-            offset, _, _ = await broker.list_offset(target.topic, target.partition, target.at)
+            offset, _, _ = next(found)
             if offset < 0:
                 # All records are older: continue with the next one that is written, or of a transaction that is open.
                 offset = state.last_stable_offset

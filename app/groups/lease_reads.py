@@ -41,7 +41,13 @@ async def read_new(
     """
     fetched_parts = await broker.fetch(
         [
-            PartitionFetch(topic=part.topic, partition=part.partition, offset=position, max_bytes=max_bytes)
+            PartitionFetch(
+                topic=part.topic,
+                partition=part.partition,
+                offset=position,
+                max_bytes=max_bytes,
+                until_offset=position + max_records,
+            )
             for part, position in positions.items()
         ],
         max_bytes=max_bytes,
@@ -85,7 +91,11 @@ async def read_again(broker: Broker, part: LeasedPartition) -> Fetched:
     """
     max_bytes = broker.settings.fetch_bytes_max
     request = PartitionFetch(
-        topic=part.topic, partition=part.partition, offset=part.offset, max_bytes=max_bytes
+        topic=part.topic,
+        partition=part.partition,
+        offset=part.offset,
+        max_bytes=max_bytes,
+        until_offset=part.next_offset,
     )
     (fetched,) = await broker.fetch([request], max_bytes=max_bytes)
     if fetched.error is not None:

@@ -142,7 +142,12 @@ class DeadLetterRedrive:
             return now_ms, letter.key, letter.value, own_headers(letter.headers)
         # A letter without a copy, or about a record without key and value.
         fetched = await read_batches(
-            self._broker, origin.partition, origin.offset, _ONE_BATCH, IsolationLevel.READ_UNCOMMITTED
+            self._broker,
+            origin.partition,
+            origin.offset,
+            _ONE_BATCH,
+            IsolationLevel.READ_UNCOMMITTED,
+            until_offset=origin.offset + 1,
         )
         if fetched.error is not None:
             if isinstance(fetched.error, RequestError):

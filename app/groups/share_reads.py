@@ -18,6 +18,7 @@ from stele.wire.record_batch import BatchHeader
 from ..broker.broker import Broker
 from ..broker.fetch import Fetched, PartitionFetch, batches_from, end_of
 from ..errors import OffsetOutOfRange, SteleError
+from ..storage.engine import OFFSET_MAX
 from ..storage.topic_partition import TopicPartition
 from ..work_budget import WorkBudget
 from .durable_share_partition import DurableSharePartition
@@ -68,7 +69,7 @@ async def read_held(
     offset, last = held[0].first, held[-1].last
     parts: list[SharedRecords] = []
     while offset <= last:
-        fetched = await read_batches(broker, partition, offset, _READ_BYTES, isolation)
+        fetched = await read_batches(broker, partition, offset, _READ_BYTES, isolation, until_offset=last + 1)
         if fetched.error is not None:
             raise fetched.error
         if not fetched.batches:
@@ -83,9 +84,15 @@ async def read_held(
 
 
 async def read_batches(
-    broker: Broker, partition: TopicPartition, offset: int, bytes_max: int, isolation: IsolationLevel
+    broker: Broker,
+    partition: TopicPartition,
+    offset: int,
+    bytes_max: int,
+    isolation: IsolationLevel,
+    *,
+    until_offset: int = OFFSET_MAX,
 ) -> Fetched:
-    """Return batches from ``offset`` on, without a wait.
+    """Return batches from ``offset`` on, without a wait; none from ``until_offset`` on are wanted.
 
     What went wrong is in ``error``.
     """
@@ -97,6 +104,7 @@ async def read_batches(
                 offset=offset,
                 max_bytes=bytes_max,
                 isolation=isolation,
+                until_offset=until_offset,
             )
         ],
         max_bytes=bytes_max,

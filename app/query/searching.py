@@ -195,9 +195,11 @@ class Search:
 
     async def _round(self, ranges: Sequence[OffsetRange]) -> AsyncGenerator[list[Match] | Progress]:
         windows: list[_Window] = []
-        for offset_range in ranges:
-            window = self._window(offset_range, bytes_max=_ROUND_BYTES // len(ranges))
-            async with aclosing(self._scan(window)) as scan:
+        bytes_max = _ROUND_BYTES // len(ranges)
+        begun = await self._begin([self._window(one, bytes_max=bytes_max) for one in ranges])
+        for offset_range, first in zip(ranges, begun, strict=True):
+            window = self._window(offset_range, bytes_max=bytes_max)
+            async with aclosing(self._scan(window, first)) as scan:
                 async for _ in scan:
                     if self._broker.is_closing:
                         return
@@ -287,28 +289,48 @@ class Search:
             else:
                 heapq.heapreplace(heads, (sign * following.timestamp, index, following))
 
-    async def _scan(self, window: _Window) -> AsyncGenerator[None]:
+    async def _begin(self, windows: Sequence[_Window]) -> list[Fetched | None]:
+        """Read the first piece of each window at once, as far as that does not wait for one of them."""
+        if len(windows) == 1:
+            return [None]
+        requests = [self._piece(window, window.first) for window in windows]
+        size = sum(request.max_bytes for request in requests)
+        try:
+            reads = await self._broker.fetch(requests, max_bytes=size, is_scan=True)
+        except SteleError:
+            # The scan of its window reports it.
+            return [None] * len(windows)
+        return [fetched if fetched.batches else None for fetched in reads]
+
+    def _piece(self, window: _Window, at: int) -> PartitionFetch:
+        # Backwards, bytes past the window would be read for nothing.
+        size = (window.end - at) * _RECORD_BYTES if self._is_newest else _PIECE_BYTES
+        return PartitionFetch(
+            topic=self._topic,
+            partition=window.offset_range.partition,
+            offset=at,
+            max_bytes=max(_PIECE_BYTES_MIN, min(size, _PIECE_BYTES)),
+            isolation=self._isolation,
+            until_offset=window.end,
+        )
+
+    async def _scan(self, window: _Window, first: Fetched | None) -> AsyncGenerator[None]:
         """Fill ``window`` with its matches.
 
-        Yields regularly, so that the caller can report progress.
+        ``first`` is its first piece, if that was read. Yields regularly, so that the caller can report progress.
         """
         at = window.first
         while at < window.end:
-            # Backwards, bytes past the window would be read for nothing.
-            size = (window.end - at) * _RECORD_BYTES if self._is_newest else _PIECE_BYTES
-            size = max(_PIECE_BYTES_MIN, min(size, _PIECE_BYTES))
-            request = PartitionFetch(
-                topic=self._topic,
-                partition=window.offset_range.partition,
-                offset=at,
-                max_bytes=size,
-                isolation=self._isolation,
-            )
-            try:
-                (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
-            except SteleError as error:
-                at = self._offset_after(error, at, window.end)
-                continue
+            fetched, first = first, None
+            if fetched is None:
+                request = self._piece(window, at)
+                try:
+                    (fetched,) = await self._broker.fetch(
+                        [request], max_bytes=request.max_bytes, is_scan=True
+                    )
+                except SteleError as error:
+                    at = self._offset_after(error, at, window.end)
+                    continue
             self.progress.bytes += len(fetched.batches)
             if fetched.error is not None:
                 at = self._offset_after(fetched.error, at, window.end)

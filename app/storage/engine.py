@@ -27,7 +27,7 @@ It is one file, however long, because it is one interface with its contracts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -174,7 +174,7 @@ class SharedStorageCounts:
     ``failed_uploads`` could not be stored in time. ``commit_retries`` are commits that were tried again. ``merges``
     took effect. ``deleted_objects`` are those whose bytes this broker has deleted. ``cache_hits`` and
     ``cache_misses`` count blocks that readers wanted, ``loaded_bytes`` what was read from the stores for them.
-    ``in_flight`` objects are not committed yet.
+    ``in_flight`` objects are not committed yet. ``read_retries`` are reads of the stores that were tried again.
     """
 
     objects: int = 0
@@ -190,6 +190,7 @@ class SharedStorageCounts:
     cache_misses: int = 0
     loaded_bytes: int = 0
     in_flight: int = 0
+    read_retries: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,10 @@ class CompactionCounts:
     last_duration_ms: int = -1
 
 
+# No record has this offset.
+OFFSET_MAX = (1 << 63) - 1
+
+
 # Neither this nor ``PartitionRead`` is frozen, because there is one per partition and read, and a frozen instance takes
 # twice as long to make.
 @dataclass(slots=True, kw_only=True)
@@ -219,7 +224,8 @@ class PartitionFetch:
     """Ask one partition for batches from ``offset`` on, at most ``max_bytes`` of them.
 
     The first partition of a read that has data may return a single batch that is larger.
-    ``isolation`` READ_COMMITTED bounds the read by the last stable offset.
+    ``isolation`` READ_COMMITTED bounds the read by the last stable offset. A caller that wants no offsets from
+    ``until_offset`` on says so: an engine may end the read with the first batch that reaches it, or go on.
     """
 
     topic: str
@@ -227,6 +233,7 @@ class PartitionFetch:
     offset: int
     max_bytes: int
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    until_offset: int = OFFSET_MAX
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -322,11 +329,15 @@ class LogEngine(Protocol):
         """Call ``observer`` on the loop with the seconds that each sync took."""
         ...
 
-    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
+    def observe_appends(
+        self,
+        observer: Callable[[TopicPartition], None],
+        followed: Callable[[], Iterable[TopicPartition]] = tuple,
+    ) -> None:
         """Call ``observer`` on the loop with each partition that has readable records.
 
-        Also with those that another broker has appended. It may be called for several appends at once,
-        and after the records were read.
+        Also with those that another broker has appended: soon for the partitions that ``followed`` returns, as for
+        those of ``wait``. It may be called for several appends at once, and after the records were read.
         """
         ...
 

@@ -254,7 +254,8 @@ class CompactedCluster(Cluster):
         offsets = await broker.engine.newest_offsets(name, state.high_watermark)
         # A table that is remembered may have records that were deleted since, and tombstones that are gone.
         differing = {offset for offset in offsets if offset >= state.log_start_offset} ^ set(newest.values())
-        assert all(self.records[partition][offset][1] is None for offset in differing), (
+        records = self.records[partition]
+        assert all(offset in records and records[offset][1] is None for offset in differing), (
             "a table has other records than the log"
         )
         return sorted(read)

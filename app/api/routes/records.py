@@ -15,9 +15,9 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ...broker.broker import Broker
 from ...broker.fetch import PartitionFetch, visible_bytes
+from ...concurrency import several
 from ...errors import CorruptLog, InvalidRequest
 from ...query.positions import offset_at, parse_time
-from ...work_budget import pause_among_partitions
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
 from ..event_ids import parse_event_id
@@ -198,10 +198,11 @@ async def _positions(
         raise InvalidRequest(
             "from is an offset, which belongs to one partition; follow a topic from latest, earliest or a time"
         )
-    for number, partition in enumerate(partitions, 1):
-        if partition not in positions:
-            positions[partition] = await offset_at(broker, topic, partition, start, isolation=isolation)
-        await pause_among_partitions(number)
+    unknown = [partition for partition in partitions if partition not in positions]
+    offsets = await several(
+        lambda partition: offset_at(broker, topic, partition, start, isolation=isolation), unknown
+    )
+    positions |= zip(unknown, offsets, strict=True)
     return {partition: positions[partition] for partition in partitions}
 
 

@@ -21,6 +21,7 @@ from stele.wire.record_batch import RecordView
 from ...broker.broker import Broker
 from ...broker.fetch import Fetched, PartitionFetch, read_bound, records_in_turns
 from ...broker.visible_batches import hidden_by
+from ...concurrency import several
 from ...errors import InvalidRequest, UnknownPartition
 from ...query.filters import Filter
 from ...query.positions import offset_at
@@ -160,11 +161,8 @@ def _partitions(request: Request, topic: str, count: int) -> list[int]:
 
 
 async def _ranges(request: Request, broker: Broker, topic: str, count: int) -> list[OffsetRange]:
-    ranges: list[OffsetRange] = []
-    for partition in _partitions(request, topic, count):
-        ranges.append(await _range(request, broker, topic, partition))
-        await pause_among_partitions(len(ranges))
-    return ranges
+    partitions = list(_partitions(request, topic, count))
+    return await several(lambda partition: _range(request, broker, topic, partition), partitions)
 
 
 async def _ranges_again(
@@ -379,7 +377,14 @@ def _path_offset(request: Request) -> int:
 async def _record_at(
     broker: Broker, topic: str, partition: int, offset: int, isolation: IsolationLevel
 ) -> RecordView:
-    fetch = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=1, isolation=isolation)
+    fetch = PartitionFetch(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        max_bytes=1,
+        isolation=isolation,
+        until_offset=offset + 1,
+    )
     (fetched,) = await broker.fetch([fetch], max_bytes=1, is_scan=True)
     if fetched.error is not None:
         raise fetched.error

@@ -12,13 +12,16 @@
 - ``postgres_polls``   what is asked again and again about very many logs
 - ``postgres_meta``    all other calls
 - ``postgres_inline``  small objects in PostgreSQL
-- ``object_stores``    S3, and directories for tests
+- ``aws_profiles``     credentials of AWS that are in files
+- ``object_stores``, ``store_urls``   the stores of cloud providers, and directories for tests
 - ``object_format``, ``object_keys``   what is in an object, and its name
 - ``shared_log``       what one broker knows of a log
 - ``refused_batches``  what failed, and must not be overtaken
 - ``write_buffer``, ``committer``   from appends to objects to acknowledgements
 - ``sparse_index``, ``run_batches``   batches out of the bytes of a run
-- ``block_cache``, ``reader``   reads by offset and by time
+- ``backoff``, ``object_reads``   reads of objects that are repeated while the store fails
+- ``block_cache``, ``loads_ahead``   blocks in memory, several loads at a time
+- ``run_reader``, ``reader``   reads by offset and by time
 - ``log_ends``         what other brokers appended
 - ``run_builder``, ``merged_objects``   objects that replace runs
 - ``cleaning_work``, ``compactor``   passes of compaction

@@ -62,6 +62,8 @@ class BlockCache(Generic[Key]):
         self._block_bytes = block_bytes
         self._blocks: OrderedDict[tuple[Key, int], bytes] = OrderedDict()
         self._loading: dict[tuple[Key, int], asyncio.Future[bytes]] = {}
+        # Blocks of one object whose load begins in the same turn of the event loop.
+        self._missing: list[int] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(loads_max)
         self._loads_max = loads_max
@@ -81,19 +83,35 @@ class BlockCache(Generic[Key]):
             if block is not None:
                 self.size_bytes -= len(block)
 
-    async def read(self, key: Key, object_bytes: int, start: int, length: int) -> bytes:
+    async def read(
+        self, key: Key, object_bytes: int, start: int, length: int, *, until_s: float | None = None
+    ) -> bytes:
         """Return ``length`` bytes of an object from ``start`` on.
 
-        Raises what ``load`` raises.
+        Raises what ``load`` raises, and ``TimeoutError`` if they are not there at ``until_s`` of the loop's clock.
         """
         if length <= 0:
             return b""
         first, last = self._block_of(start), self._block_of(start + length - 1)
-        waiting = self._begin(key, object_bytes, first, last)
-        parts: list[bytes] = []
-        for block in waiting:
-            # Others may wait for the same future, which a cancelled reader must not cancel.
-            parts.append(await asyncio.shield(block) if isinstance(block, asyncio.Future) else block)
+        blocks: list[bytes | asyncio.Future[bytes]] = []
+        for number in range(first, last + 1):
+            block = self._blocks.get((key, number))
+            if block is None:
+                self.counts.misses += 1
+                blocks.append(self._future(key, number))
+            else:
+                self._blocks.move_to_end((key, number))
+                self.counts.hits += 1
+                blocks.append(block)
+        self._begin_loads(key, object_bytes)
+        parts = [block for block in blocks if not isinstance(block, asyncio.Future)]
+        if len(parts) < len(blocks):
+            async with asyncio.timeout_at(until_s):
+                # Others may wait for the same future, which a cancelled reader must not cancel.
+                parts = [
+                    await asyncio.shield(block) if isinstance(block, asyncio.Future) else block
+                    for block in blocks
+                ]
         begin = start - first * self._block_bytes
         if len(parts) == 1:
             return parts[0] if begin == 0 and length == len(parts[0]) else parts[0][begin : begin + length]
@@ -101,12 +119,19 @@ class BlockCache(Generic[Key]):
         parts[-1] = parts[-1][: start + length - last * self._block_bytes]
         return b"".join(parts)
 
+    def prefetch(self, key: Key, object_bytes: int, start: int, length: int) -> None:
+        """Begin to load what a later ``read`` of these bytes wants and is missing."""
+        if length > 0:
+            for number in range(self._block_of(start), self._block_of(start + length - 1) + 1):
+                if (key, number) not in self._blocks:
+                    self._future(key, number)
+            self._begin_loads(key, object_bytes)
+
     def read_ahead(self, key: Key, object_bytes: int, position: int, blocks: int) -> None:
         """Begin to load up to ``blocks`` blocks from ``position``, unless loads wait."""
-        first = self._block_of(position)
-        last = min(first + blocks - 1, self._block_of(object_bytes - 1))
         if position < object_bytes and len(self._tasks) < self._loads_max:
-            self._begin(key, object_bytes, first, last)
+            end = min((self._block_of(position) + blocks) * self._block_bytes, object_bytes)
+            self.prefetch(key, object_bytes, position, end - position)
 
     async def close(self) -> None:
         """Cancel what is being loaded."""
@@ -114,32 +139,25 @@ class BlockCache(Generic[Key]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin(
-        self, key: Key, object_bytes: int, first: int, last: int
-    ) -> list[bytes | asyncio.Future[bytes]]:
-        """Return each block from ``first`` to ``last``, or the future that will have it."""
-        blocks: list[bytes | asyncio.Future[bytes]] = []
-        missing: list[int] = []
-        for number in range(first, last + 1):
-            block = self._blocks.get((key, number))
-            if block is not None:
-                self._blocks.move_to_end((key, number))
-                self.counts.hits += 1
-                blocks.append(block)
-                continue
-            self.counts.misses += 1
-            future = self._loading.get((key, number))
-            if future is None:
-                if missing and (missing[-1] + 1 != number or len(missing) == _BLOCKS_PER_LOAD):
-                    self._start_load(key, object_bytes, missing)
-                    missing = []
-                missing.append(number)
-                future = asyncio.get_running_loop().create_future()
-                self._loading[key, number] = future
-            blocks.append(future)
-        if missing:
-            self._start_load(key, object_bytes, missing)
-        return blocks
+    def _future(self, key: Key, number: int) -> asyncio.Future[bytes]:
+        """Return the future of a block that is missing; ``_begin_loads`` loads it."""
+        future = self._loading.get((key, number))
+        if future is None:
+            self._missing.append(number)
+            future = self._loading[key, number] = asyncio.get_running_loop().create_future()
+        return future
+
+    def _begin_loads(self, key: Key, object_bytes: int) -> None:
+        """Load the missing blocks of an object, those that follow each other with one request."""
+        numbers: list[int] = []
+        for number in self._missing:
+            if numbers and (numbers[-1] + 1 != number or len(numbers) == _BLOCKS_PER_LOAD):
+                self._start_load(key, object_bytes, numbers)
+                numbers = []
+            numbers.append(number)
+        if numbers:
+            self._start_load(key, object_bytes, numbers)
+        self._missing.clear()
 
     def _start_load(self, key: Key, object_bytes: int, numbers: list[int]) -> None:
         task = asyncio.get_running_loop().create_task(self._load_blocks(key, object_bytes, numbers))

@@ -35,6 +35,7 @@ from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 from ...clock import Clock
 from ...errors import StorageUnavailable, UnknownTopic
 from ..engine import SharedStorageCounts
+from .backoff import Backoff
 from .meta import (
     BatchPlace,
     CommitAnswer,
@@ -195,7 +196,7 @@ class Committer:
         store = self._store
         assert store is not None
         deadline_ms = self._clock.monotonic_ms() + self._options.upload_timeout_ms
-        backoff = _Backoff(self._options.retry_ms)
+        backoff = Backoff(self._options.retry_ms)
         async with self._uploads:
             while True:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
@@ -299,7 +300,7 @@ class Committer:
         """
         computed = None
         begun_ms = self._clock.monotonic_ms()
-        backoff = _Backoff(self._options.retry_ms)
+        backoff = Backoff(self._options.retry_ms)
         while True:
             now_ms = self._clock.monotonic_ms()
             is_late = now_ms - begun_ms > self._options.commit_timeout_ms or any(
@@ -372,7 +373,7 @@ class Committer:
         for pending in chosen:
             self._fail_tickets(pending, error)
         keys = [pending.key for pending in chosen]
-        backoff = _Backoff(self._options.retry_ms)
+        backoff = Backoff(self._options.retry_ms)
         while True:
             try:
                 fenced = await self._meta.fence(self._uploader, keys)
@@ -451,18 +452,6 @@ class Committer:
                 if not append.future.done():
                     self.refused(log, append.headers[0])
                     append.future.set_exception(error)
-
-
-class _Backoff:
-    """Waits between tries, twice as long each time up to 16 times the first."""
-
-    def __init__(self, first_ms: int) -> None:
-        self._max_ms = first_ms * 16
-        self.next_ms = first_ms
-
-    async def wait(self) -> None:
-        await asyncio.sleep(self.next_ms / 1000)
-        self.next_ms = min(self.next_ms * 2, self._max_ms)
 
 
 def _unavailable(reason: str) -> StorageUnavailable:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from stele.wire.control_record import MarkerType, read_marker
@@ -55,11 +55,13 @@ from .committer import Committer
 from .compactor import Compactor
 from .log_ends import LogEnds
 from .merged_objects import MergedObjects
-from .meta import Meta, MetaUnavailable, ObjectRef, StoreKind
+from .meta import Meta, MetaUnavailable, StoreKind
 from .object_keys import WRITTEN, ObjectKeys
-from .objects import ByteRange, ObjectStore
+from .object_reads import ObjectReads
+from .objects import ObjectStore
 from .options import SharedOptions
 from .reader import SharedReader
+from .run_reader import RunReader
 from .shared_keys import SharedKeyReader
 from .shared_log import LEADER_EPOCH, SharedLog
 from .upkeep import Upkeep
@@ -90,7 +92,6 @@ class SharedEngine:
         options: SharedOptions,
     ) -> None:
         self._meta = meta
-        self._stores = stores
         self._incarnation = incarnation
         self._clock = clock
         self._options = options
@@ -103,8 +104,9 @@ class SharedEngine:
         self._buffer = WriteBuffer(
             object_bytes=options.object_bytes, buffered_bytes_max=options.buffered_bytes_max
         )
-        self._cache = BlockCache(self._load, bytes_max=options.cache_bytes_max, loads_max=options.loads_max)
         self._counts = SharedStorageCounts()
+        objects = ObjectReads(stores, options.read, self._counts)
+        self._cache = BlockCache(objects.load, bytes_max=options.cache_bytes_max, loads_max=options.loads_max)
         self._committer = self.committer_class(
             meta=meta,
             stores=stores,
@@ -129,17 +131,21 @@ class SharedEngine:
         self._reader = SharedReader(
             meta=meta,
             logs=self._logs,
-            cache=self._cache,
+            runs=RunReader(self._cache, options=options.read, read_ahead_blocks=options.read_ahead_blocks),
             clock=clock,
             refresh=self._ends.refresh,
-            read_ahead_blocks=options.read_ahead_blocks,
         )
         self._key_reader = SharedKeyReader(
-            meta=meta, logs=self._logs, cache=self._cache, memory_bytes=options.table_memory_bytes_max
+            meta=meta,
+            logs=self._logs,
+            cache=self._cache,
+            memory_bytes=options.table_memory_bytes_max,
+            reads=options.read,
         )
         merged = MergedObjects(
             meta=meta,
-            stores=stores,
+            store=stores.get(StoreKind.OBJECTS),
+            load=objects.load,
             incarnation=incarnation,
             bytes_max=options.upkeep.merged_bytes_max,
             abandon=self.abandon,
@@ -198,8 +204,12 @@ class SharedEngine:
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
         self._sync_observers.append(observer)
 
-    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
-        self._waiters.observe_appends(observer)
+    def observe_appends(
+        self,
+        observer: Callable[[TopicPartition], None],
+        followed: Callable[[], Iterable[TopicPartition]] = tuple,
+    ) -> None:
+        self._waiters.observe_appends(observer, followed)
 
     # ── partitions ──
 
@@ -377,10 +387,6 @@ class SharedEngine:
     ) -> list[PartitionRead] | None:
         """Return None: every read asks for what is cached and what is not."""
         return None
-
-    async def _load(self, ref: ObjectRef, start: int, end: int) -> bytes:
-        (data,) = await self._stores[ref.store].get_ranges(ref.key, [ByteRange(start, end)])
-        return data
 
     async def wait(
         self,

@@ -9,13 +9,13 @@ still there. If not, the object is fenced, and its bytes go with the garbage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-from .meta import MergedObject, MergePlan, Meta, MetaUnavailable, RunRead, StoreKind
+from .meta import MergedObject, MergePlan, Meta, MetaUnavailable, ObjectRef, RunRead
 from .object_format import header_bytes
 from .object_keys import MERGED, ObjectKeys
-from .objects import ByteRange, ObjectStore, ObjectStoreError
+from .objects import ObjectStore, ObjectStoreError
 from .run_builder import BuiltRun, keys_span, object_of
 
 # Requests to the store at a time while runs are loaded.
@@ -27,24 +27,26 @@ _INLINE_BYTES_MAX = 8 << 20
 class MergedObjects:
     """The merged objects of one broker.
 
-    ``abandon`` gets the keys of those that were perhaps stored in vain.
+    ``store`` is None without an object store. ``load`` reads a part of any object. ``abandon`` gets the keys of those
+    that were perhaps stored in vain.
     """
 
     def __init__(
         self,
         *,
         meta: Meta,
-        stores: Mapping[StoreKind, ObjectStore],
+        store: ObjectStore | None,
+        load: Callable[[ObjectRef, int, int], Awaitable[bytes]],
         incarnation: UUID,
         bytes_max: int,
         abandon: Callable[[str], None],
     ) -> None:
         self._meta = meta
-        self._stores = stores
+        self._load = load
         self._incarnation = incarnation
         self._abandon = abandon
         self._keys = ObjectKeys(MERGED, incarnation)
-        self._store = stores.get(StoreKind.OBJECTS)
+        self._store = store
         self.bytes_max = bytes_max if self._store is not None else min(bytes_max, _INLINE_BYTES_MAX)
 
     async def load(self, runs: Sequence[RunRead]) -> list[bytes]:
@@ -56,10 +58,7 @@ class MergedObjects:
 
         async def load(run: RunRead) -> bytes:
             async with slots:
-                store = self._stores[run.object.store]
-                at = ByteRange(run.position, run.position + run.length)
-                (data,) = await store.get_ranges(run.object.key, [at])
-                return data
+                return await self._load(run.object, run.position, run.position + run.length)
 
         return await asyncio.gather(*map(load, runs))
 

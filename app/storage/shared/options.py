@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .committer import CommitOptions
 from .compactor import CompactorOptions
+from .object_reads import ReadOptions
 from .upkeep import UpkeepOptions
 
 
@@ -25,7 +26,8 @@ class SharedOptions:
     object_bytes: int = 8 << 20
     buffered_bytes_max: int = 256 << 20
     cache_bytes_max: int = 512 << 20
-    loads_max: int = 16
+    loads_max: int = 32
+    read: ReadOptions = field(default_factory=ReadOptions)
     read_ahead_blocks: int = 4
     poll_interval_ms: int = 50
     idle_poll_interval_ms: int = 1000

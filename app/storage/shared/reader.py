@@ -15,8 +15,6 @@ batches. So a read that takes longer, because the broker was paused, fails and i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
@@ -26,13 +24,10 @@ from ...errors import CorruptLog, OffsetOutOfRange, SteleError, StorageUnavailab
 from ...work_budget import WorkBudget
 from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
 from ..topic_partition import TopicPartition
-from .block_cache import BlockCache
-from .meta import Meta, MetaUnavailable, ObjectRef, RunRead, RunsFound, RunsWanted
-from .object_keys import size_of
-from .objects import ObjectNotFound, ObjectStoreError
-from .run_batches import CorruptRunError, Cut, cut, cut_cleaned
+from .meta import Meta, MetaUnavailable, RunRead, RunsFound, RunsWanted
+from .objects import ObjectNotFound
+from .run_reader import Batches, LateRead, PlannedRead, ReadCall, RunReader, corrupt_run
 from .shared_log import SharedLog
-from .sparse_index import INTERVAL_BYTES, find
 
 # A plan for less would make readers with a small limit plan for each batch.
 _PLAN_BYTES_MIN = 256 << 10
@@ -42,29 +37,10 @@ _SEARCH_BYTES = 1 << 20
 _READ_MS_MAX = 60_000
 
 
-class _Batches(NamedTuple):
-    """What was read of a log. There may be holes before ``holes_until``."""
-
-    batches: bytes | bytearray = b""
-    holes_until: int = 0
-
-
-class _RunPart(NamedTuple):
-    """What was read of a run.
-
-    ``empty`` is a batch without records that was left out before all others.
-    """
-
-    batches: bytearray
-    empty: bytes
-    is_whole: bool
-
-
 class SharedReader:
     """Reads open logs by offset and by time.
 
-    ``refresh`` brings the ends of logs up to date. A sequential reader of a merged object has the next
-    ``read_ahead_blocks`` blocks loaded before it asks for them.
+    ``refresh`` brings the ends of logs up to date. ``runs`` reads what was planned.
     """
 
     def __init__(
@@ -72,17 +48,15 @@ class SharedReader:
         *,
         meta: Meta,
         logs: Mapping[TopicPartition, SharedLog],
-        cache: BlockCache[ObjectRef],
+        runs: RunReader,
         clock: Clock,
         refresh: Callable[[Collection[TopicPartition]], Awaitable[bool]],
-        read_ahead_blocks: int,
     ) -> None:
         self._meta = meta
         self._logs = logs
-        self._cache = cache
+        self._runs = runs
         self._clock = clock
         self._refresh = refresh
-        self._read_ahead_blocks = read_ahead_blocks
 
     # ── by offset ──
 
@@ -103,11 +77,12 @@ class SharedReader:
             plans = await self._plan(requests, max_bytes)
         except (MetaUnavailable, StorageUnavailable) as unavailable:
             failure, plans = _unavailable(unavailable), {}
+        call = self._runs.begin(self._planned_reads(requests, plans), max_bytes)
         reads: list[PartitionRead] = []
         left, is_empty = max_bytes, True
         for index, request in enumerate(requests):
             log = self._logs.get(request.topic_partition)
-            found = _Batches()
+            found = Batches()
             aborted: Sequence[AbortedTransaction] = ()
             error: SteleError | None = None
             if log is None:
@@ -121,12 +96,14 @@ class SharedReader:
                     if failure is not None and index not in plans:
                         raise failure
                     found = await self._read_log(
-                        log, request.offset, plans.get(index, ()), limit, end=end, at_least_one=is_empty
+                        call, log, request, plans.get(index, ()), limit, end=end, at_least_one=is_empty
                     )
                     if request.isolation is IsolationLevel.READ_COMMITTED:
                         aborted = await self._aborted(log, request.offset, found.batches, begun_ms)
+                except LateRead:
+                    found = Batches()
                 except SteleError as refused:
-                    found, error = _Batches(), refused
+                    found, error = Batches(), refused
             if found.batches:
                 is_empty = False
                 left = max(0, left - len(found.batches))
@@ -194,137 +171,65 @@ class SharedReader:
         log.note_cleaned(found.runs)
         return found.runs
 
+    def _planned_reads(
+        self, requests: Sequence[PartitionFetch], plans: Mapping[int, Sequence[RunRead]]
+    ) -> list[PlannedRead]:
+        """Return the reads that have a plan, in the order of the requests."""
+        return [
+            PlannedRead(requests[index], plans[index], _end_of(log, requests[index]))
+            for index in sorted(plans)
+            if (log := self._logs.get(requests[index].topic_partition)) is not None
+        ]
+
     async def _read_log(
         self,
+        call: ReadCall,
         log: SharedLog,
-        offset: int,
+        request: PartitionFetch,
         runs: Sequence[RunRead],
         max_bytes: int,
         *,
         end: int,
         at_least_one: bool,
-    ) -> _Batches:
-        """Read runs up to the offset ``end``; plan them once more if an object is gone.
+    ) -> Batches:
+        """Read runs up to the offset ``end``.
+
+        They are planned once more if an object is gone, and loaded once more if one is damaged: it may have been
+        restored, or its bytes changed on the way.
 
         Raises:
             OffsetOutOfRange: the records were deleted meanwhile.
-            CorruptLog, StorageUnavailable: see there.
+            CorruptLog, StorageUnavailable, LateRead: see there.
         """
+
+        async def read() -> Batches:
+            return await self._runs.read(
+                call,
+                request,
+                runs,
+                max_bytes,
+                log_start=log.log_start_offset,
+                end=end,
+                at_least_one=at_least_one,
+            )
+
         try:
-            return await self._read_runs(log, offset, runs, max_bytes, end=end, at_least_one=at_least_one)
+            return await read()
         except ObjectNotFound:
             log.forget_runs()
+        except CorruptLog as error:
+            self._runs.forget([run for run in runs if run.object.key == str(error.path)])
+            return await read()
         try:
-            found = await self._meta.runs([RunsWanted(log.log_id, offset, max(max_bytes, _PLAN_BYTES_MIN))])
-            runs = self._planned(log, found.get(log.log_id))
-            if offset < log.log_start_offset:
-                raise _out_of_range(log, offset)
-            return await self._read_runs(log, offset, runs, max_bytes, end=end, at_least_one=at_least_one)
+            wanted = RunsWanted(log.log_id, request.offset, max(max_bytes, _PLAN_BYTES_MIN))
+            runs = self._planned(log, (await self._meta.runs([wanted])).get(log.log_id))
+            if request.offset < log.log_start_offset:
+                raise _out_of_range(log, request.offset)
+            return await read()
         except MetaUnavailable as error:
             raise _unavailable(error) from error
         except ObjectNotFound as error:
-            raise corrupt_run(runs[0], 0, f"object {error.key} does not exist", offset) from error
-
-    async def _read_runs(
-        self,
-        log: SharedLog,
-        offset: int,
-        runs: Sequence[RunRead],
-        max_bytes: int,
-        *,
-        end: int,
-        at_least_one: bool,
-    ) -> _Batches:
-        batches: bytearray | None = None
-        empty, holes_until = b"", 0
-        for run in runs:
-            if run.base_offset >= end:
-                break
-            if run.base_offset > offset:
-                if batches is None and run.base_offset > max(offset, log.log_start_offset):
-                    raise corrupt_run(run, 0, "a run before it is missing", offset)
-                break
-            if run.last_offset < offset:
-                continue
-            if run.cleaned_until:
-                holes_until = run.last_offset + 1
-            left = max_bytes - (0 if batches is None else len(batches))
-            part = await self._read_run(
-                run,
-                offset,
-                left,
-                end=end,
-                at_least_one=at_least_one and not batches,
-                skip_empty=not batches,
-            )
-            empty = part.empty or empty
-            if batches is None:
-                batches = part.batches
-            else:
-                batches += part.batches
-            if not part.is_whole or len(batches) >= max_bytes:
-                break
-            offset = run.last_offset + 1
-        if not batches and empty and (at_least_one or len(empty) <= max_bytes):
-            # Nothing else was found within the limits: with it, the reader moves on.
-            return _Batches(empty, holes_until)
-        return _Batches(b"" if batches is None else batches, holes_until)
-
-    async def _read_run(
-        self, run: RunRead, offset: int, max_bytes: int, *, end: int, at_least_one: bool, skip_empty: bool
-    ) -> _RunPart:
-        """Return batches of one run, and whether they reach its end.
-
-        Raises:
-            ObjectNotFound: the object is gone.
-            CorruptLog, StorageUnavailable: see there.
-        """
-        relative, start = find(run.sparse_index, offset - run.base_offset)
-        object_bytes = size_of(run.object.key)
-        budget = WorkBudget()
-        batches, empty = bytearray(), b""
-        base_offset, position = run.base_offset + relative, start
-        wanted = max(max_bytes, rb.HEADER_BYTES) + (INTERVAL_BYTES if run.sparse_index else 0)
-        while position < run.length:
-            length = min(wanted, run.length - position)
-            data = await self._load(run, object_bytes, position, length)
-            try:
-                part = _cut(
-                    run,
-                    data,
-                    base_offset,
-                    from_offset=offset,
-                    end_offset=end,
-                    max_bytes=max_bytes - len(batches),
-                    at_least_one=at_least_one and not batches,
-                    skip_empty=skip_empty and not batches,
-                )
-            except CorruptRunError as error:
-                raise corrupt_run(run, position + error.position, error.reason, offset) from error
-            batches += part.batches
-            empty = part.empty or empty
-            position, base_offset = position + part.position, part.next_offset
-            if part.position < len(data) and not part.needed_bytes:
-                return _RunPart(batches, empty, is_whole=False)
-            if part.needed_bytes > run.length - position > 0:
-                raise corrupt_run(run, position, "the run ends inside a batch", offset)
-            wanted = max(part.needed_bytes, max_bytes - len(batches), rb.HEADER_BYTES)
-            await budget.spend(part.position)
-        if base_offset != run.last_offset + 1:
-            raise corrupt_run(run, 0, f"the run ends before offset {base_offset}", offset)
-        return _RunPart(batches, empty, is_whole=True)
-
-    async def _load(self, run: RunRead, object_bytes: int, position: int, length: int) -> bytes:
-        at = run.position + position
-        try:
-            data = await self._cache.read(run.object, object_bytes, at, length)
-        except ObjectNotFound:
-            raise
-        except (ObjectStoreError, TimeoutError) as error:
-            raise _unavailable(error) from error
-        if run.is_merged and self._read_ahead_blocks:
-            self._cache.read_ahead(run.object, object_bytes, at + length, self._read_ahead_blocks)
-        return data
+            raise corrupt_run(runs[0], 0, f"object {error.key} does not exist", request.offset) from error
 
     # ── by time ──
 
@@ -361,12 +266,13 @@ class SharedReader:
 
     async def _search(self, log: SharedLog, run: RunRead, timestamp_ms: int) -> tuple[int, int] | None:
         offset = max(run.base_offset, log.log_start_offset)
+        topic, partition = log.topic_partition
         while offset <= run.last_offset:
-            batches = (
-                await self._read_log(
-                    log, offset, [run], _SEARCH_BYTES, end=run.last_offset + 1, at_least_one=True
-                )
-            ).batches
+            request = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=_SEARCH_BYTES)
+            end = run.last_offset + 1
+            call = self._runs.begin([PlannedRead(request, [run], end)], _SEARCH_BYTES)
+            found = await self._read_log(call, log, request, [run], _SEARCH_BYTES, end=end, at_least_one=True)
+            batches = found.batches
             budget = WorkBudget()
             for header in rb.iter_headers(batches):
                 offset = header.next_offset
@@ -387,40 +293,10 @@ class SharedReader:
         return None
 
 
-def _cut(
-    run: RunRead,
-    data: bytes,
-    base_offset: int,
-    *,
-    from_offset: int,
-    end_offset: int,
-    max_bytes: int,
-    at_least_one: bool,
-    skip_empty: bool,
-) -> Cut:
-    if not run.cleaned_until:
-        return cut(
-            data,
-            base_offset,
-            from_offset=from_offset,
-            end_offset=end_offset,
-            max_bytes=max_bytes,
-            at_least_one=at_least_one,
-        )
-    return cut_cleaned(
-        data,
-        base_offset,
-        from_offset=from_offset,
-        max_bytes=max_bytes,
-        at_least_one=at_least_one,
-        skip_empty=skip_empty,
-    )
-
-
 def _partition_read(
     request: PartitionFetch,
     log: SharedLog | None,
-    found: _Batches,
+    found: Batches,
     aborted: Sequence[AbortedTransaction],
     error: SteleError | None,
 ) -> PartitionRead:
@@ -458,17 +334,3 @@ def _out_of_range(log: SharedLog, offset: int) -> OffsetOutOfRange:
 
 def _unavailable(error: Exception) -> StorageUnavailable:
     return error if isinstance(error, StorageUnavailable) else StorageUnavailable("the read", str(error))
-
-
-def corrupt_run(run: RunRead, position: int, reason: str, offset: int) -> CorruptLog:
-    """Return the error of a reader that wanted ``offset``.
-
-    ``position`` is where in the run the damage is.
-    """
-    return CorruptLog(
-        path=Path(run.object.key),
-        position=run.position + position,
-        offset=offset,
-        next_offset=run.last_offset + 1,
-        reason=reason,
-    )

@@ -18,7 +18,7 @@ import logging
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -35,12 +35,14 @@ from ..keys.remembered_offsets import RememberedOffsets
 from ..pace import Pace, WorkAborted, in_paced_thread
 from ..topic_partition import ByPartition, TopicPartition
 from .block_cache import BlockCache
-from .meta import KeyRuns, Meta, MetaUnavailable, ObjectRef, RunRead
+from .loads_ahead import LoadsAhead, Part
+from .meta import ByteSpan, KeyRuns, Meta, MetaUnavailable, ObjectRef, RunRead
 from .object_keys import size_of
+from .object_reads import ReadOptions
 from .objects import ObjectNotFound, ObjectStoreError
-from .reader import corrupt_run
 from .run_batches import CorruptRunError
 from .run_builder import keyed_offsets, put_keys, whole_run
+from .run_reader import corrupt_run
 from .shared_log import SharedLog
 from .table_offsets import TableOffsets
 
@@ -110,7 +112,9 @@ class SharedKeyReader:
         logs: ByPartition[SharedLog],
         cache: BlockCache[ObjectRef],
         memory_bytes: int,
+        reads: ReadOptions,
     ) -> None:
+        self._reads = reads
         self._meta = meta
         self._logs = logs
         self._cache = cache
@@ -224,11 +228,13 @@ class SharedKeyReader:
         """
         stable = rows.stable_offset
         aborted = AbortedBatches(rows.aborted)
-        for run in rows.runs:
-            if run.last_offset < known.until:
-                continue
+        new = [run for run in rows.runs if run.last_offset >= known.until and run.base_offset < stable]
+        ahead = self._ahead(new, stable)
+        for run in new:
             if max(run.base_offset, known.until) >= stable:
                 break
+            if not known.unheld:
+                ahead.next()
             # An index may have more: what was committed since the last stable offset was read.
             count = await self._index_of(run, known.hasher) if run.last_offset < stable else None
             part = _RunPart(run, known.until, min(run.last_offset + 1, stable), aborted)
@@ -330,6 +336,17 @@ class SharedKeyReader:
         length = min(length, run.keys.length - start)
         return await self._cache.read(run.object, size_of(run.object.key), run.keys.position + start, length)
 
+    def _ahead(self, runs: Sequence[RunRead], end: int) -> LoadsAhead:
+        """Return the loads of the keys of ``runs`` before the offset ``end``: from the index of a run, or its records."""
+        spans = (
+            (run, run.keys)
+            if run.keys is not None and run.last_offset < end
+            else (run, ByteSpan(run.position, run.length))
+            for run in runs
+        )
+        parts = (Part(run.object, span.position, span.length) for run, span in spans)
+        return LoadsAhead(self._cache, parts, count=self._reads.ahead, bytes_max=self._reads.ahead_bytes)
+
     async def _load(self, run: RunRead, start: int, length: int) -> bytes:
         return await self._cache.read(run.object, size_of(run.object.key), run.position + start, length)
 
@@ -401,8 +418,10 @@ class SharedKeyReader:
         table.clear()
         for number in range(shares):
             keys = GrowingKeys(self._memory_bytes)
+            ahead = self._ahead(table.runs, table.end)
             try:
                 for run in table.runs:
+                    ahead.next()
                     if not await self._fill(table, keys, run, (number, shares)):
                         return False
                 if (len(table.offsets) + len(keys)) * OFFSET_BYTES > self._memory_bytes:

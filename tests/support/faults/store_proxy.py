@@ -21,6 +21,7 @@ class StoreFault(Enum):
     # Refused with the status.
     ERROR_500 = "500 Internal Server Error"
     ERROR_503 = "503 Service Unavailable"
+    EXPIRED_TOKEN = "400 Bad Request"
     # Served after a delay.
     SLOW = "slow"
     # Served, but the client's connection ends before the answer.
@@ -31,6 +32,14 @@ class StoreFault(Enum):
     NO_ANSWER = "no answer"
     # Half of the answer, then the end.
     CUT_ANSWER = "cut answer"
+
+
+# The codes of S3 in refusals.
+_CODES = {
+    StoreFault.ERROR_500: "InternalError",
+    StoreFault.ERROR_503: "SlowDown",
+    StoreFault.EXPIRED_TOKEN: "ExpiredToken",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,7 @@ class StoreProxy(Link):
     """A link to an S3 server.
 
     ``outage`` says how it fails requests, and if that is nothing, ``mood`` does. ``failed`` counts the requests that
-    met a fault, when they did.
+    met a fault, when they did, and ``requests`` all of them by their method.
     """
 
     def __init__(self, loop: LinkLoop, name: str, target: Address, random: Random) -> None:
@@ -60,6 +69,7 @@ class StoreProxy(Link):
         self.mood = StoreMood()
         self.outage = StoreMood()
         self.failed: Counter[StoreFault] = Counter()
+        self.requests: Counter[str] = Counter()
         self._late: set[asyncio.Task[None]] = set()
         super().__init__(loop, name, target)
 
@@ -67,10 +77,11 @@ class StoreProxy(Link):
         server_reader, server_writer = await self.connect()
         try:
             while (request := await _read_request(reader)) is not None:
+                self.requests[request.method] += 1
                 await self.passable()
                 mood = self.outage if self.outage.faults else self.mood
                 fault = self._fault(request, mood)
-                if fault in (StoreFault.ERROR_500, StoreFault.ERROR_503):
+                if fault in _CODES:
                     writer.write(_error(fault))
                     await writer.drain()
                     self.failed[fault] += 1
@@ -132,8 +143,7 @@ class StoreProxy(Link):
 
 
 def _error(fault: StoreFault) -> bytes:
-    code = "SlowDown" if fault is StoreFault.ERROR_503 else "InternalError"
-    body = _BODY.format(code=code)
+    body = _BODY.format(code=_CODES[fault])
     return _ERROR.format(status=fault.value, length=len(body), body=body).encode()
 
 

@@ -12,6 +12,7 @@ from stele.wire.record_batch import RecordView
 
 from ....broker.fetch import PartitionFetch, end_of, records_in_turns
 from ....errors import InvalidRequest, SteleError
+from ....storage.engine import OFFSET_MAX
 from ...response_queue import Buffers
 from .context import BinaryListener
 
@@ -39,7 +40,16 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
         and read_bytes < _CONSUME_READ_BYTES_MAX
     ):
         (fetched,) = await listener.broker.fetch(
-            [PartitionFetch(topic=request.topic, partition=0, offset=offset, max_bytes=wanted_bytes)],
+            [
+                PartitionFetch(
+                    topic=request.topic,
+                    partition=0,
+                    offset=offset,
+                    max_bytes=wanted_bytes,
+                    # After that, some of what was read is hidden.
+                    until_offset=OFFSET_MAX if read_bytes else offset + request.batch_size,
+                )
+            ],
             max_bytes=CONSUME_BYTES_MAX,
         )
         if fetched.error is not None:

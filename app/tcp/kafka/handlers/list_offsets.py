@@ -9,14 +9,15 @@ With READ_COMMITTED the log ends at its last stable offset.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ....broker.virtual import MAX_TIMESTAMP
+from ....concurrency import several
 from ....errors import SteleError
-from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.list_offsets import (
     ListOffsetsPartition,
@@ -46,7 +47,6 @@ _FIRST_WITH_ONE_OFFSET = 1
 
 
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    budget = WorkBudget()
     is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     unavailable = ErrorCode.NONE
@@ -58,14 +58,14 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
         )
     except SteleError as error:
         unavailable = error_code_of(error)
-    topics: list[ListOffsetsTopicResponse] = []
-    for topic in request.topics:
-        partitions: list[ListOffsetsPartitionResponse] = []
-        for partition in topic.partitions:
-            partitions.append(await _list(context, topic.name, partition, isolation, unavailable))
-            await budget.visit()
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+    named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    answers = iter(await several(lambda one: _list(context, one[0], one[1], isolation, unavailable), named))
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(answers, len(topic.partitions))))
+            for topic in request.topics
+        ]
+    )
 
 
 async def _list(
