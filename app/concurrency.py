@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from .work_budget import WorkBudget
+from .work_budget import PARTITIONS_PER_TURN, pause
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -24,17 +24,20 @@ async def several(
     """
     results: dict[int, _Result] = {}
     waiting = iter(enumerate(items))
-    budget = WorkBudget()
+    runs_max = min(at_a_time, len(items))
+    # All of them may run in one turn of the loop.
+    per_turn = PARTITIONS_PER_TURN // max(runs_max, 1) or 1
 
     async def run() -> None:
-        for number, item in waiting:
+        for done, (number, item) in enumerate(waiting, 1):
             results[number] = await work(item)
-            await budget.visit()
+            if done % per_turn == 0:
+                await pause()
 
-    if min(at_a_time, len(items)) <= 1:
+    if runs_max <= 1:
         await run()
     else:
-        runs = [asyncio.ensure_future(run()) for _ in range(min(at_a_time, len(items)))]
+        runs = [asyncio.ensure_future(run()) for _ in range(runs_max)]
         try:
             await asyncio.gather(*runs)
         finally:
