@@ -8,14 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from app.postgres.connection_counts import RECORDS
 from app.postgres.migrations import SchemaMismatch, newest_version
-from app.postgres.pool import (
-    CONNECTIONS_MAX,
-    Connection,
-    PostgresPool,
-    PostgresUnavailable,
-    connection_string,
-)
+from app.postgres.pool import Connection, PostgresPool, PostgresUnavailable, connection_string
 from app.storage.shared.meta import MetaUnavailable
 from app.storage.shared.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
@@ -103,13 +98,13 @@ async def test_what_was_committed_outlives_a_crash_of_the_server_and_the_broker_
             meta = PostgresMeta(pool)
             (log,) = await meta.create_logs(UUID(int=1), 1)
             # Every thread has a connection, so that all of them break.
-            together = Barrier(CONNECTIONS_MAX)
+            together = Barrier(RECORDS)
 
             def ask(connection: Connection) -> None:
                 together.wait(60)
                 connection.execute("SELECT 1")
 
-            await asyncio.gather(*(pool.run(ask) for _ in range(CONNECTIONS_MAX)))
+            await asyncio.gather(*(pool.run(ask) for _ in range(RECORDS)))
             await meta.commit_objects([written_object("w/1", [(log.log_id, [batch(3)])])])
             server.kill()
             with pytest.raises(MetaUnavailable):
@@ -118,6 +113,6 @@ async def test_what_was_committed_outlives_a_crash_of_the_server_and_the_broker_
             # The connection that was found broken was the only one: all others are replaced.
             (run,) = (await meta.commit_objects([written_object("w/2", [(log.log_id, [batch(1)])])]))[0]
             assert run.places[0].base_offset == 3
-            await asyncio.gather(*(pool.run(ask) for _ in range(CONNECTIONS_MAX)))
+            await asyncio.gather(*(pool.run(ask) for _ in range(RECORDS)))
         finally:
             await pool.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -71,7 +71,7 @@ async def append(engine: SharedEngine, name: TopicPartition, value: bytes, *, at
 
 
 @asynccontextmanager
-async def cold_engine(store: RemoteStore, options: SharedOptions = OPTIONS) -> AsyncIterator[SharedEngine]:
+async def cold_engine(store: RemoteStore, options: SharedOptions = OPTIONS) -> AsyncGenerator[SharedEngine]:
     """Yield an engine that has read nothing of what another one wrote: ``OBJECTS`` objects with one record each.
 
     Record ``n`` has the time 1,000 + ``n``.
