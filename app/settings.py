@@ -597,6 +597,11 @@ class Settings(BaseSettings):
     fetch_bytes_max: int = Field(
         default=8 * MIB, ge=KIB, description="Maximum bytes of one fetch response, over all partitions."
     )
+    decoded_bytes_max: int = Field(
+        default=128 * MIB,
+        ge=128 * MIB,
+        description="Bytes of unpacked batches that all reads hold at once; further ones wait. Batches of up to 256 KiB do not count.",
+    )
     fetch_wait_ms_max: int = Field(
         default=60_000, ge=0, description="Longest wait of a fetch for new records."
     )

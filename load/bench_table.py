@@ -61,7 +61,7 @@ async def in_process(directory: Path) -> dict[bytes, int]:
     broker = await open_broker(Settings(data_dir=directory, log_cleaner_enable=False))
     last = await fill(broker)
     began_s = time.perf_counter()
-    assert await broker.newest_record(TOPIC, b"never") is None
+    assert await broker.newest_record(TOPIC, b"never", broker.decoded.reader()) is None
     print(f"first look-up, which builds the key indexes of {RECORDS:,} records")
     print(f"  Stele      {time.perf_counter() - began_s:>14,.1f} s")
     random = Random(2)
@@ -71,7 +71,7 @@ async def in_process(directory: Path) -> dict[bytes, int]:
         keys = random.choices(list(last), k=LOOKUPS)
         began_s = time.perf_counter()
         for key in keys:
-            found = await broker.newest_record(TOPIC, key)
+            found = await broker.newest_record(TOPIC, key, broker.decoded.reader())
             assert found is not None
             assert found.record.offset == last[key]
         ours.append(LOOKUPS / (time.perf_counter() - began_s))
@@ -94,7 +94,7 @@ async def scan_for(broker: Broker, key: bytes, last_offset: int) -> None:
     while offset <= last_offset:
         request = PartitionFetch(topic=TOPIC, partition=0, offset=offset, max_bytes=PIECE_BYTES)
         (fetched,) = await broker.fetch([request], max_bytes=PIECE_BYTES)
-        async for records in records_in_turns(fetched, offset):
+        async for records in records_in_turns(fetched, offset, broker.decoded.reader()):
             for record in records:
                 if record.key == key:
                     newest = record.offset

@@ -8,9 +8,9 @@
 - ``encoded_slash``             routes on which an encoded slash is part of a name
 - ``errors``                    the error tree as RFC 9457 problem documents
 - ``record_page``               one page of records, and the offset to continue from
-- ``record_json``, ``record_arrow``, ``showing``   records as JSON and Arrow; which records, how much of each
+- ``record_json``, ``record_form``, ``record_arrow``   records as JSON, in pieces if they are large, and as Arrow
+- ``showing``, ``record_responses``   which records, how much of each; an answer with one record
 - ``record_decoding``           JSON of large records decoded in several turns of the event loop
-- ``large_records``             JSON of records that are too large for one turn of the event loop
 - ``group_json``                offsets of groups in JSON, by topic
 - ``direct_produce``            the short way of a produce of one JSON record, before the application
 - ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out

@@ -285,6 +285,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.QuotaExceeded: ProblemKind(
         429, "quota-exceeded", "Quota exceeded", ErrorCode.THROTTLING_QUOTA_EXCEEDED, retriable=True
     ),
+    errors.ReadMemoryFull: ProblemKind(
+        503, "read-memory-full", "Too many large reads", ErrorCode.REQUEST_TIMED_OUT, retriable=True
+    ),
     errors.BrokerClosing: ProblemKind(
         503, "broker-closing", "Broker is closing", ErrorCode.BROKER_NOT_AVAILABLE, retriable=True
     ),

@@ -6,12 +6,15 @@ pyarrow, pandas, polars and DuckDB read such streams.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from ..broker.fetch import Fetched, visible_bytes
-from ..work_budget import pause
+from ..broker.decoded_bytes import DecodedReader
+from ..broker.fetch import size_of
 from .errors import HttpError
+from .record_form import raw_pieces
+from .record_page import RecordPage
 
 if TYPE_CHECKING:
     from stele.wire.arrow import Decoder
@@ -45,17 +48,30 @@ def _decoder(topic: str, partition: int) -> Decoder:
     return Decoder(topic=topic, partition=partition, schema=arrow_schema_of([(name, True) for name in ARROW]))
 
 
-async def arrow_body(
-    decoder: Decoder, pieces: Sequence[Fetched], *, start: int, end: int
-) -> AsyncGenerator[bytes]:
-    """Yield the stream of the records at offsets ``[start, end)``.
+async def arrow_body(decoder: Decoder, page: RecordPage, reader: DecodedReader) -> AsyncGenerator[bytes]:
+    """Yield the stream of the records of ``page``.
 
     A batch that cannot be decoded ends the stream without its end marker, so that no
     reader takes it for complete.
     """
     yield bytes(decoder.schema.serialize())
-    for piece in pieces:
-        for rows in decoder.decode(await visible_bytes(piece), start, end):
-            yield bytes(rows.serialize())
-            await pause()
+    try:
+        async for piece in _rows(decoder, page, reader):
+            yield piece
+    finally:
+        # What Arrow keeps of freed memory would be kept for each size of a large value.
+        decoder.release_memory()
     yield _END_OF_STREAM
+
+
+async def _rows(decoder: Decoder, page: RecordPage, reader: DecodedReader) -> AsyncGenerator[bytes]:
+    async with aclosing(page.parts(reader)) as parts:
+        async for header, records in parts:
+            rows = decoder.add(header, records, sum(map(size_of, records)))
+            if rows is not None:
+                async for piece in raw_pieces(memoryview(rows.serialize())):
+                    yield piece
+    rows = decoder.rest()
+    if rows is not None:
+        async for piece in raw_pieces(memoryview(rows.serialize())):
+            yield piece

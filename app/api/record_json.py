@@ -101,7 +101,6 @@ encode = _encoder.encode
 encode_lines = _encoder.encode_lines
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 _NO_HEADERS_OUT: list[HeaderOut] = []
-_PREVIEW_HEADERS = 100
 
 
 def decode_record(text: bytes | Raw) -> NewRecord:
@@ -195,11 +194,10 @@ def _value(record: RecordIn, decoded: bytes | None) -> bytes | None:
         return decode_string(text).encode()
     if first == b"n":
         return None
-    if _has_blank(text):
-        # Compacts the text; numbers and strings stay as the client wrote them.
-        return msgspec.json.format(text, indent=-1)
+    # What the decoder passes over as a whole is not checked by it: JSON is UTF-8 (RFC 8259, section 8.1).
     text.decode()
-    return text
+    # Compacts the text; numbers and strings stay as the client wrote them.
+    return msgspec.json.format(text, indent=-1) if _has_blank(text) else text
 
 
 def _key(record: RecordIn) -> bytes | None:
@@ -265,7 +263,7 @@ def record_out(partition: int, record: RecordView, *, parse_values: bool) -> Rec
             shown.value_b64 = pybase64.b64encode_as_string(value)
         else:
             if parse_values and is_json(value):
-                shown.value = Raw(value)
+                shown.value = Raw(without_line_ends(value))
     if record.headers:
         shown.headers = [_header_out(name, content) for name, content in record.headers]
     return shown
@@ -279,30 +277,36 @@ class _Cut(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-def preview_out(partition: int, record: RecordView, *, bytes_max: int) -> RecordOut:
-    """Encode a preview of a stored record.
-
-    It has at most ``bytes_max`` bytes of the value, the key and each header.
+def preview_out(partition: int, record: RecordView, *, bytes_max: int, headers_max: int) -> RecordOut:
+    """Encode a preview of a stored record, as ``preview_of`` cuts it.
 
     ``value_bytes`` is the full size of the value. ``is_cut`` is present if anything was cut off.
     """
-    key, value, headers = record.key, record.value, record.headers
-    is_cut = any(part is not None and len(part) > bytes_max for part in (key, value))
-    is_cut = is_cut or len(headers) > _PREVIEW_HEADERS or any(len(h) > bytes_max for _, h in headers if h)
-    if is_cut:
-        record = _Cut(
-            record.offset,
-            record.timestamp,
-            _head(key, bytes_max),
-            _head(value, bytes_max),
-            [(name, _head(data, bytes_max)) for name, data in headers[:_PREVIEW_HEADERS]],
-        )
-    shown = record_out(partition, record, parse_values=False)
-    if value is not None:
-        shown.value_bytes = len(value)
-    if is_cut:
+    cut = preview_of(record, bytes_max=bytes_max, headers_max=headers_max)
+    shown = record_out(partition, cut, parse_values=False)
+    if record.value is not None:
+        shown.value_bytes = len(record.value)
+    if cut is not record:
         shown.is_cut = True
     return shown
+
+
+def preview_of(record: RecordView, *, bytes_max: int, headers_max: int) -> RecordView:
+    """Cut the parts of a record to ``bytes_max``, and its headers to ``headers_max``.
+
+    ``record`` itself if it has no more.
+    """
+    key, value, headers = record.key, record.value, record.headers
+    is_cut = any(part is not None and len(part) > bytes_max for part in (key, value))
+    if not is_cut and len(headers) <= headers_max and not any(len(h) > bytes_max for _, h in headers if h):
+        return record
+    return _Cut(
+        record.offset,
+        record.timestamp,
+        _head(key, bytes_max),
+        _head(value, bytes_max),
+        [(name, _head(data, bytes_max)) for name, data in headers[:headers_max]],
+    )
 
 
 def _head(data: bytes | None, size: int) -> bytes | None:
@@ -324,6 +328,11 @@ def _header_out(name: str, content: bytes | None) -> HeaderOut:
         return HeaderOut(name, value_b64=pybase64.b64encode_as_string(content))
 
 
+def without_line_ends(text: bytes) -> bytes:
+    """Return JSON as one line: a line end can only stand between its tokens."""
+    return text.translate(None, b"\r\n") if b"\n" in text or b"\r" in text else text
+
+
 def is_json(value: bytes) -> bool:
     """Return whether a value is valid JSON."""
     try:
@@ -337,15 +346,3 @@ def is_json(value: bytes) -> bool:
 def _has_blank(text: bytes) -> bool:
     # Four searches for a byte take a fiftieth of the time of a regular expression in a large text.
     return b" " in text or b"\n" in text or b"\t" in text or b"\r" in text
-
-
-def encode_records(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
-    """Encode records as JSON objects separated by commas, without brackets."""
-    shown = [record_out(partition, record, parse_values=parse_values) for record in records]
-    return encode(shown)[1:-1]
-
-
-def encode_record_lines(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
-    """Encode records as NDJSON."""
-    shown = [record_out(partition, record, parse_values=parse_values) for record in records]
-    return encode_lines(shown)

@@ -18,6 +18,7 @@ from ..monitor.sampler import Sampler
 from ..monitor.verifications import Verifications
 from ..query.searching import SEARCHES_MAX, SearchTotals
 from ..query.table import TABLES_MAX
+from ..query.tail_reads import TailReads
 from ..query.tailing import FILTERED_TAILS_MAX
 from ..security.acls import Acls
 from ..security.policy import ListenerSecurity
@@ -54,7 +55,11 @@ class ApiState:
         default_factory=lambda: StreamSlots("live tails with conditions", FILTERED_TAILS_MAX)
     )
     table_slots: StreamSlots = field(default_factory=lambda: StreamSlots("table snapshots", TABLES_MAX))
+    tail_reads: TailReads = field(init=False)
     verifications: Verifications = field(default_factory=Verifications)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tail_reads", TailReads(self.broker))
 
 
 def api_state(request: Request) -> ApiState:

@@ -23,12 +23,14 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from stele.wire.record_batch import RecordView
+
 from ..broker.broker import Broker
 from ..errors import SteleError
 from ..query.table import TableSnapshot
 from .errors import problem_of
 from .event_ids import event_id
-from .record_json import encode, encode_lines
+from .record_json import encode
 from .tail_streams import Shown, data_of, events
 
 # Records are sent in blocks: sending each alone would cost more than finding it.
@@ -49,7 +51,11 @@ async def table_lines(broker: Broker, snapshot: TableSnapshot, shown: Shown) -> 
                 block += encode({"error": problem_of(records)}) + b"\n"
             else:
                 count += len(records)
-                block += encode_lines([shown.show(partition, record) for record in records])
+                async for piece in shown.form.stream(partition, records):
+                    block += piece
+                    if len(block) >= _BLOCK_BYTES:
+                        yield bytes(block)
+                        block.clear()
             if len(block) >= _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
@@ -84,8 +90,11 @@ async def table_events(
                 block += error_event(records)
             else:
                 count += len(records)
-                for record in records:
-                    block += data_of(shown.show(partition, record))
+                async for piece in shown.form.stream(partition, records, opening=_opening, end=b"\n\n"):
+                    block += piece
+                    if len(block) >= _BLOCK_BYTES:
+                        yield bytes(block)
+                        block.clear()
             if len(block) >= _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
@@ -104,6 +113,10 @@ async def table_events(
     async with aclosing(events(broker, topic, positions, only=only, shown=shown)) as changes:
         async for change in changes:
             yield change
+
+
+def _opening(_: RecordView) -> bytes:
+    return b"data: {"
 
 
 def error_event(error: SteleError) -> bytes:

@@ -7,36 +7,45 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import RecordView
 
 from ..broker.broker import Broker
+from ..broker.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
+from ..broker.fetch import is_large, size_of
 from ..errors import SteleError
 from ..query.filters import Filter
+from ..query.tail_reads import TailReads, TailSlice
 from ..query.tailing import Pace, Tail
 from ..work_budget import WorkBudget
 from .errors import problem_of
 from .event_ids import PLAIN_PARTITIONS_MAX, event_id
-from .record_json import RecordOut, encode, encode_lines
+from .record_form import RecordForm
+from .record_json import encode
 
 # A comment at this interval keeps proxies from closing an idle stream, and detects disconnected clients.
 HEARTBEAT_S = 15.0
 # Shortest interval between packed ids; a client that resumes gets the records since the last one again.
 _ID_S = 1.0
+# What a tail hands on at once: so much of a record is copied for each client, the rest is shared by all tails.
+_PART_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which records of a tail are sent, and how they are encoded."""
+    """Which records of a tail are sent, and how they are read and encoded."""
 
     wanted: Filter
-    show: Callable[[int, RecordView], RecordOut]
+    form: RecordForm
     # Maximum records per second; 0 means no limit.
     per_s_max: int
+    reads: TailReads
+    reader: DecodedReader
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     def tail(self, broker: Broker, topic: str, positions: dict[int, int], *, only: int | None) -> Tail:
@@ -50,7 +59,30 @@ class Shown:
             is_scan=is_scan,
             idle_s=HEARTBEAT_S,
             isolation=self.isolation,
+            reads=self.reads,
+            reader=self.reader,
         )
+
+    async def texts(
+        self, partition: int, piece: TailSlice, budget: WorkBudget
+    ) -> list[tuple[RecordView, bytes | None]]:
+        """Return the wanted records of a slice, encoded; None for one that is large.
+
+        Tails that show records in the same way share the texts.
+        """
+        records = piece.records
+        if len(records) == 1 and is_large(records[0]) and size_of(records[0]) > UNCOUNTED_BYTES:
+            return [(record, None) for record in await self.wanted.matching(records, budget)]
+        if self.wanted.is_empty:
+            texts = piece.texts(self.form, partial(self._encoded, partition))
+            return list(zip(records, texts, strict=True))
+        return [
+            (record, self._encoded(partition, record))
+            for record in await self.wanted.matching(records, budget)
+        ]
+
+    def _encoded(self, partition: int, record: RecordView) -> bytes:
+        return encode(self.form.out(partition, record))
 
 
 class _Ids:
@@ -97,23 +129,32 @@ async def events(
     yield b": stele\n" + ids.line() + b"\n"
     sent_s = loop.time()
     async with aclosing(tail.records()) as steps:
-        async for partition, records in steps:
+        async for partition, piece in steps:
             block = bytearray()
             count = 0
-            if isinstance(records, SteleError):
-                block += b"event: error\ndata: " + json.dumps(problem_of(records)).encode() + b"\n\n"
-            elif records:
-                for record in await shown.wanted.matching(records, budget):
+            has_sent = False
+            if isinstance(piece, SteleError):
+                block += b"event: error\ndata: " + json.dumps(problem_of(piece)).encode() + b"\n\n"
+            elif piece is not None:
+                for record, text in await shown.texts(partition, piece, budget):
                     ids.saw(partition, record.offset)
-                    block += ids.line() + data_of(shown.show(partition, record))
+                    block += ids.line() + b"data: "
                     count += 1
-                ids.saw(partition, records[-1].offset)
+                    async for part in _parts(block, partition, record, text, shown.form):
+                        yield part
+                        has_sent = True
+                    block += b"\n\n"
+                ids.saw(partition, piece.records[-1].offset)
             elif line := ids.line():
                 block += line + b"\n"
-            if not block and loop.time() - sent_s >= HEARTBEAT_S:
+            # It must not outlive what is sent of it, for other tails do not wait for this one.
+            del piece
+            if not block and not has_sent and loop.time() - sent_s >= HEARTBEAT_S:
                 block += ids.line() + b": nothing new\n\n"
             if block:
                 yield bytes(block)
+                has_sent = True
+            if has_sent:
                 sent_s = loop.time()
             if pace is not None and (skipped_by_partition := await pace.spend(count)):
                 for skipped in skipped_by_partition:
@@ -122,10 +163,26 @@ async def events(
             tail.idle_s = _ID_S if ids.is_late else HEARTBEAT_S
 
 
+async def _parts(
+    block: bytearray, partition: int, record: RecordView, text: bytes | None, form: RecordForm
+) -> AsyncGenerator[bytes]:
+    """Add a small record to ``block``; yield the block and others in parts."""
+    if text is not None and len(block) + len(text) <= _PART_BYTES:
+        block += text
+        return
+    yield bytes(block)
+    block.clear()
+    if text is None:
+        async for part in form.stream(partition, [record], end=b""):
+            yield part
+        return
+    for start in range(0, len(text), _PART_BYTES):
+        yield text[start : start + _PART_BYTES]
+
+
 def data_of(shown: object) -> bytes:
-    """Encode the ``data`` field, which ends an event."""
-    # A value shown as JSON may contain newlines, which would end the field.
-    return b"data: %s\n\n" % encode(shown).replace(b"\n", b"\ndata: ")
+    """Encode the ``data`` field, which ends an event; JSON has no line ends."""
+    return b"data: %s\n\n" % encode(shown)
 
 
 async def lines(
@@ -135,8 +192,15 @@ async def lines(
     budget = WorkBudget()
     tail = shown.tail(broker, topic, positions, only=None)
     async with aclosing(tail.records()) as steps:
-        async for partition, records in steps:
-            if isinstance(records, SteleError):
-                yield encode({"error": problem_of(records)}) + b"\n"
-            elif matching := await shown.wanted.matching(records, budget):
-                yield encode_lines([shown.show(partition, record) for record in matching])
+        async for partition, piece in steps:
+            block = bytearray()
+            if isinstance(piece, SteleError):
+                block += encode({"error": problem_of(piece)}) + b"\n"
+            elif piece is not None:
+                for record, text in await shown.texts(partition, piece, budget):
+                    async for part in _parts(block, partition, record, text, shown.form):
+                        yield part
+                    block += b"\n"
+            del piece
+            if block:
+                yield bytes(block)

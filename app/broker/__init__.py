@@ -12,6 +12,7 @@ Listeners call ``broker.Broker``. Reading order:
 - ``storage_views``                 what operators ask about files and compaction
 - ``reading``, ``counts``, ``catalog_thread``   fetch, waits and offsets; totals; calls of the catalog
 - ``produce``, ``fetch``            requests and results of a produce and of a fetch
+- ``decoded_bytes``                how much may be unpacked at the same time
 - ``visible_batches``               what isolation hides: markers, and aborted transactions
 - ``record_counts``                 how many records of a batch follow an offset, across holes
 - ``producer_state``                idempotent producers: each batch once, in order

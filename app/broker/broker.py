@@ -35,6 +35,7 @@ from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
 from .cluster import Cluster, SoloCluster
 from .counts import Counts
+from .decoded_bytes import DecodedBytes, DecodedReader
 from .dynamic_configs import DynamicConfigs
 from .keyed_reading import KeyedReader, KeyedRecord
 from .listeners import Endpoint
@@ -73,6 +74,8 @@ class Broker:
         self.cluster_id = ""
         self.broker_id = settings.broker_id
         self.counts = Counts()
+        # Everything that unpacks batches holds room in it.
+        self.decoded = DecodedBytes(settings.decoded_bytes_max)
         # The advertised and the bound address of each listener, by its name; ``app.main`` sets them.
         self.endpoints: dict[str, Endpoint] = {}
         self.listeners: dict[str, Endpoint] = {}
@@ -134,7 +137,7 @@ class Broker:
         # Listeners call it directly, as they call ``keyed``.
         self.storage = StorageViews(engine=engine, topics=self._topics, virtual=self._virtual)
         # Compacted topics by key; listeners call it directly.
-        self.keyed = KeyedReader(engine=engine, topics=self._topics, reader=self._reader)
+        self.keyed = KeyedReader(engine=engine, topics=self._topics)
         self._is_closing = False
 
     async def open(self) -> None:
@@ -543,10 +546,10 @@ class Broker:
         await self._reader.wait_for_more(requests, reads, min_bytes=min_bytes, timeout_ms=timeout_ms)
 
     async def newest_record(
-        self, topic: str, key: bytes, *, partition: int | None = None
+        self, topic: str, key: bytes, reader: DecodedReader, *, partition: int | None = None
     ) -> KeyedRecord | None:
         """See ``KeyedReader``."""
-        return await self.keyed.newest_record(topic, key, partition=partition)
+        return await self.keyed.newest_record(topic, key, reader, partition=partition)
 
     async def wait_for_append(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
 from stele.wire import record_batch as rb
@@ -17,29 +18,35 @@ from stele.wire import record_batch as rb
 from ..errors import CorruptLog
 from ..storage.engine import PartitionFetch, PartitionRead
 from ..work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget
+from .decoded_bytes import UNCOUNTED_BYTES, DecodedReader
 from .visible_batches import brings_all, end_of, hidden_by, read_bound, visible_bytes, without_records
 
 __all__ = [
     "Fetched",
+    "OpenRecord",
     "PartitionFetch",
     "batch_in_turns",
     "batches_from",
     "brings_all",
     "bytes_of",
     "end_of",
+    "is_large",
     "needs_more",
     "read_bound",
+    "record_at",
     "records_from",
     "records_in_turns",
+    "size_of",
     "visible_bytes",
 ]
 
 # A fetch returns what the engine returned; nothing is copied in between.
 Fetched = PartitionRead
 
+LARGE_BYTES = 64 * 1024
 # Decoding alone is a tenth of what is done with a record that is wanted.
 _SKIPPED_PER_TURN = 1024
-# Of a compressed batch: what it unpacks to may be a hundred times that.
+# A compressed batch that is larger, or may become larger than ``UNCOUNTED_BYTES``, is unpacked in a thread.
 _THREAD_BYTES = 16 * 1024
 
 
@@ -85,46 +92,135 @@ def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]
             raise _corrupt(fetched, header.position, max(offset, header.base_offset), error.reason) from error
 
 
-async def records_in_turns(fetched: Fetched, offset: int) -> AsyncGenerator[list[rb.RecordView]]:
+async def records_in_turns(
+    fetched: Fetched, offset: int, reader: DecodedReader
+) -> AsyncGenerator[list[rb.RecordView]]:
     """Yield what ``records_from`` does, with pauses for the event loop.
 
     No content of a batch can block the loop.
     """
     turn = WorkBudget()
     for header in batches_from(fetched, offset):
-        async with aclosing(batch_in_turns(fetched, header, offset, turn)) as slices:
+        async with aclosing(batch_in_turns(fetched, header, offset, turn, reader)) as slices:
             async for records in slices:
                 yield records
 
 
+@dataclass(frozen=True, slots=True)
+class OpenRecord:
+    """One record, and the room that is held for it until ``close``."""
+
+    record: rb.RecordView
+    _slices: AsyncGenerator[list[rb.RecordView]] | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether room is held: the record is to be sent in pieces, and then closed."""
+        return self._slices is not None
+
+    async def close(self) -> None:
+        """Give the room back."""
+        if self._slices is not None:
+            await self._slices.aclose()
+
+
+async def record_at(fetched: Fetched, offset: int, reader: DecodedReader) -> OpenRecord | None:
+    """Return the record at ``offset``, with which ``fetched`` begins.
+
+    None if there is none. Raises ``CorruptLog``, ``ReadMemoryFull``.
+    """
+    slices = records_in_turns(fetched, offset, reader)
+    records = await anext(slices, None)
+    if records is not None and records[0].offset == offset:
+        record = records[0]
+        del records
+        if is_large(record):
+            return OpenRecord(record, slices)
+        await slices.aclose()
+        return OpenRecord(record)
+    await slices.aclose()
+    return None
+
+
 async def batch_in_turns(
-    fetched: Fetched, header: rb.BatchHeader, offset: int, turn: WorkBudget
+    fetched: Fetched, header: rb.BatchHeader, offset: int, turn: WorkBudget, reader: DecodedReader
 ) -> AsyncGenerator[list[rb.RecordView]]:
     """Yield the records of one batch of ``batches_from`` at or after ``offset``.
 
-    No list is empty.
+    No list is empty, and a large record is alone in its list. A large compressed batch is unpacked in a thread, once
+    ``reader`` has room for it; the room is given back when the generator ends, so the records should not be kept for
+    longer.
 
-    A large compressed batch is unpacked in a thread. Raises ``CorruptLog``.
+    Raises ``CorruptLog``, ``ReadMemoryFull``.
     """
     if not header.record_count:
         return
+    batches, inner = fetched.batches, header
+    plain_size = header.size if header.size > UNCOUNTED_BYTES or header.compression else 0
+    if header.compression:
+        plain_size = rb.plain_size_max(batches, header)
+    held_bytes = 0
     try:
-        batches, inner = fetched.batches, header
-        if header.compression and header.size > _THREAD_BYTES:
+        if plain_size > UNCOUNTED_BYTES:
+            what = f"the batch at offset {header.base_offset} of {fetched.topic}-{fetched.partition}"
+            await reader.hold(plain_size, what)
+            held_bytes = plain_size
+        if header.compression and (header.size > _THREAD_BYTES or held_bytes):
             batches = await asyncio.to_thread(rb.plain_batch, batches, header)
             inner = rb.read_header(batches)
         record_bytes = inner.size // max(header.record_count, 1)
         per_turn = max(1, min(RECORDS_PER_TURN, TURN_BYTES // max(record_bytes, 1)))
-        for records in rb.decode_slices(batches, inner, per_turn):
+        slices = rb.decode_slices(batches, inner, per_turn)
+        if header.record_count == 1:
+            # The record is a copy: the batch need not be kept beside it.
+            slices = iter(list(slices))
+        del batches
+        for records in slices:
             size, count = record_bytes * len(records), len(records)
             wanted = _at_or_after(records, offset)
-            if wanted:
+            if wanted and held_bytes and len(wanted) > 1:
+                for part in _large_alone(wanted):
+                    yield part
+                    await turn.spend(size // count * len(part), len(part))
+            elif wanted:
                 yield wanted
                 await turn.spend(size, count)
             else:
                 await turn.spend(size, count * RECORDS_PER_TURN / _SKIPPED_PER_TURN)
     except rb.CorruptBatchError as error:
         raise _corrupt(fetched, header.position, max(offset, header.base_offset), error.reason) from error
+    finally:
+        if held_bytes:
+            reader.release(held_bytes)
+
+
+def size_of(record: rb.RecordView) -> int:
+    """Return the bytes of the key, the value and the headers of a record."""
+    size = len(record.value or b"") + len(record.key or b"")
+    for name, content in record.headers:
+        size += len(name) + len(content or b"")
+    return size
+
+
+def is_large(record: rb.RecordView) -> bool:
+    """Return whether a record is handled in pieces.
+
+    As one text, it would take ten times its bytes.
+    """
+    return size_of(record) > LARGE_BYTES
+
+
+def _large_alone(records: list[rb.RecordView]) -> Iterator[list[rb.RecordView]]:
+    """Split ``records``, so that each large one is alone."""
+    start = 0
+    for index, record in enumerate(records):
+        if is_large(record):
+            if start < index:
+                yield records[start:index]
+            yield [record]
+            start = index + 1
+    if start < len(records):
+        yield records[start:] if start else records
 
 
 def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:

@@ -9,7 +9,6 @@ choose a partition itself. So a key is looked for in all partitions.
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from stele.wire.record_batch import RecordView
@@ -18,26 +17,32 @@ from ..errors import OffsetOutOfRange, TopicNotCompacted
 from ..storage.engine import LogEngine, PartitionFetch, TopicPartition
 from ..storage.keys.newest_offsets import NewestOffsets
 from ..work_budget import WorkBudget
-from .fetch import records_in_turns
-from .reading import PartitionReader
+from .decoded_bytes import DecodedReader
+from .fetch import OpenRecord, record_at
 from .topics import Topics
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecord:
-    """The newest record of a key, and its partition. A tombstone has no value."""
+    """The newest record of a key, and its partition. A tombstone has no value.
+
+    Room is held for a large record until ``opened`` is closed.
+    """
 
     partition: int
-    record: RecordView
+    opened: OpenRecord
+
+    @property
+    def record(self) -> RecordView:
+        return self.opened.record
 
 
 class KeyedReader:
     """Reads the compacted topics of one broker by key."""
 
-    def __init__(self, *, engine: LogEngine, topics: Topics, reader: PartitionReader) -> None:
+    def __init__(self, *, engine: LogEngine, topics: Topics) -> None:
         self._engine = engine
         self._topics = topics
-        self._reader = reader
 
     def _partition(self, topic: str, partition: int) -> TopicPartition:
         """Raises ``UnknownTopic``, ``UnknownPartition``, ``TopicNotCompacted``."""
@@ -47,7 +52,7 @@ class KeyedReader:
         return name
 
     async def newest_record(
-        self, topic: str, key: bytes, *, partition: int | None = None
+        self, topic: str, key: bytes, reader: DecodedReader, *, partition: int | None = None
     ) -> KeyedRecord | None:
         """Return the newest committed record of ``key``, which may be a tombstone.
 
@@ -61,9 +66,11 @@ class KeyedReader:
             UnknownTopic, UnknownPartition, InternalTopic: the partition does not exist.
             TopicNotCompacted: the topic keeps no newest record per key.
             CorruptLog: the record may be in a corrupt range.
+            ReadMemoryFull: other reads hold the room that the record needs.
         """
         partitions = range(self._topics.topic(topic).partitions) if partition is None else (partition,)
-        newest: KeyedRecord | None = None
+        # Its timestamp and partition, and the record unless it is large: the room for one is needed for the next.
+        newest: tuple[int, int, OpenRecord | None] | None = None
         budget = WorkBudget()
         for number in partitions:
             await budget.visit()
@@ -71,25 +78,39 @@ class KeyedReader:
             state = self._engine.state(name)
             if state.log_start_offset == state.high_watermark:
                 continue
-            record = await self._newest_in(name, key)
-            if record is not None and (newest is None or record.timestamp >= newest.record.timestamp):
-                newest = KeyedRecord(number, record)
-        return newest
+            opened = await self._newest_in(name, key, reader)
+            if opened is None:
+                continue
+            if len(partitions) == 1:
+                return KeyedRecord(number, opened)
+            timestamp = opened.record.timestamp
+            if newest is None or timestamp >= newest[0]:
+                newest = timestamp, number, None if opened.is_large else opened
+            await opened.close()
+            del opened
+        if newest is None:
+            return None
+        _, number, opened = newest
+        if opened is None:
+            opened = await self._newest_in(self._partition(topic, number), key, reader)
+        return None if opened is None else KeyedRecord(number, opened)
 
-    async def _newest_in(self, name: TopicPartition, key: bytes) -> RecordView | None:
+    async def _newest_in(self, name: TopicPartition, key: bytes, reader: DecodedReader) -> OpenRecord | None:
         before, is_doubted = -1, False
         while True:
             offset = await self._engine.newest_offset(name, key, is_doubted=is_doubted)
             if offset < 0:
                 return None
-            record = await self._record_at(name, offset)
-            if record is not None and record.key == key:
-                return record
+            opened = await self._record_at(name, offset, reader)
+            if opened is not None and opened.record.key == key:
+                return opened
+            if opened is not None:
+                await opened.close()
             # Compaction or retention removed it meanwhile; then there is a newer one, or none. If it is found at
             # the same place again, an index is wrong.
             before, is_doubted = offset, offset == before
 
-    async def _record_at(self, name: TopicPartition, offset: int) -> RecordView | None:
+    async def _record_at(self, name: TopicPartition, offset: int, reader: DecodedReader) -> OpenRecord | None:
         request = PartitionFetch(
             topic=name.topic, partition=name.partition, offset=offset, max_bytes=1, until_offset=offset + 1
         )
@@ -98,10 +119,7 @@ class KeyedReader:
             if read.log_start_offset > offset:
                 return None
             raise read.error
-        async with aclosing(records_in_turns(read, offset)) as slices:
-            async for records in slices:
-                return records[0] if records[0].offset == offset else None
-        return None
+        return await record_at(read, offset, reader)
 
     async def newest_offsets(self, topic: str, partition: int, end_offset: int) -> NewestOffsets:
         """Return which records below ``end_offset`` are the newest of their keys.

@@ -89,6 +89,7 @@
     ├── OperationNotAttempted        another part of the request was refused
     ├── UnstableOffset               an open transaction has committed an offset here; try again
     ├── QuotaExceeded                (``quotas``) try again when the wait is over
+    ├── ReadMemoryFull               other reads hold the memory for unpacked batches; try again
     ├── BrokerClosing                try again after the broker has restarted
     ├── CoordinatorNotAvailable      groups cannot be served now; try again
     ├── CoordinatorFenced            another coordinator has taken over the groups; find it
@@ -111,7 +112,14 @@ imports them from here.
 
 from __future__ import annotations
 
-from .base import BrokerClosing, InvalidRequest, RequestError, RequestTimedOut, SteleError
+from .base import (
+    BrokerClosing,
+    InvalidRequest,
+    ReadMemoryFull,
+    RequestError,
+    RequestTimedOut,
+    SteleError,
+)
 from .consumer_groups import (
     CommitVersionTooOld,
     FencedMemberEpoch,
@@ -292,6 +300,7 @@ __all__ = [
     "PartitionOwned",
     "ProducerFenced",
     "QuotaExceeded",
+    "ReadMemoryFull",
     "RebalanceInProgress",
     "RecordError",
     "RequestError",

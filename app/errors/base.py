@@ -26,6 +26,19 @@ class RequestTimedOut(SteleError):
         self.timeout_ms = timeout_ms
 
 
+class ReadMemoryFull(SteleError):
+    """``what`` would unpack to ``size`` bytes, for which there is no room now."""
+
+    def __init__(self, what: str, *, size: int, bytes_max: int) -> None:
+        super().__init__(
+            f"{what} may unpack to {size} bytes, and other reads hold the {bytes_max} bytes that decoded_bytes_max "
+            "allows; read it again later"
+        )
+        self.what = what
+        self.size = size
+        self.bytes_max = bytes_max
+
+
 class BrokerClosing(SteleError):
     def __init__(self) -> None:
         super().__init__("the broker is shutting down; connect again after it has restarted")

@@ -162,7 +162,7 @@ class DeadLetterWriter:
                 for unreadable in range(offset, wanted.last + 1):
                     yield unreadable, None
                 return
-            async for records in records_in_turns(fetched, offset):
+            async for records in records_in_turns(fetched, offset, self._broker.decoded.reader()):
                 for record in records:
                     if record.offset > wanted.last:
                         return

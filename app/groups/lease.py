@@ -113,6 +113,7 @@ class PollRequest:
 
     ``max_partitions``: how many partitions the lease may have records of; None: this poll's fair share.
     ``start``: where the group begins in a partition without a committed offset, ``earliest`` or ``latest``.
+    ``is_decoded``: ``max_bytes`` counts batches decompressed, because the records are sent in this way.
     ``poll_id``: while a lease is in force, a poll with the same id, and at least the topics of the lease, gets the
     same records and lease.
     """
@@ -126,6 +127,7 @@ class PollRequest:
     lease_ms: int = 30_000
     start: str = "earliest"
     poll_id: str | None = None
+    is_decoded: bool = False
     client_host: str = ""
 
 

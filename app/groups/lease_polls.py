@@ -108,6 +108,7 @@ class LeasePolls:
                 chosen,
                 max_records=request.max_records,
                 max_bytes=min(request.max_bytes, self._context.broker.settings.fetch_bytes_max),
+                is_decoded=request.is_decoded,
                 failures=lambda part, position: self._context.redelivery.failures(pool, part, position),
             )
             leased_parts = {part.key for part, _ in read}

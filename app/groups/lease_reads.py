@@ -12,8 +12,9 @@ from dataclasses import replace
 from stele.wire import record_batch as rb
 
 from ..broker.broker import Broker
+from ..broker.decoded_bytes import DecodedReader
 from ..broker.fetch import Fetched, PartitionFetch, records_from, records_in_turns, visible_bytes
-from ..broker.record_counts import count_records
+from ..broker.record_counts import DecodedLimit, count_records
 from ..broker.visible_batches import hidden_by, without_records
 from ..errors import SteleError
 from .consumer_protocol import AssignedPartition
@@ -26,9 +27,12 @@ async def read_new(
     *,
     max_records: int,
     max_bytes: int,
+    is_decoded: bool = False,
     failures: Callable[[AssignedPartition, int], int],
 ) -> list[tuple[LeasedPartition, Fetched]]:
     """Read from ``positions`` as much as fits; the first partitions get the most.
+
+    With ``is_decoded`` the bytes of batches count as they are decompressed.
 
     Where deliveries have failed before, each failure divides ``max_records`` by four, so that a
     record that cannot be handled is alone in the end. ``failures`` returns their number for a
@@ -54,7 +58,8 @@ async def read_new(
     )
     read: list[tuple[LeasedPartition, Fetched]] = []
     failure: SteleError | None = None
-    left = max_records
+    left, decoded = max_records, DecodedLimit(max_bytes) if is_decoded else None
+    reader = broker.decoded.reader()
     for (part, position), fetched in zip(list(positions.items()), fetched_parts, strict=True):
         if fetched.error is not None:
             failure = failure or fetched.error
@@ -63,7 +68,7 @@ async def read_new(
             failed = failures(part, position)
             piece = max(1, max_records >> min(2 * failed, 60))
             fetched, count, next_offset = await _first_records(
-                broker, fetched, position, min(piece, left), max_bytes=max_bytes
+                broker, fetched, position, min(piece, left), reader, max_bytes=max_bytes, decoded=decoded
             )
         except SteleError as error:
             failure = failure or error
@@ -100,7 +105,9 @@ async def read_again(broker: Broker, part: LeasedPartition) -> Fetched:
     (fetched,) = await broker.fetch([request], max_bytes=max_bytes)
     if fetched.error is not None:
         raise fetched.error
-    fetched, _, _ = await _first_records(broker, fetched, part.offset, 1, max_bytes=max_bytes)
+    fetched, _, _ = await _first_records(
+        broker, fetched, part.offset, 1, broker.decoded.reader(), max_bytes=max_bytes
+    )
     end = 0
     for header in rb.iter_headers(fetched.batches):
         if header.base_offset >= part.next_offset:
@@ -110,7 +117,14 @@ async def read_again(broker: Broker, part: LeasedPartition) -> Fetched:
 
 
 async def _first_records(
-    broker: Broker, fetched: Fetched, offset: int, wanted: int, *, max_bytes: int
+    broker: Broker,
+    fetched: Fetched,
+    offset: int,
+    wanted: int,
+    reader: DecodedReader,
+    *,
+    max_bytes: int,
+    decoded: DecodedLimit | None = None,
 ) -> tuple[Fetched, int, int]:
     """Return the first read from ``offset`` on that shows records.
 
@@ -119,7 +133,7 @@ async def _first_records(
     Also returns what ``_count_from`` does. Where compaction removed all records of a batch, a
     transaction was aborted or markers are all there is, a read shows none.
     """
-    count, next_offset = await _count_from(fetched, offset, wanted)
+    count, next_offset = await _count_from(fetched, offset, wanted, reader, decoded)
     while not count and next_offset > offset:
         offset = next_offset
         following = PartitionFetch(
@@ -133,7 +147,7 @@ async def _first_records(
         # What lies before it is no loss.
         begin = rb.read_header(more.batches).base_offset
         fetched = replace(more, holes_until=max(more.holes_until, begin))
-        count, next_offset = await _count_from(fetched, offset, wanted)
+        count, next_offset = await _count_from(fetched, offset, wanted, reader, decoded)
     return fetched, count, next_offset
 
 
@@ -146,12 +160,14 @@ async def _visible(fetched: Fetched) -> Fetched:
     return fetched if batches is fetched.batches else replace(fetched, batches=batches, aborted=())
 
 
-async def leased_records(leased: LeasedPartition, fetched: Fetched) -> AsyncGenerator[list[rb.RecordView]]:
+async def leased_records(
+    leased: LeasedPartition, fetched: Fetched, reader: DecodedReader
+) -> AsyncGenerator[list[rb.RecordView]]:
     """Yield the records of a leased partition, some at a time.
 
     With pauses for the event loop, as ``records_in_turns``. Raises ``CorruptLog``.
     """
-    async with aclosing(records_in_turns(fetched, leased.offset)) as slices:
+    async with aclosing(records_in_turns(fetched, leased.offset, reader)) as slices:
         async for records in slices:
             if records[-1].offset < leased.next_offset:
                 yield records
@@ -160,7 +176,9 @@ async def leased_records(leased: LeasedPartition, fetched: Fetched) -> AsyncGene
                 return
 
 
-async def _count_from(fetched: Fetched, offset: int, wanted: int) -> tuple[int, int]:
+async def _count_from(
+    fetched: Fetched, offset: int, wanted: int, reader: DecodedReader, decoded: DecodedLimit | None
+) -> tuple[int, int]:
     """Count the records from ``offset`` on, up to ``wanted``.
 
     Only complete and valid batches count.
@@ -182,7 +200,14 @@ async def _count_from(fetched: Fetched, offset: int, wanted: int) -> tuple[int, 
                 next(iter(records_from(fetched, offset)))
             break
         shown = without_records(header) if hides else header
-        have, next_offset = await count_records(fetched, shown, next_offset, max(1, wanted - count))
+        if decoded is not None and shown.record_count:
+            fits = await decoded.fitting(fetched, shown)
+            if not fits:
+                break
+            if fits < shown.record_count:
+                # Nothing after it fits.
+                wanted = min(wanted, count + fits)
+        have, next_offset = await count_records(fetched, shown, next_offset, max(1, wanted - count), reader)
         count += have
         if next_offset < header.next_offset:
             # It has more records than are wanted.

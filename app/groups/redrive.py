@@ -11,14 +11,16 @@ worst.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from stele.wire.isolation_level import IsolationLevel
-from stele.wire.record_batch import RecordView, Row, build_rows
+from stele.wire.record_batch import Row, build_rows
 
 from ..broker.broker import Broker
+from ..broker.decoded_bytes import DecodedReader
 from ..broker.entity_configs import DEAD_LETTER_TOPIC
-from ..broker.fetch import records_in_turns
+from ..broker.fetch import record_at, records_in_turns
 from ..broker.produce import Acks
 from ..errors import InvalidRequest, RequestError, SteleError
 from ..storage.topic_partition import TopicPartition
@@ -45,6 +47,37 @@ class Redriven:
     redriven: int = 0
     lost: int = 0
     is_more: bool = False
+
+
+class _Rows:
+    """Records to append, by partition in the order of their letters.
+
+    None stands for a record that is still to be read, which is done when the room for the letters has been given back.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[TopicPartition, list[tuple[Origin, Row | None]]] = {}
+        self._bytes = 0
+        self._is_known = True
+
+    @property
+    def is_full(self) -> bool:
+        return self._is_known and self._bytes >= _BYTES
+
+    def add(self, origin: Origin, row: Row | None) -> None:
+        self._rows.setdefault(origin.partition, []).append((origin, row))
+        if row is None:
+            self._is_known = False
+            return
+        _, key, value, headers = row
+        self._bytes += (
+            len(key or b"") + len(value or b"") + sum(len(content or b"") for _, content in headers)
+        )
+
+    def take(self) -> dict[TopicPartition, list[tuple[Origin, Row | None]]]:
+        rows, self._rows = self._rows, {}
+        self._bytes, self._is_known = 0, True
+        return rows
 
 
 class DeadLetterRedrive:
@@ -117,30 +150,41 @@ class DeadLetterRedrive:
         """
         assert part.fetched is not None
         wanted = {offset for one in part.acquired for offset in range(one.first, one.last + 1)}
-        rows: dict[TopicPartition, list[Row]] = {}
-        async for letters in records_in_turns(part.fetched, part.acquired[0].first):
-            for letter in letters:
-                origin = origin_of(letter.headers) if letter.offset in wanted else None
-                if origin is None or origin.group != group:
-                    continue
-                check_topic(origin.partition.topic)
-                row = await self._row(letter, origin)
+        rows = _Rows()
+        reader = self._broker.decoded.reader()
+        async with aclosing(records_in_turns(part.fetched, part.acquired[0].first, reader)) as slices:
+            async for letters in slices:
+                for letter in letters:
+                    origin = origin_of(letter.headers) if letter.offset in wanted else None
+                    if origin is None or origin.group != group:
+                        continue
+                    check_topic(origin.partition.topic)
+                    if letter.key is None and letter.value is None:
+                        # A letter without a copy, or about a record without key and value.
+                        rows.add(origin, None)
+                        continue
+                    now_ms = self._broker.now_ms()
+                    rows.add(origin, (now_ms, letter.key, letter.value, own_headers(letter.headers)))
+                if rows.is_full:
+                    await self._append_all(rows, done, reader)
+        await self._append_all(rows, done, reader)
+        await self._queue.settle(group, lock, AcknowledgeType.ACCEPT, {part.partition: wanted})
+
+    async def _append_all(self, rows: _Rows, done: Redriven, reader: DecodedReader) -> None:
+        for partition, entries in rows.take().items():
+            of_partition: list[Row] = []
+            for origin, known in entries:
+                row = await self._row(origin, reader) if known is None else known
                 if row is None:
                     done.lost += 1
                 else:
-                    rows.setdefault(origin.partition, []).append(row)
-        for partition, of_partition in rows.items():
+                    of_partition.append(row)
             appended = await self._append(partition, of_partition)
             done.redriven += appended
             done.lost += len(of_partition) - appended
-        await self._queue.settle(group, lock, AcknowledgeType.ACCEPT, {part.partition: wanted})
 
-    async def _row(self, letter: RecordView, origin: Origin) -> Row | None:
-        """Return the record of a letter; None if it is lost."""
-        now_ms = self._broker.now_ms()
-        if letter.key is not None or letter.value is not None:
-            return now_ms, letter.key, letter.value, own_headers(letter.headers)
-        # A letter without a copy, or about a record without key and value.
+    async def _row(self, origin: Origin, reader: DecodedReader) -> Row | None:
+        """Return the record that a letter is about; None if it is lost."""
         fetched = await read_batches(
             self._broker,
             origin.partition,
@@ -153,14 +197,12 @@ class DeadLetterRedrive:
             if isinstance(fetched.error, RequestError):
                 return None
             raise fetched.error
-        async for records in records_in_turns(fetched, origin.offset):
-            first = records[0]
-            return (
-                (now_ms, first.key, first.value, list(first.headers))
-                if first.offset == origin.offset
-                else None
-            )
-        return None
+        opened = await record_at(fetched, origin.offset, reader)
+        if opened is None:
+            return None
+        await opened.close()
+        record = opened.record
+        return self._broker.now_ms(), record.key, record.value, list(record.headers)
 
     async def _append(self, partition: TopicPartition, rows: Sequence[Row]) -> int:
         """Append records where they came from, and return how many were not refused."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ..broker.broker import Broker
 from ..broker.fetch import records_in_turns
+from ..broker.record_counts import DecodedLimit
 from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld
 from ..errors.base import short
 from ..storage.topic_partition import TopicPartition
@@ -33,6 +34,8 @@ _PREFIX = "lock:"
 class SharePoll:
     """Of at most ``bytes_max`` bytes of batches, ``records_max`` records.
 
+    With ``is_decoded`` the bytes count as they are decompressed.
+
     ``reset`` (``earliest``, ``latest``) says where a new group begins. ``lock`` is None for a new one.
     """
 
@@ -43,6 +46,7 @@ class SharePoll:
     wait_ms: int
     reset: str | None = None
     lock: str | None = None
+    is_decoded: bool = False
 
     def check(self, *, wait_ms_max: int) -> None:
         """Raises ``InvalidRequest``."""
@@ -127,6 +131,7 @@ class ShareQueue:
                 records_max=request.records_max,
                 bytes_max=request.bytes_max,
                 wait_ms=request.wait_ms,
+                decoded=DecodedLimit(request.bytes_max) if request.is_decoded else None,
             ),
         )
         for one in taken:
@@ -149,7 +154,9 @@ class ShareQueue:
         if taken.fetched is None or not taken.fetched.holes_until:
             return
         missing = {offset for one in taken.acquired for offset in range(one.first, one.last + 1)}
-        async for records in records_in_turns(taken.fetched, taken.acquired[0].first):
+        async for records in records_in_turns(
+            taken.fetched, taken.acquired[0].first, self._broker.decoded.reader()
+        ):
             missing.difference_update(record.offset for record in records)
         known = share.partition(taken.partition.topic, taken.partition.partition)
         if missing and known is not None:

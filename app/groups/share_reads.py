@@ -17,6 +17,7 @@ from stele.wire.record_batch import BatchHeader
 
 from ..broker.broker import Broker
 from ..broker.fetch import Fetched, PartitionFetch, batches_from, end_of
+from ..broker.record_counts import DecodedLimit
 from ..errors import OffsetOutOfRange, SteleError
 from ..storage.engine import OFFSET_MAX
 from ..storage.topic_partition import TopicPartition
@@ -35,6 +36,8 @@ _ANY_BYTES = 1 << 62
 class ShareRead:
     """At most ``records_max`` records are acquired.
 
+    ``decoded`` limits them by what they unpack to, too.
+
     With ``is_strict`` false, up to the end of a batch more. ``is_over`` returns whether nobody reads any more; nothing
     is acquired then, because each time counts as a delivery.
     """
@@ -46,6 +49,7 @@ class ShareRead:
     bytes_max: int
     wait_ms: int
     is_strict: bool = True
+    decoded: DecodedLimit | None = None
     is_over: Callable[[], bool] = lambda: False
 
 
@@ -199,6 +203,11 @@ async def _acquire_in(
         if fetched.error is not None:
             raise fetched.error
         headers = list(batches_from(fetched, offset))
+        records_max = read.records_max
+        if read.decoded is not None:
+            records_max = min(records_max, await _fitting(read.decoded, fetched, headers))
+            if not records_max:
+                return None
         share.check_served()
         if read.is_over():
             return None
@@ -211,7 +220,7 @@ async def _acquire_in(
                 for header in headers
                 if header.record_count
             ],
-            records_max=read.records_max,
+            records_max=records_max,
             is_strict=read.is_strict,
         )
         if acquired:
@@ -220,6 +229,17 @@ async def _acquire_in(
             )
         if not headers or not _has_moved(known, offset):
             return None
+
+
+async def _fitting(decoded: DecodedLimit, fetched: Fetched, headers: Sequence[BatchHeader]) -> int:
+    """Return how many records of the batches fit."""
+    count = 0
+    for header in headers:
+        fits = await decoded.fitting(fetched, header)
+        count += fits
+        if fits < header.record_count:
+            break
+    return count
 
 
 def _has_moved(known: DurableSharePartition, offset: int) -> bool:

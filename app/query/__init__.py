@@ -3,7 +3,7 @@
 A listener encodes the results.
 
 In reading order: ``filters`` (which records match), ``searching`` (a scan over
-existing records), ``tailing`` (records as they are appended), ``table`` (the newest
+existing records), ``tail_reads``, ``tailing`` (what tails share; records as they are appended), ``table`` (the newest
 record per key of a compacted topic), ``table_batches`` (the same as batches, for clients
 that decode them), ``positions`` (offsets and times as requests write them).
 """

@@ -22,8 +22,10 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import BatchHeader, RecordView
 
 from ..broker.broker import Broker
-from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from
-from ..errors import CorruptLog, OffsetOutOfRange, SteleError
+from ..broker.decoded_bytes import DecodedReader
+from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, is_large, record_at
+from ..broker.fetch import size_of as record_size
+from ..errors import CorruptLog, OffsetOutOfRange, ReadMemoryFull, SteleError
 from ..work_budget import WorkBudget
 from .filters import Filter
 
@@ -50,6 +52,17 @@ class SearchTotals:
     scanned_records: int = 0
     scanned_bytes: int = 0
     ended: dict[str, int] = field(default_factory=lambda: {"limit": 0, "end": 0, "stopped": 0, "failed": 0})
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a large match is; it is read again when it is its turn to be returned."""
+
+    offset: int
+    timestamp: int
+    key: None = None
+    value: None = None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list[tuple[str, bytes | None]])
 
 
 @dataclass(slots=True)
@@ -87,6 +100,8 @@ class _Window:
 
     def keep(self, record: RecordView) -> bool:
         """Add a match; False if the window is full and ends with it."""
+        if is_large(record):
+            record = _Place(record.offset, record.timestamp)
         self.matches.append(record)
         self.held_bytes += size_of(record)
         if not self.is_newest:
@@ -104,10 +119,7 @@ class _Window:
 
 def size_of(record: RecordView) -> int:
     """Return the approximate memory of a decoded record in bytes."""
-    size = _RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
-    for name, content in record.headers:
-        size += _HEADER_BYTES + len(name) + len(content or b"")
-    return size
+    return _RECORD_BYTES + record_size(record) + _HEADER_BYTES * len(record.headers)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,6 +160,7 @@ class Search:
         wanted: Filter,
         order: Order,
         limit: int,
+        reader: DecodedReader,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
         self._broker = broker
@@ -157,6 +170,7 @@ class Search:
         self._is_newest = order == "newest"
         self._limit = limit
         self._isolation = isolation
+        self._reader = reader
         self._due_s = time.monotonic() + _PROGRESS_S
         self.progress = Progress(
             total=sum(offset_range.end - offset_range.start for offset_range in self._ranges)
@@ -175,6 +189,8 @@ class Search:
 
     async def found(self) -> AsyncGenerator[list[Match] | Progress]:
         """Yield blocks of matches, and ``progress`` every ``_PROGRESS_S``.
+
+        A large match is alone in its block.
 
         Ends at the limit, at the end of the ranges, or when the broker closes. Close the
         generator to stop the search.
@@ -241,7 +257,15 @@ class Search:
             progress.matched += 1
             # Updated per record, so that another search continues exactly where the limit ends this one.
             self._pass(window.offset_range, record.offset if self._is_newest else record.offset + 1)
-            matches.append(Match(window.offset_range.partition, record))
+            if isinstance(record, _Place):
+                if matches:
+                    yield matches
+                    matches = []
+                async with aclosing(self._read_again(window.offset_range.partition, record)) as again:
+                    async for match in again:
+                        yield [match]
+            else:
+                matches.append(Match(window.offset_range.partition, record))
             if progress.matched >= self._limit:
                 break
             if budget.is_over(size_of(record)):
@@ -250,6 +274,35 @@ class Search:
                 await budget.pause()
         if matches:
             yield matches
+
+    async def _read_again(self, partition: int, place: _Place) -> AsyncGenerator[Match]:
+        """Yield the match at ``place`` and hold its room until it was sent.
+
+        Nothing if retention deleted it.
+        """
+        request = self._request(partition, place.offset, 1)
+        try:
+            (fetched,) = await self._broker.fetch([request], max_bytes=1, is_scan=True)
+            if fetched.error is not None:
+                raise fetched.error
+            found = await record_at(fetched, place.offset, self._reader)
+        except SteleError as error:
+            self._offset_after(error, place.offset, place.offset + 1)
+            return
+        if found is not None:
+            try:
+                yield Match(partition, found.record)
+            finally:
+                await found.close()
+
+    def _request(self, partition: int, offset: int, max_bytes: int) -> PartitionFetch:
+        return PartitionFetch(
+            topic=self._topic,
+            partition=partition,
+            offset=offset,
+            max_bytes=max_bytes,
+            isolation=self._isolation,
+        )
 
     def _pass(self, offset_range: OffsetRange, to: int) -> None:
         if self._is_newest:
@@ -352,7 +405,7 @@ class Search:
                     window.end = max(window.end, min(at, window.offset_range.end))
                     if at >= window.offset_range.end:
                         break
-            except CorruptLog as error:
+            except (CorruptLog, ReadMemoryFull) as error:
                 at = self._offset_after(error, at, window.end)
         self.progress.scanned += window.scanned
 
@@ -360,7 +413,7 @@ class Search:
         self, window: _Window, fetched: Fetched, header: BatchHeader, at: int
     ) -> AsyncGenerator[None]:
         budget, end = self._budget, window.offset_range.end
-        async with aclosing(batch_in_turns(fetched, header, at, budget)) as slices:
+        async with aclosing(batch_in_turns(fetched, header, at, budget, self._reader)) as slices:
             async for records in slices:
                 is_last = records[-1].offset >= end - 1
                 if records[-1].offset >= end:

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from stele.wire.record_batch import BatchHeader, RecordView
 
 from ..broker.broker import Broker
+from ..broker.decoded_bytes import DecodedReader
 from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from
 from ..errors import CorruptLog, OffsetOutOfRange, SteleError
 from ..storage.keys.newest_offsets import NewestOffsets
@@ -35,7 +36,13 @@ class TableSnapshot:
     """
 
     def __init__(
-        self, broker: Broker, topic: str, partitions: Sequence[int], *, with_tombstones: bool = False
+        self,
+        broker: Broker,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        reader: DecodedReader,
+        with_tombstones: bool = False,
     ) -> None:
         """``partitions`` has at least one.
 
@@ -47,6 +54,7 @@ class TableSnapshot:
         self.positions: dict[int, int] = {}
         self._broker = broker
         self._topic = topic
+        self._reader = reader
         self._with_tombstones = with_tombstones
         for partition in (min(partitions), max(partitions)):
             broker.keyed.compacted_until(topic, partition)
@@ -102,6 +110,7 @@ class TableSnapshot:
                     partition,
                     position=state.log_start_offset,
                     end_offset=state.last_stable_offset,
+                    reader=self._reader,
                     with_tombstones=self._with_tombstones,
                 )
             )
@@ -120,6 +129,7 @@ class _PartitionTable:
         *,
         position: int,
         end_offset: int,
+        reader: DecodedReader,
         with_tombstones: bool,
     ) -> None:
         self.partition = partition
@@ -127,6 +137,7 @@ class _PartitionTable:
         self.end_offset = end_offset
         self._broker = broker
         self._topic = topic
+        self._reader = reader
         self._with_tombstones = with_tombstones
         self._budget = WorkBudget()
 
@@ -198,7 +209,9 @@ class _PartitionTable:
     ) -> AsyncGenerator[list[RecordView]]:
         wanted = frozenset(newest.between(self.position, header.next_offset))
         end_offset = self.end_offset
-        async with aclosing(batch_in_turns(fetched, header, self.position, self._budget)) as slices:
+        async with aclosing(
+            batch_in_turns(fetched, header, self.position, self._budget, self._reader)
+        ) as slices:
             async for records in slices:
                 chosen = [
                     record for record in records if record.offset in wanted or record.offset >= end_offset

@@ -17,8 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from stele.wire import record_batch as rb
+from stele.wire.compression import Compression
 
 from ..broker.broker import Broker
+from ..broker.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
 from ..broker.fetch import Fetched, PartitionFetch, batches_from
 from ..errors import CorruptLog, InvalidRequest, OffsetOutOfRange
 from ..storage.cleaning.batch_filter import with_chosen
@@ -57,18 +59,29 @@ async def newest_batch(
 
     None if no record has the key. Raises what ``KeyedReader.newest_record`` raises.
     """
-    newest = await broker.keyed.newest_record(topic, key, partition=partition)
+    newest = await broker.keyed.newest_record(topic, key, broker.decoded.reader(), partition=partition)
     if newest is None:
         return None
     record = newest.record
-    # Built from the decoded record: to cut it out of a large stored batch takes ten times as long.
-    builder = rb.BatchBuilder()
-    builder.append(timestamp_ms=record.timestamp, key=record.key, value=record.value, headers=record.headers)
-    batch = builder.build()
+    try:
+        # Built from the decoded record: to cut it out of a large stored batch takes ten times as long.
+        if newest.opened.is_large:
+            # It need not fit into a frame as it is.
+            batch = await asyncio.to_thread(_batch_of, record, Compression.ZSTD)
+        else:
+            batch = _batch_of(record, Compression.NONE)
+    finally:
+        await newest.opened.close()
     rb.assign_offsets(batch, 0, record.offset, broker.leader_epoch(topic, newest.partition))
     if getattr(record, "timestamp_type", _CREATE_TIME) == _LOG_APPEND_TIME:
         rb.set_log_append_time(batch, rb.read_header(batch), record.timestamp)
     return newest.partition, bytes(batch)
+
+
+def _batch_of(record: rb.RecordView, compression: Compression) -> bytearray:
+    builder = rb.BatchBuilder(compression=compression)
+    builder.append(timestamp_ms=record.timestamp, key=record.key, value=record.value, headers=record.headers)
+    return builder.build()
 
 
 async def table_batches(
@@ -108,6 +121,7 @@ async def table_batches(
         with_tombstones=with_tombstones,
     )
     newest = await broker.keyed.newest_offsets(topic, partition, page.end_offset)
+    reader = broker.decoded.reader()
     while not page.is_full:
         try:
             if page.position < page.end_offset:
@@ -118,7 +132,7 @@ async def table_batches(
                 return page.result(is_last=True)
             if page.position >= page.end_offset:
                 page.position = max(page.position, broker.log_state(topic, partition).log_start_offset)
-            await _read_piece(broker, topic, partition, page, newest)
+            await _read_piece(broker, topic, partition, page, newest, reader)
         except CorruptLog:
             if not page.batches:
                 raise
@@ -126,7 +140,9 @@ async def table_batches(
     return page.result(is_last=False)
 
 
-async def _read_piece(broker: Broker, topic: str, partition: int, page: _Page, newest: NewestOffsets) -> None:
+async def _read_piece(
+    broker: Broker, topic: str, partition: int, page: _Page, newest: NewestOffsets, reader: DecodedReader
+) -> None:
     """Read once from the position of ``page`` on."""
     wanted_bytes = max(1, min(page.left_bytes, _PIECE_BYTES))
     request = PartitionFetch(topic=topic, partition=partition, offset=page.position, max_bytes=wanted_bytes)
@@ -140,16 +156,26 @@ async def _read_piece(broker: Broker, topic: str, partition: int, page: _Page, n
         # Deleted since it was found; the next read reports that.
         await pause()
         return
-    if len(fetched.batches) <= _THREAD_BYTES:
+    # One batch at a time is unpacked.
+    size = max(
+        (rb.plain_size_max(fetched.batches, header) for header in rb.iter_headers(fetched.batches)), default=0
+    )
+    if len(fetched.batches) <= _THREAD_BYTES and size <= UNCOUNTED_BYTES:
         page.take(fetched, newest, Pace(threading.Event()))
         await pause()
         return
+    held_bytes = size if size > UNCOUNTED_BYTES else 0
+    if held_bytes:
+        await reader.hold(held_bytes, f"a batch of {topic}-{partition} from offset {page.position} on")
     aborted = threading.Event()
     try:
         await asyncio.to_thread(page.take, fetched, newest, Pace(aborted))
     except asyncio.CancelledError:
         aborted.set()
         raise
+    finally:
+        if held_bytes:
+            reader.release(held_bytes)
 
 
 class _Page:

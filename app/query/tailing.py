@@ -8,20 +8,21 @@ from contextlib import aclosing
 from itertools import islice
 
 from stele.wire.isolation_level import IsolationLevel
-from stele.wire.record_batch import RecordView
+from stele.wire.record_batch import BatchHeader
 
 from ..broker.broker import Broker
-from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, read_bound
+from ..broker.decoded_bytes import DecodedReader
+from ..broker.fetch import batch_in_turns, read_bound
 from ..broker.tail_subscriptions import TailSubscription
 from ..errors import CorruptLog, SteleError, TopicError, UnknownTopic
 from ..storage.engine import LogState
 from ..work_budget import WorkBudget, pause, pause_among_partitions
+from .tail_reads import TailRead, TailReads, TailSlice
 
 # Concurrent tails with conditions; each decodes every record of its topic.
 FILTERED_TAILS_MAX = 16
-_TAIL_BYTES = 256 * 1024
-# Reading all of 10,000 partitions at once would hold the loop for too long.
-_PARTITIONS_PER_READ = 32
+# Between two looks for new appends.
+_PARTITIONS_PER_ROUND = 32
 # A rate per second is enforced per quarter of a second.
 _PACE_S = 0.25
 
@@ -43,21 +44,26 @@ class Tail:
         is_scan: bool,
         idle_s: float,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        reads: TailReads | None = None,
+        reader: DecodedReader | None = None,
     ) -> None:
+        """``reads`` are shared with other tails; ``reader`` holds room for large batches."""
         self.positions = positions
         self.idle_s = idle_s
         self._broker = broker
         self._topic = topic
         self._only = only
         self._is_scan = is_scan
+        self._reads = reads or TailReads(broker)
+        self._reader = reader or broker.decoded.reader()
         self._isolation = isolation
         self._subscription = TailSubscription(only)
         self._unread: dict[int, None] = {}
 
-    async def records(self) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
+    async def records(self) -> AsyncGenerator[tuple[int, TailSlice | SteleError | None]]:
         """Yield ``(partition, records or error)``.
 
-        ``(-1, [])`` after ``idle_s`` without records.
+        ``(-1, None)`` after ``idle_s`` without records.
 
         A corrupt range yields its error, and the tail continues after it. Any other
         error is yielded as the last item. Ends when the broker closes.
@@ -77,18 +83,25 @@ class Tail:
                         await self._subscription.wait(self.idle_s)
                     self._note_appends()
                     if not self._unread:
-                        yield -1, []
+                        yield -1, None
                         continue
-                    reads = await self._read()
-                    if not any(fetched.batches or fetched.error for _, fetched in reads):
-                        # Nothing more until the next append, whatever their ends are.
-                        for _, fetched in reads:
-                            self._unread.pop(fetched.partition, None)
-                        continue
-                    for offset, fetched in reads:
-                        async with aclosing(self._records_of(offset, fetched)) as slices:
-                            async for records in slices:
-                                yield fetched.partition, records
+                    for partition in list(islice(self._unread, _PARTITIONS_PER_ROUND)):
+                        read = await self._reads.read(
+                            self._topic,
+                            partition,
+                            self.positions[partition],
+                            self._isolation,
+                            is_scan=self._is_scan,
+                        )
+                        if not read.fetched.batches and read.fetched.error is None:
+                            # Nothing more until the next append, whatever its end is.
+                            self._unread.pop(partition, None)
+                            continue
+                        async with aclosing(self._slices_of(read)) as slices:
+                            async for piece in slices:
+                                yield partition, piece
+                        # Otherwise it would be kept alive by a tail that waits.
+                        del read
                     await pause()
             except SteleError as error:
                 yield -1, error
@@ -105,45 +118,27 @@ class Tail:
                 self.positions[partition] = self._broker.log_state(self._topic, partition).log_start_offset
             self._unread[partition] = None
 
-    async def _read(self) -> list[tuple[int, Fetched]]:
-        requests = [
-            PartitionFetch(
-                topic=self._topic,
-                partition=partition,
-                offset=self.positions[partition],
-                max_bytes=_TAIL_BYTES,
-                isolation=self._isolation,
-            )
-            for partition in islice(self._unread, _PARTITIONS_PER_READ)
-        ]
-        results = await self._broker.fetch(requests, max_bytes=_TAIL_BYTES, is_scan=self._is_scan)
-        return [(request.offset, fetched) for request, fetched in zip(requests, results, strict=True)]
-
-    async def _records_of(
-        self, offset: int, fetched: Fetched
-    ) -> AsyncGenerator[list[RecordView] | SteleError]:
-        positions, partition, error = self.positions, fetched.partition, fetched.error
-        if positions[partition] != offset:
-            # ``skip`` has moved the position since the read.
-            return
-        if error is None:
-            try:
-                turn = WorkBudget()
-                for header in batches_from(fetched, offset):
-                    following = positions[partition]
-                    async with aclosing(batch_in_turns(fetched, header, offset, turn)) as slices:
-                        async for records in slices:
-                            following = positions[partition] = records[-1].offset + 1
-                            yield records
-                            if positions[partition] != following:
-                                break
-                    if positions[partition] != following:
-                        # The consumer has called ``skip`` meanwhile.
-                        break
-                    # Compaction may have removed the last records of the batch.
-                    positions[partition] = header.next_offset
-            except CorruptLog as corrupt:
-                error = corrupt
+    async def _slices_of(self, read: TailRead) -> AsyncGenerator[TailSlice | SteleError]:
+        positions, fetched = self.positions, read.fetched
+        partition, error = fetched.partition, fetched.error or read.corrupt
+        turn = WorkBudget()
+        try:
+            for header, known in read.parts:
+                following = positions[partition]
+                async with aclosing(self._of_batch(read, header, known, turn)) as slices:
+                    async for piece in slices:
+                        following = positions[partition] = piece.records[-1].offset + 1
+                        yield piece
+                        if positions[partition] != following:
+                            break
+                if positions[partition] != following:
+                    # The consumer has called ``skip`` meanwhile.
+                    error = None
+                    break
+                # Compaction may have removed the last records of the batch.
+                positions[partition] = header.next_offset
+        except CorruptLog as corrupt:
+            error = corrupt
         if error is not None:
             if not isinstance(error, CorruptLog):
                 raise error
@@ -154,6 +149,23 @@ class Tail:
         self._unread.pop(partition, None)
         if positions[partition] < read_bound(fetched):
             self._unread[partition] = None
+
+    async def _of_batch(
+        self, read: TailRead, header: BatchHeader, known: list[TailSlice] | None, turn: WorkBudget
+    ) -> AsyncGenerator[TailSlice]:
+        if known is None:
+            batch = batch_in_turns(read.fetched, header, read.offset, turn, self._reader)
+            async with aclosing(batch) as slices:
+                async for records in slices:
+                    yield TailSlice(records)
+            return
+        self._reader.share(read.size)
+        try:
+            for piece in known:
+                yield piece
+                await turn.spend(read.size // len(known), len(piece.records))
+        finally:
+            self._reader.unshare(read.size)
 
     async def skip(self, kept: int) -> dict[int, int]:
         """Skip to the newest ``kept`` records.

@@ -93,6 +93,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.UnstableOffset: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     errors.RequestTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     errors.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    errors.ReadMemoryFull: ErrorCode.REQUEST_TIMED_OUT,
     errors.BrokerClosing: ErrorCode.BROKER_NOT_AVAILABLE,
     errors.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.CoordinatorFenced: ErrorCode.NOT_COORDINATOR,

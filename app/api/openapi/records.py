@@ -33,7 +33,11 @@ READ: Operation = {
             {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 1000},
             "maximum number of records",
         ),
-        query("max_bytes", {"type": "integer", "minimum": 1}, "maximum bytes of batches to read"),
+        query(
+            "max_bytes",
+            {"type": "integer", "minimum": 1},
+            "maximum bytes of the records, decompressed; of batches as they are stored for application/octet-stream",
+        ),
         query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 2000}, "maximum wait for new records"),
         query(
             "min_bytes",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from fastapi import APIRouter
-from msgspec import Raw
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.decoded_bytes import DecodedReader
 from ...groups.lease import Polled, PollRequest
 from ...groups.lease_reads import leased_records
 from ...security.acl import READ_TOPIC
@@ -18,9 +20,11 @@ from ..encoded_slash import EncodedSlashRoute
 from ..group_json import leased_part
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
-from ..record_json import encode, record_out
+from ..record_form import RecordForm, Separator
+from ..record_json import encode
 from ..rights import require, require_lease
 from ..state import broker_of, group_of
+from ..stream_slots import sized_or_streamed
 from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -52,23 +56,26 @@ async def poll(request: Request) -> Response:
             lease_ms=body.lease_ms,
             start=body.start,
             poll_id=body.poll_id,
+            is_decoded=True,
             client_host=client_host(request),
         )
     )
     # Again, because a poll may wait.
     require(request, READ_TOPIC, body.topics)
-    return Response(await _polled(polled), media_type=_JSON)
+    reader = broker_of(request).decoded.reader()
+    return await sized_or_streamed(_polled(polled, reader), reader, media_type=_JSON)
 
 
-async def _polled(polled: Polled) -> bytes:
-    texts: list[bytes] = []
+async def _polled(polled: Polled, reader: DecodedReader) -> AsyncGenerator[bytes]:
+    form, separator = RecordForm(), Separator()
+    yield b'{"records":['
     for leased, fetched in polled.fetched:
-        topic = Raw(encode(leased.topic))
-        async with aclosing(leased_records(leased, fetched)) as slices:
+        head = b'{"topic":%s,' % encode(leased.topic)
+        async with aclosing(leased_records(leased, fetched, reader)) as slices:
             async for records in slices:
-                for record in records:
-                    shown = encode(record_out(leased.partition, record, parse_values=False))
-                    texts.append(b'{"topic":%s,%s' % (topic, shown[1:]))
+                opening = partial(separator.before, head)
+                async for piece in form.stream(leased.partition, records, opening=opening, end=b""):
+                    yield piece
                 await pause()
     lease = polled.lease
     rest = encode(
@@ -87,7 +94,7 @@ async def _polled(polled: Polled) -> bytes:
             ],
         }
     )
-    return b'{"records":[' + b",".join(texts) + b"]," + rest[1:]
+    yield b"]," + rest[1:]
 
 
 _LEASE_EXAMPLE = '{"lease": "…"}'

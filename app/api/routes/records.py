@@ -10,25 +10,26 @@ from contextlib import aclosing
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ...broker.broker import Broker
+from ...broker.decoded_bytes import DecodedReader
 from ...broker.fetch import PartitionFetch, visible_bytes
 from ...concurrency import several
-from ...errors import CorruptLog, InvalidRequest
+from ...errors import CorruptLog, InvalidRequest, ReadMemoryFull
 from ...query.positions import offset_at, parse_time
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
 from ..event_ids import parse_event_id
-from ..large_records import is_large, record_pieces
 from ..openapi import records as openapi
 from ..record_arrow import MEDIA_TYPE as _ARROW
 from ..record_arrow import arrow_body, decoder_of
-from ..record_json import encode, encode_record_lines, encode_records
+from ..record_form import RecordForm
+from ..record_json import encode
 from ..record_page import RecordPage, read_page
 from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate, path_integer
-from ..showing import filter_of, parse_values_of, preview_of
+from ..showing import filter_of, form_of
 from ..state import api_state, broker_of, groups_of
 from ..stream_slots import SlottedStream
 from ..tail_streams import Shown, events, lines
@@ -65,12 +66,13 @@ async def read(request: Request) -> Response:
     max_bytes = page_bytes_max(request, max_bytes)
     wait_ms = integer_parameter(request, "wait_ms", 0, maximum=INT32_MAX)
     min_bytes = integer_parameter(request, "min_bytes", 1, maximum=INT32_MAX)
-    parse_values, isolation = parse_values_of(request), isolation_of(request)
+    form, isolation = form_of(request), isolation_of(request)
     if media_type == _SSE:
         positions = await _positions(request, broker, topic, [partition], default="latest")
         shown = _shown(request)
         body = events(broker, topic, positions, only=partition, shown=shown)
         return _stream(request, body, shown, _SSE)
+    reader = broker.decoded.reader()
     claimant = owner_check(request, topic, partition)
     start = request.query_params.get("from", "earliest")
     offset = await offset_at(broker, topic, partition, start, isolation=isolation)
@@ -87,6 +89,7 @@ async def read(request: Request) -> Response:
         min_bytes=min_bytes,
         wait_ms=wait_ms,
         is_whole=media_type == _OCTETS,
+        reader=reader,
     )
     if claimant is not None:
         # It may have lost the partition while it waited.
@@ -102,34 +105,32 @@ async def read(request: Request) -> Response:
         return Response(batches, headers=headers, media_type=_OCTETS)
     if media_type == _ARROW:
         decoder = await decoder_of(topic, partition)
-        rows = arrow_body(decoder, page.pieces, start=offset, end=page.next_offset)
-        return StreamingResponse(rows, headers=headers, media_type=_ARROW)
-    body = _json_body(page, parse_values) if media_type == _JSON else _ndjson_body(page, parse_values)
-    return StreamingResponse(body, headers=headers, media_type=media_type)
+        body = arrow_body(decoder, page, reader)
+    elif media_type == _JSON:
+        body = _json_body(page, form, reader)
+    else:
+        body = _ndjson_body(page, form, reader)
+    return SlottedStream(body, None, reader=reader, headers=headers, media_type=media_type)
 
 
-async def _json_body(page: RecordPage, parse_values: bool) -> AsyncGenerator[bytes]:
+async def _json_body(page: RecordPage, form: RecordForm, reader: DecodedReader) -> AsyncGenerator[bytes]:
     yield b'{"records":['
     is_first = True
-    failure: CorruptLog | None = None
+    failure: CorruptLog | ReadMemoryFull | None = None
+    next_offset = page.offset
     try:
-        async with aclosing(page.slices()) as slices:
+        async with aclosing(page.slices(reader)) as slices:
             async for records in slices:
-                if is_large(records):
-                    if not is_first:
-                        yield b","
-                    async for piece in record_pieces(page.partition, records[0], parse_values=parse_values):
-                        yield piece
-                    is_first = False
-                    continue
-                text = encode_records(page.partition, records, parse_values=parse_values)
-                if text:
-                    yield text if is_first else b"," + text
-                    is_first = False
-    except CorruptLog as error:
+                if not is_first:
+                    yield b","
+                is_first = False
+                async for text in form.stream(page.partition, records, end=b""):
+                    yield text
+                next_offset = records[-1].offset + 1
+    except (CorruptLog, ReadMemoryFull) as error:
         failure = error
     tail: dict[str, object] = {
-        "next_offset": page.next_offset if failure is None else failure.offset,
+        "next_offset": page.next_offset if failure is None else getattr(failure, "offset", next_offset),
         "high_watermark": page.high_watermark,
         "last_stable_offset": page.last_stable_offset,
         "log_start_offset": page.log_start_offset,
@@ -139,17 +140,13 @@ async def _json_body(page: RecordPage, parse_values: bool) -> AsyncGenerator[byt
     yield b"]," + encode(tail)[1:]
 
 
-async def _ndjson_body(page: RecordPage, parse_values: bool) -> AsyncGenerator[bytes]:
+async def _ndjson_body(page: RecordPage, form: RecordForm, reader: DecodedReader) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(page.slices()) as slices:
+        async with aclosing(page.slices(reader)) as slices:
             async for records in slices:
-                if not is_large(records):
-                    yield encode_record_lines(page.partition, records, parse_values=parse_values)
-                    continue
-                async for piece in record_pieces(page.partition, records[0], parse_values=parse_values):
-                    yield piece
-                yield b"\n"
-    except CorruptLog as error:
+                async for text in form.stream(page.partition, records):
+                    yield text
+    except (CorruptLog, ReadMemoryFull) as error:
         yield encode({"error": problem_of(error)}) + b"\n"
 
 
@@ -207,14 +204,23 @@ async def _positions(
 
 
 def _shown(request: Request) -> Shown:
-    show = preview_of(request, parse_values=parse_values_of(request))
+    state = api_state(request)
     per_s_max = integer_parameter(request, "max_per_s", 0, maximum=INT32_MAX)
-    return Shown(filter_of(request), show, per_s_max, isolation_of(request))
+    return Shown(
+        filter_of(request),
+        form_of(request),
+        per_s_max,
+        state.tail_reads,
+        state.broker.decoded.reader(),
+        isolation_of(request),
+    )
 
 
 def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str) -> Response:
     slots = None if shown.wanted.is_empty else api_state(request).filtered_tail_slots
-    return SlottedStream(body, slots, media_type=media_type, headers={"Cache-Control": "no-store"})
+    return SlottedStream(
+        body, slots, reader=shown.reader, media_type=media_type, headers={"Cache-Control": "no-store"}
+    )
 
 
 @router.get(

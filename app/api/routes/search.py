@@ -19,19 +19,22 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
-from ...broker.fetch import Fetched, PartitionFetch, read_bound, records_in_turns
+from ...broker.decoded_bytes import DecodedReader
+from ...broker.fetch import Fetched, OpenRecord, PartitionFetch, is_large, read_bound, record_at
 from ...broker.visible_batches import hidden_by
 from ...concurrency import several
 from ...errors import InvalidRequest, UnknownPartition
 from ...query.filters import Filter
 from ...query.positions import offset_at
-from ...query.searching import Ending, OffsetRange, Order, Progress, Search, SearchTotals
+from ...query.searching import Ending, Match, OffsetRange, Order, Progress, Search, SearchTotals
 from ...work_budget import pause_among_partitions
 from ..bodies import RangesBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
 from ..openapi import search as openapi
+from ..record_form import RecordForm, base64_pieces, is_text, text_pieces
 from ..record_json import RecordOut, encode, encode_lines
+from ..record_responses import bytes_response, record_response
 from ..requests import (
     INT64_MAX,
     content_type,
@@ -40,7 +43,7 @@ from ..requests import (
     path_integer,
     read_body,
 )
-from ..showing import filter_of, preview_of
+from ..showing import filter_of, form_of
 from ..state import api_state, broker_of
 from ..stream_slots import AnswerAborted, SlottedStream
 
@@ -110,7 +113,8 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
         minimum=1,
         maximum=_LIMIT_MAX if shape == "events" else INT64_MAX,
     )
-    wanted, show = filter_of(request), preview_of(request)
+    wanted, form = filter_of(request), form_of(request, may_parse=False)
+    reader = broker.decoded.reader()
     if given_ranges is None:
         ranges = await _ranges(request, broker, topic.name, topic.partitions)
     else:
@@ -123,15 +127,20 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
         wanted=wanted,
         order=order,
         limit=limit,
+        reader=reader,
         isolation=isolation_of(request),
     )
-    body = _events(run, wanted, show) if shape == "events" else _export(run, shape, show)
+    body = _events(run, wanted, form) if shape == "events" else _export(run, shape, form)
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if shape != "events":
         headers["Content-Disposition"] = f'attachment; filename="{topic.name}.{shape}"'
     media_type = _CSV if shape == "csv" else _NDJSON
     return SlottedStream(
-        _counted(body, run, totals), state.search_slots, headers=headers, media_type=media_type
+        _counted(body, run, totals),
+        state.search_slots,
+        reader=reader,
+        headers=headers,
+        media_type=media_type,
     )
 
 
@@ -244,9 +253,7 @@ def _progress(progress: Progress, wanted: Filter) -> dict[str, Any]:
     }
 
 
-async def _events(
-    run: Search, wanted: Filter, show: Callable[[int, RecordView], RecordOut]
-) -> AsyncGenerator[bytes]:
+async def _events(run: Search, wanted: Filter, form: RecordForm) -> AsyncGenerator[bytes]:
     yield encode({"progress": _progress(run.progress, wanted)}) + b"\n"
     async with aclosing(run.found()) as steps:
         block = bytearray()
@@ -254,8 +261,11 @@ async def _events(
             if isinstance(step, Progress):
                 block += encode({"progress": _progress(step, wanted)}) + b"\n"
             else:
-                for match in step:
-                    block += encode({"record": show(match.partition, match.record)}) + b"\n"
+                async for piece in _of_matches(step, form, _event_lines, opening=_event_opening, end=b"}\n"):
+                    block += piece
+                    if len(block) >= _BLOCK_BYTES:
+                        yield bytes(block)
+                        block.clear()
             if isinstance(step, Progress) or len(block) >= _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
@@ -272,9 +282,37 @@ async def _events(
     yield encode({"end": end}) + b"\n"
 
 
-async def _export(
-    run: Search, shape: str, show: Callable[[int, RecordView], RecordOut]
+def _event_opening(_: RecordView) -> bytes:
+    return b'{"record":{'
+
+
+def _event_lines(shown: list[RecordOut]) -> bytes:
+    return encode_lines([{"record": record} for record in shown])
+
+
+async def _of_matches(
+    matches: list[Match],
+    form: RecordForm,
+    lines: Callable[[list[RecordOut]], bytes],
+    *,
+    opening: Callable[[RecordView], bytes] | None = None,
+    end: bytes = b"\n",
 ) -> AsyncGenerator[bytes]:
+    """Yield matches by ``lines``, or one that is large in pieces."""
+    if len(matches) > 1 or not is_large(matches[0].record):
+        yield lines([form.out(match.partition, match.record) for match in matches])
+        return
+    partition, record = matches[0].partition, matches[0].record
+    pieces = (
+        _csv_pieces(partition, record, form)
+        if lines is _csv_lines
+        else form.stream(partition, [record], opening=opening, end=end)
+    )
+    async for piece in pieces:
+        yield piece
+
+
+async def _export(run: Search, shape: str, form: RecordForm) -> AsyncGenerator[bytes]:
     """Yield the records in blocks.
 
     Raises ``AnswerAborted`` at the end if the export is incomplete.
@@ -288,16 +326,55 @@ async def _export(
                 yield bytes(block)
                 block.clear()
                 continue
-            block += lines([show(match.partition, match.record) for match in step])
-            if len(block) >= _BLOCK_BYTES:
-                yield bytes(block)
-                block.clear()
+            async for piece in _of_matches(step, form, lines):
+                block += piece
+                if len(block) >= _BLOCK_BYTES:
+                    yield bytes(block)
+                    block.clear()
     if block:
         yield bytes(block)
     if run.progress.errors:
         raise AnswerAborted("; ".join(map(str, run.progress.errors[:_ERRORS_SHOWN])))
     if run.ending == "stopped":
         raise AnswerAborted("the broker is closing")
+
+
+async def _csv_pieces(partition: int, record: RecordView, form: RecordForm) -> AsyncGenerator[bytes]:
+    """Yield the row of a large record as ``_csv_lines`` encodes others."""
+    if form.preview:
+        record = form.cut(record)
+    yield b"%d,%d,%d," % (partition, record.offset, record.timestamp)
+    is_binary = record.key is not None and not await is_text(record.key)
+    async for piece in _csv_cell(record.key, is_text_cell=not is_binary):
+        yield piece
+    is_binary = record.value is not None and not await is_text(record.value)
+    for is_text_cell in (True, False):
+        yield b","
+        async for piece in _csv_cell(
+            None if is_text_cell is is_binary else record.value, is_text_cell=is_text_cell
+        ):
+            yield piece
+    yield b","
+    # The cell of the headers is JSON, whose quotes are doubled like all others.
+    yield b'"'
+    if record.headers:
+        async for piece in form.headers(record.headers):
+            yield piece.replace(b'"', b'""')
+    yield b'"\r\n'
+
+
+async def _csv_cell(data: bytes | None, *, is_text_cell: bool) -> AsyncGenerator[bytes]:
+    yield b'"'
+    if data is not None and is_text_cell:
+        is_first = True
+        async for text in text_pieces(data):
+            shown = _cell(text) if is_first else text
+            is_first = False
+            yield shown.replace('"', '""').encode()
+    elif data is not None:
+        async for piece in base64_pieces(data):
+            yield piece
+    yield b'"'
 
 
 def _csv_lines(shown: list[RecordOut]) -> bytes:
@@ -345,26 +422,25 @@ async def get_record(request: Request) -> Response:
     `part=value` or `part=key` downloads only those bytes.
     """
     broker = broker_of(request)
+    reader = broker.decoded.reader()
     partition, offset = path_integer(request, "partition"), _path_offset(request)
     topic = broker.topic(request.path_params["topic"]).name
     part = request.query_params.get("part")
     if part not in (None, "value", "key"):
         raise InvalidRequest(f"part is {part[:40]!r}; give value or key, or leave it out")
-    record = await _record_at(broker, topic, partition, offset, isolation_of(request))
+    form = form_of(request, may_parse=False)
+    opened = await _record_at(broker, topic, partition, offset, isolation_of(request), reader)
     if part is None:
-        shown = preview_of(request)(partition, record)
-        return Response(encode(shown), media_type="application/json")
-    data = record.value if part == "value" else record.key
+        return record_response(opened, partition, form, reader)
+    data = opened.record.value if part == "value" else opened.record.key
     if data is None:
+        await opened.close()
         raise HttpError(404, f"the {part} of this record is null, so it has no bytes to download")
-    return Response(
-        data,
-        media_type="application/octet-stream",
-        headers={
-            "Content-Disposition": f'attachment; filename="{topic}-{partition}-{offset}.{part}"',
-            "X-Content-Type-Options": "nosniff",
-        },
-    )
+    headers = {
+        "Content-Disposition": f'attachment; filename="{topic}-{partition}-{offset}.{part}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    return bytes_response(opened, data, reader, headers=headers)
 
 
 def _path_offset(request: Request) -> int:
@@ -375,8 +451,13 @@ def _path_offset(request: Request) -> int:
 
 
 async def _record_at(
-    broker: Broker, topic: str, partition: int, offset: int, isolation: IsolationLevel
-) -> RecordView:
+    broker: Broker,
+    topic: str,
+    partition: int,
+    offset: int,
+    isolation: IsolationLevel,
+    reader: DecodedReader,
+) -> OpenRecord:
     fetch = PartitionFetch(
         topic=topic,
         partition=partition,
@@ -388,11 +469,9 @@ async def _record_at(
     (fetched,) = await broker.fetch([fetch], max_bytes=1, is_scan=True)
     if fetched.error is not None:
         raise fetched.error
-    async with aclosing(records_in_turns(fetched, offset)) as slices:
-        async for records in slices:
-            if records[0].offset == offset:
-                return records[0]
-            break
+    opened = await record_at(fetched, offset, reader)
+    if opened is not None:
+        return opened
     if offset < read_bound(fetched):
         if _is_hidden(fetched, offset):
             raise HttpError(

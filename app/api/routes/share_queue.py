@@ -6,27 +6,33 @@ Poll, acknowledge, release, reject, renew (ADR-0045).
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
 
 from fastapi import APIRouter
-from msgspec import Raw
 from starlette.requests import Request
 from starlette.responses import Response
+from stele.wire.record_batch import RecordView
 
-from ...broker.fetch import records_in_turns
+from ...broker.decoded_bytes import DecodedReader
+from ...broker.fetch import Fetched, records_in_turns
 from ...errors import TopicAuthorizationFailed
 from ...groups.redrive import DeadLetterRedrive
 from ...groups.share_queue import SharePoll, SharePolled
 from ...groups.share_reads import SharedRecords
-from ...groups.share_state import AcknowledgeType
+from ...groups.share_state import AcknowledgeType, AcquiredRange
 from ...security.acl import READ_TOPIC, WRITE_TOPIC
 from ...storage.topic_partition import TopicPartition
 from ..bodies import RedriveBody, ShareLockBody, SharePollBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import json_answer, json_body
 from ..openapi import share_queue as openapi
-from ..record_json import encode, record_out
+from ..record_form import RecordForm, Separator
+from ..record_json import encode
 from ..rights import access_of, require
 from ..state import broker_of, group_of
+from ..stream_slots import sized_or_streamed
 from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -54,6 +60,7 @@ async def poll(request: Request) -> Response:
             topics=frozenset(body.topics),
             records_max=body.max_records,
             bytes_max=page_bytes_max(request, body.max_bytes),
+            is_decoded=True,
             wait_ms=body.wait_ms,
             reset=body.start,
             lock=body.lock,
@@ -61,36 +68,55 @@ async def poll(request: Request) -> Response:
     )
     # Again, because a poll may wait.
     require(request, READ_TOPIC, body.topics)
-    return Response(await _polled(polled, broker_of(request).now_ms()), media_type=_JSON)
+    broker = broker_of(request)
+    reader = broker.decoded.reader()
+    return await sized_or_streamed(_polled(polled, broker.now_ms(), reader), reader, media_type=_JSON)
 
 
-async def _polled(polled: SharePolled, now_ms: int) -> bytes:
-    texts: list[bytes] = []
+async def _polled(polled: SharePolled, now_ms: int, reader: DecodedReader) -> AsyncGenerator[bytes]:
+    form, separator = RecordForm(), Separator()
+    has_records = False
+    yield b'{"records":['
     for part in polled.records:
-        texts += await _records(part)
+        assert part.fetched is not None
+        topic = encode(part.partition.topic)
+        async with aclosing(_acquired(part, part.fetched, reader)) as slices:
+            async for acquired, records in slices:
+                has_records = True
+                head = b'{"topic":%s,"deliveries":%d,' % (topic, acquired.delivery_count)
+                opening = partial(separator.before, head)
+                async for piece in form.stream(part.partition.partition, records, opening=opening, end=b""):
+                    yield piece
     rest = encode(
         {
-            "lock": polled.lock if texts else None,
-            "expires_at": now_ms + polled.expires_in_ms if texts else None,
-            "expires_in_ms": polled.expires_in_ms if texts else None,
+            "lock": polled.lock if has_records else None,
+            "expires_at": now_ms + polled.expires_in_ms if has_records else None,
+            "expires_in_ms": polled.expires_in_ms if has_records else None,
         }
     )
-    return b'{"records":[' + b",".join(texts) + b"]," + rest[1:]
+    yield b"]," + rest[1:]
 
 
-async def _records(part: SharedRecords) -> list[bytes]:
-    """Return the records of acquired ranges as JSON."""
-    assert part.fetched is not None
-    texts: list[bytes] = []
-    topic = Raw(encode(part.partition.topic))
+async def _acquired(
+    part: SharedRecords, fetched: Fetched, reader: DecodedReader
+) -> AsyncGenerator[tuple[AcquiredRange, list[RecordView]]]:
+    """Yield the records of acquired ranges, each list of one range."""
     firsts = [one.first for one in part.acquired]
-    async for records in records_in_turns(part.fetched, firsts[0]):
-        for record in records:
-            acquired = part.acquired[max(0, bisect_right(firsts, record.offset) - 1)]
-            if acquired.first <= record.offset <= acquired.last:
-                shown = encode(record_out(part.partition.partition, record, parse_values=False))
-                texts.append(b'{"topic":%s,"deliveries":%d,%s' % (topic, acquired.delivery_count, shown[1:]))
-    return texts
+    async with aclosing(records_in_turns(fetched, firsts[0], reader)) as slices:
+        async for records in slices:
+            of_range: list[RecordView] = []
+            current: AcquiredRange | None = None
+            for record in records:
+                acquired = part.acquired[max(0, bisect_right(firsts, record.offset) - 1)]
+                if not acquired.first <= record.offset <= acquired.last:
+                    continue
+                if current is not None and acquired is not current:
+                    yield current, of_range
+                    of_range = []
+                current = acquired
+                of_range.append(record)
+            if current is not None:
+                yield current, of_range
 
 
 async def _settle(request: Request, kind: AcknowledgeType) -> int:

@@ -21,9 +21,9 @@ from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..event_ids import parse_event_id
 from ..openapi import tables as openapi
-from ..record_json import encode
+from ..record_responses import bytes_response, record_response
 from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate
-from ..showing import parse_values_of, preview_of
+from ..showing import form_of
 from ..state import api_state, broker_of
 from ..stream_slots import SlottedStream
 from ..table_streams import table_events, table_lines
@@ -55,8 +55,8 @@ async def get_key(request: Request) -> Response:
     _require_committed(request)
     partition = _partition(request, broker, topic)
     media_type = negotiate(request, (_JSON, _OCTETS))
-    show = preview_of(request, parse_values=parse_values_of(request))
-    found = await broker.newest_record(topic, key, partition=partition)
+    form, reader = form_of(request), broker.decoded.reader()
+    found = await broker.newest_record(topic, key, reader, partition=partition)
     shown_key = key[:_KEY_SHOWN_BYTES].decode(errors="backslashreplace")
     if found is None:
         raise HttpError(
@@ -64,6 +64,7 @@ async def get_key(request: Request) -> Response:
         )
     record = found.record
     if record.value is None:
+        await found.opened.close()
         raise HttpError(
             404,
             f"the key {shown_key!r} of topic {topic!r} was deleted by the tombstone at offset {record.offset} "
@@ -81,8 +82,8 @@ async def get_key(request: Request) -> Response:
     }
     if media_type == _OCTETS:
         headers["X-Content-Type-Options"] = "nosniff"
-        return Response(record.value, media_type=_OCTETS, headers=headers)
-    return Response(encode(show(found.partition, record)), media_type=_JSON, headers=headers)
+        return bytes_response(found.opened, record.value, reader, headers=headers)
+    return record_response(found.opened, found.partition, form, reader, headers=headers)
 
 
 def _require_committed(request: Request) -> None:
@@ -140,20 +141,23 @@ async def table(request: Request) -> Response:
     only = _partition(request, broker, topic.name)
     partitions = list(range(topic.partitions)) if only is None else [only]
     media_type = negotiate(request, (_NDJSON, _SSE))
-    shown = Shown(Filter(), preview_of(request, parse_values=parse_values_of(request)), 0)
+    reader = broker.decoded.reader()
+    shown = Shown(Filter(), form_of(request), 0, state.tail_reads, reader)
     if media_type == _SSE:
         positions = await _resumed(request, broker, topic.name, partitions)
         if positions is not None:
             body = events(broker, topic.name, positions, only=only, shown=shown)
-            return SlottedStream(body, None, media_type=_SSE, headers=_STREAM_HEADERS)
-    snapshot = TableSnapshot(broker, topic.name, partitions)
+            return SlottedStream(body, None, reader=reader, media_type=_SSE, headers=_STREAM_HEADERS)
+    snapshot = TableSnapshot(broker, topic.name, partitions, reader=reader)
     if media_type == _NDJSON:
         body = table_lines(broker, snapshot, shown)
-        return SlottedStream(body, state.table_slots, media_type=_NDJSON, headers=_STREAM_HEADERS)
+        return SlottedStream(
+            body, state.table_slots, reader=reader, media_type=_NDJSON, headers=_STREAM_HEADERS
+        )
     body = table_events(
         broker, topic.name, snapshot, only=only, shown=shown, on_end=lambda: stream.give_back()
     )
-    stream = SlottedStream(body, state.table_slots, media_type=_SSE, headers=_STREAM_HEADERS)
+    stream = SlottedStream(body, state.table_slots, reader=reader, media_type=_SSE, headers=_STREAM_HEADERS)
     return stream
 
 

@@ -42,6 +42,7 @@ from stele.wire.compression import (
     DecompressionError,
     compress,
     decompress,
+    decompressed_size_max,
 )
 
 _SET_HEAD = struct.Struct(">qi")
@@ -131,6 +132,32 @@ def up_convert(message_set: rb.Buffer) -> bytearray:
     if not out:
         raise InvalidMessageSet("there is no message")
     return out
+
+
+def unpacked_size_max(message_set: rb.Buffer) -> int:
+    """Return an upper bound of the bytes that ``up_convert`` unpacks.
+
+    It comes from the framing alone; 0 if no message is compressed. What is not valid is found later.
+    """
+    data = memoryview(message_set)
+    total = position = 0
+    try:
+        while position < len(data):
+            _, size = _SET_HEAD.unpack_from(data, position)
+            start = position + _SET_HEAD.size
+            _, magic, attributes = _MESSAGE_HEAD.unpack_from(data, start)
+            codec = attributes & _CODEC_MASK
+            if codec:
+                at = start + _MESSAGE_HEAD.size + (_TIMESTAMP.size if magic == 1 else 0)
+                (key_length,) = _LENGTH.unpack_from(data, at)
+                value = data[at + 2 * _LENGTH.size + max(0, key_length) : start + size]
+                total += decompressed_size_max(Compression(codec), value)
+            if size < _MESSAGE_BYTES_MIN:
+                break
+            position = start + size
+    except (struct.error, ValueError):
+        return max(total, 1)
+    return min(total, DECOMPRESSED_BYTES_MAX)
 
 
 def _messages(data: memoryview) -> Iterator[_Message]:

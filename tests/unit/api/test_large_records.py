@@ -11,14 +11,14 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from app.api.large_records import is_large, record_pieces
-from app.api.record_json import encode, record_out
+from app.api.record_form import RecordForm
+from app.api.record_json import encode
+from app.broker.fetch import is_large
 from app.clock import SystemClock
-from app.work_budget import TURN_BYTES
 from tests.support.http_application import application
 from tests.support.turns import Turns
 
-PIECE_BYTES_MAX = 512 * 1024
+PIECE_BYTES_MAX = 320 * 1024
 _random = random.Random(7)
 
 
@@ -47,27 +47,29 @@ VALUES: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("parse_values", [False, True])
-async def test_the_pieces_are_what_a_record_is_at_once(kind: str, parse_values: bool) -> None:
+@pytest.mark.parametrize("form", [RecordForm(), RecordForm(parse_values=True), RecordForm(preview=300_000)])
+async def test_the_pieces_are_what_a_record_is_at_once(kind: str, form: RecordForm) -> None:
     value = VALUES[kind]()
     for record in (
         Stored(value),
         Stored(value, key=None),
+        Stored(None, key=value),
         Stored(value, key=b"\xff", headers=[("h", b"\xfe"), ("h", None), ("", b"x")]),
+        Stored(b"{}", headers=[("large", value), ("é" * 100_000, b"")]),
     ):
-        assert is_large([record])
-        pieces = [piece async for piece in record_pieces(3, record, parse_values=parse_values)]
-        assert b"".join(pieces) == encode(record_out(3, record, parse_values=parse_values))
-        if kind != "json" or not parse_values:
-            assert max(map(len, pieces)) <= PIECE_BYTES_MAX
+        assert is_large(record)
+        pieces = [piece async for piece in form.stream(3, [record])]
+        assert b"".join(pieces) == form.block(3, [record])
+        assert max(map(len, pieces)) <= PIECE_BYTES_MAX
 
 
-def test_what_fits_into_one_turn_has_no_pieces() -> None:
-    assert not is_large([Stored(b"x" * TURN_BYTES)])
-    assert not is_large([Stored(b"x" * TURN_BYTES), Stored(b"x")])
-    assert not is_large([Stored(None)])
-    assert not is_large([])
-    assert is_large([Stored(b"x" * (TURN_BYTES + 1))])
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("size", [10, 300_000])
+async def test_a_value_with_line_ends_is_one_line_and_the_same_json(end: bytes, size: int) -> None:
+    value = b"{" + end + b'"a":' + end + b'"' + b"x" * size + b'\\r\\n"' + end + b"}" + end
+    line = b"".join([piece async for piece in RecordForm(parse_values=True).stream(0, [Stored(value)])])
+    assert (line.count(b"\n"), line.count(b"\r")) == (1, 0)
+    assert json.loads(line)["value"] == json.loads(value)
 
 
 async def test_a_page_with_large_records_is_read_in_many_turns(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.record_json import decode_lines, decode_record, encode_record_lines, encode_records
+from app.api.record_form import RecordForm
+from app.api.record_json import decode_lines, decode_record
 from app.errors import InvalidRequest
 
 
@@ -31,7 +32,7 @@ maybe_bytes = st.none() | st.binary(max_size=40)
 def test_bytes_to_json_to_bytes_is_exact(
     value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
-    line = encode_record_lines(3, [Stored(value, key, headers)], parse_values=False)
+    line = RecordForm().block(3, [Stored(value, key, headers)])
 
     read = decode_record(line)
 
@@ -110,7 +111,9 @@ def test_blank_lines_and_carriage_returns_between_records_do_not_matter() -> Non
 
 
 def test_values_that_are_json_are_shown_as_json_on_request() -> None:
-    shown = encode_records(0, [Stored(b'{"a":1}'), Stored(b"plain"), Stored(b"\xff")], parse_values=True)
+    shown = RecordForm(parse_values=True).block(
+        0, [Stored(b'{"a":1}'), Stored(b"plain"), Stored(b"\xff")], end=b""
+    )
 
     values = [record.get("value") for record in json.loads(b"[" + shown + b"]")]
     assert values == [{"a": 1}, "plain", None]

@@ -15,13 +15,14 @@ from stele.wire import record_batch as rb
 
 from app.api import tail_streams
 from app.api.event_ids import parse_event_id
-from app.api.record_json import record_out
+from app.api.record_form import RecordForm
 from app.api.tail_streams import Shown, events
 from app.broker.broker import Broker
 from app.broker.fetch import Fetched, PartitionFetch
 from app.broker.produce import Acks
 from app.composition import open_broker
 from app.query.filters import make_filter
+from app.query.tail_reads import TailReads
 from app.settings import Settings
 
 PARTITIONS = 3000
@@ -43,10 +44,7 @@ def produce(broker: Broker, partition: int, *values: bytes) -> None:
 
 
 def tail(broker: Broker, positions: dict[int, int], **conditions: Sequence[str]) -> AsyncGenerator[bytes]:
-    def show(partition: int, record: rb.RecordView) -> Any:
-        return record_out(partition, record, parse_values=False)
-
-    shown = Shown(make_filter(**conditions), show, 0)
+    shown = Shown(make_filter(**conditions), RecordForm(), 0, TailReads(broker), broker.decoded.reader())
     return events(broker, "orders", positions, only=None, shown=shown)
 
 

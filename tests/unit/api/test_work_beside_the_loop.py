@@ -15,7 +15,8 @@ from stele.wire import messages as m
 from stele.wire import record_batch as rb
 
 from app.api import record_decoding
-from app.api.record_json import NewRecord, encode_records
+from app.api.record_form import RecordForm
+from app.api.record_json import NewRecord
 from app.api.routes import produce as produce_route
 from app.api.upload import Upload
 from app.broker.broker import Broker
@@ -53,13 +54,13 @@ async def broker(tmp_path: Path) -> AsyncGenerator[Broker]:
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Collect the size of each body that is decompressed, and whether that was on the loop's thread."""
     seen: list[tuple[int, bool]] = []
-    loop_thread, decompress = threading.get_ident(), rb.decompress
+    loop_thread, decompress = threading.get_ident(), rb.decompress_after
 
-    def watched(codec: rb.Compression, body: bytes) -> bytes:
+    def watched(head: bytearray, codec: rb.Compression, body: bytes) -> bytearray:
         seen.append((len(body), threading.get_ident() == loop_thread))
-        return decompress(codec, body)
+        return decompress(head, codec, body)
 
-    monkeypatch.setattr(rb, "decompress", watched)
+    monkeypatch.setattr(rb, "decompress_after", watched)
     return seen
 
 
@@ -86,7 +87,10 @@ async def test_a_group_poll_unpacks_a_large_batch_in_a_thread(
     request = PartitionFetch(topic=TOPIC, partition=0, offset=1, max_bytes=1 << 20)
     (fetched,) = await broker.fetch([request], max_bytes=1 << 20)
     leased = LeasedPartition(topic=TOPIC, partition=0, offset=1, next_offset=COUNT + 1)
-    offsets = [record.offset async for records in leased_records(leased, fetched) for record in records]
+    reader = broker.decoded.reader()
+    offsets = [
+        record.offset async for records in leased_records(leased, fetched, reader) for record in records
+    ]
     assert offsets == list(range(1, COUNT + 1))
     check(unpacked)
 
@@ -143,11 +147,11 @@ def test_a_value_is_checked_to_be_json_without_making_objects_of_it() -> None:
     def shown(value: bytes) -> object:
         batch = rb.build_values([value], 1000)
         (record,) = rb.decode_records(batch)
-        return msgspec.json.decode(encode_records(0, [record], parse_values=True))["value"]
+        return msgspec.json.decode(RecordForm(parse_values=True).block(0, [record], end=b""))["value"]
 
     assert shown(b'{"a": [1, 2.5, null, "\\u00e9"]}') == {"a": [1, 2.5, None, "é"]}
     for text in (b'{"a":1,}', b"01", b'"\x01"', b'"\\x"', b"[1", b"1 2", b"", b"nul"):
         assert shown(text) == text.decode()
     # Valid JSON, although it is no number of Python or of any 64-bit machine.
     batch = rb.build_values([b"1e999"], 1000)
-    assert b'"value":1e999' in encode_records(0, list(rb.decode_records(batch)), parse_values=True)
+    assert b'"value":1e999' in RecordForm(parse_values=True).block(0, list(rb.decode_records(batch)))

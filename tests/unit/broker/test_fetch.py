@@ -13,11 +13,14 @@ import crc32c
 import pytest
 from stele.wire import record_batch as rb
 
+from app.broker.decoded_bytes import DecodedBytes
 from app.broker.fetch import Fetched, records_from, records_in_turns
 from app.errors import CorruptLog
 from app.work_budget import RECORDS_PER_TURN
 
 T = TypeVar("T")
+
+READER = DecodedBytes(2**30).reader()
 
 
 def batch(base_offset: int, count: int) -> bytearray:
@@ -95,7 +98,7 @@ async def turns_of_the_loop(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
 
 
 async def offsets_in_turns(one: Fetched, offset: int) -> list[int]:
-    return [record.offset async for records in records_in_turns(one, offset) for record in records]
+    return [record.offset async for records in records_in_turns(one, offset, READER) for record in records]
 
 
 @pytest.mark.parametrize("codec", list(rb.Compression))

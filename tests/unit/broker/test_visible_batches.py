@@ -8,6 +8,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
+from app.broker.decoded_bytes import DecodedBytes
 from app.broker.fetch import (
     Fetched,
     batches_from,
@@ -18,6 +19,8 @@ from app.broker.fetch import (
     visible_bytes,
 )
 from app.storage.engine import AbortedTransaction
+
+READER = DecodedBytes(2**30).reader()
 
 
 def data(base_offset: int, count: int, *, producer_id: int = -1, compression: int = 0) -> bytearray:
@@ -81,7 +84,9 @@ async def test_readers_of_records_get_the_visible_ones(
 ) -> None:
     read = read_of(HISTORY, aborted, end=15)
     assert [record.offset for records in records_from(read, 0) for record in records] == expected
-    assert [record.offset async for records in records_in_turns(read, 0) for record in records] == expected
+    assert [
+        record.offset async for records in records_in_turns(read, 0, READER) for record in records
+    ] == expected
 
 
 async def test_a_hidden_batch_is_not_decoded() -> None:
@@ -91,7 +96,7 @@ async def test_a_hidden_batch_is_not_decoded() -> None:
     rb.set_log_append_time(broken, rb.read_header(broken), 1000)
     read = read_of(broken + data(2, 1), (AbortedTransaction(7, 0, 1),), end=3)
     assert [record.offset for records in records_from(read, 0) for record in records] == [2]
-    assert [record.offset async for records in records_in_turns(read, 0) for record in records] == [2]
+    assert [record.offset async for records in records_in_turns(read, 0, READER) for record in records] == [2]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])

@@ -42,7 +42,15 @@ async def run(
     limit: int = 10_000,
 ) -> tuple[list[tuple[int, int]], Search]:
     """Partition and offset of each match, and the search after its end."""
-    search = Search(broker, "orders", ranges, wanted=make_filter(value=[value]), order=order, limit=limit)
+    search = Search(
+        broker,
+        "orders",
+        ranges,
+        wanted=make_filter(value=[value]),
+        order=order,
+        limit=limit,
+        reader=broker.decoded.reader(),
+    )
     matches: list[tuple[int, int]] = []
     async with aclosing(search.found()) as steps:
         async for step in steps:

@@ -77,7 +77,7 @@ async def test_a_snapshot_is_the_table_at_its_positions_whatever_happens_meanwhi
     if random.random() < 0.5:
         await compact(broker, engine)
     await writer.write(10)
-    snapshot = TableSnapshot(broker, TOPIC, [0, 1])
+    snapshot = TableSnapshot(broker, TOPIC, [0, 1], reader=broker.decoded.reader())
     ends = {partition: len(rows) for partition, rows in writer.rows.items()}
 
     async def meanwhile() -> None:
@@ -107,11 +107,11 @@ async def test_a_quiet_snapshot_has_each_key_once_and_no_tombstone(
     async def nothing() -> None:
         pass
 
-    snapshot = TableSnapshot(broker, TOPIC, [0])
+    snapshot = TableSnapshot(broker, TOPIC, [0], reader=broker.decoded.reader())
     found = await read_snapshot(snapshot, nothing)
     assert rows_of(found[0]) == [(b"a", b"3"), (b"c", b"4")]
     assert snapshot.positions == {0: 5}
-    with_tombstones = TableSnapshot(broker, TOPIC, [0], with_tombstones=True)
+    with_tombstones = TableSnapshot(broker, TOPIC, [0], reader=broker.decoded.reader(), with_tombstones=True)
     found = await read_snapshot(with_tombstones, nothing)
     assert rows_of(found[0]) == [(b"a", b"3"), (b"b", None), (b"c", b"4")]
 
@@ -120,7 +120,7 @@ async def test_a_topic_that_is_not_compacted_has_no_table(opened: tuple[Broker, 
     broker, _ = opened
     await broker.create_topic("plain", partitions=1)
     with pytest.raises(TopicNotCompacted, match=r"cleanup\.policy=compact"):
-        TableSnapshot(broker, "plain", [0])
+        TableSnapshot(broker, "plain", [0], reader=broker.decoded.reader())
 
 
 async def test_records_before_the_log_start_are_not_in_the_table(
@@ -134,10 +134,12 @@ async def test_records_before_the_log_start_are_not_in_the_table(
     async def nothing() -> None:
         pass
 
-    found_rows = await read_snapshot(TableSnapshot(broker, TOPIC, [0]), nothing)
+    found_rows = await read_snapshot(
+        TableSnapshot(broker, TOPIC, [0], reader=broker.decoded.reader()), nothing
+    )
     assert rows_of(found_rows[0]) == [(b"k7", b"v"), (b"k8", b"v"), (b"k9", b"v")]
-    assert await broker.newest_record(TOPIC, b"k6") is None
-    found = await broker.newest_record(TOPIC, b"k7")
+    assert await broker.newest_record(TOPIC, b"k6", broker.decoded.reader()) is None
+    found = await broker.newest_record(TOPIC, b"k7", broker.decoded.reader())
     assert found is not None
     assert found.record.offset == 7
 
@@ -146,17 +148,17 @@ async def test_the_newest_timestamp_wins_among_partitions_and_then_the_higher_pa
     opened: tuple[Broker, EmbeddedEngine],
 ) -> None:
     broker, _ = opened
-    assert await broker.newest_record(TOPIC, b"a") is None
+    assert await broker.newest_record(TOPIC, b"a", broker.decoded.reader()) is None
     put(broker, TOPIC, 0, [(b"a", b"old")], at_ms=1)
     put(broker, TOPIC, 1, [(b"a", b"same time")], at_ms=1)
-    found = await broker.newest_record(TOPIC, b"a")
+    found = await broker.newest_record(TOPIC, b"a", broker.decoded.reader())
     assert found is not None
     assert (found.partition, found.record.value) == (1, b"same time")
     put(broker, TOPIC, 0, [(b"a", None)], at_ms=2)
-    found = await broker.newest_record(TOPIC, b"a")
+    found = await broker.newest_record(TOPIC, b"a", broker.decoded.reader())
     assert found is not None
     assert (found.partition, found.record.value, found.record.offset) == (0, None, 1)
-    found = await broker.newest_record(TOPIC, b"a", partition=1)
+    found = await broker.newest_record(TOPIC, b"a", broker.decoded.reader(), partition=1)
     assert found is not None
     assert found.record.value == b"same time"
 
@@ -176,7 +178,7 @@ async def test_a_key_is_found_where_the_model_has_it(
             last = {key: offset for offset, (key, _) in enumerate(rows)}
             for number in range(10):
                 key = b"k%d" % number
-                found = await broker.newest_record(TOPIC, key, partition=partition)
+                found = await broker.newest_record(TOPIC, key, broker.decoded.reader(), partition=partition)
                 assert (found.record.offset if found else None) == last.get(key)
                 assert found is None or found.record.value == rows[last[key]][1]
 

@@ -31,6 +31,8 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
     """
     if request.batch_size < 1:
         raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
+    reader = listener.broker.decoded.reader()
+    frame_bytes_max = listener.broker.settings.frame_bytes_max
     messages: list[tuple[int, bytes]] = []
     offset, size, read_bytes = request.offset, 0, 0
     wanted_bytes = _CONSUME_FIRST_READ_BYTES
@@ -61,8 +63,10 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
             break
         read_bytes += len(fetched.batches)
         try:
-            async with aclosing(records_in_turns(fetched, offset)) as slices:
+            async with aclosing(records_in_turns(fetched, offset, reader)) as slices:
                 async for records in slices:
+                    if not messages:
+                        _check_fits(records[0], request.topic, frame_bytes_max)
                     offset, size = _take(records, request.batch_size, messages, offset, size)
                     if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
                         break
@@ -75,6 +79,16 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
             break
         wanted_bytes = CONSUME_BYTES_MAX - size
     return m.ConsumeResponse(next_offset=offset, messages=messages).encode()
+
+
+def _check_fits(record: RecordView, topic: str, frame_bytes_max: int) -> None:
+    """Raises ``InvalidRequest``."""
+    size = len(record.value or b"")
+    if size > frame_bytes_max:
+        raise InvalidRequest(
+            f"the record at offset {record.offset} of {topic}-0 has {size} bytes, more than frame_bytes_max "
+            f"({frame_bytes_max}); read its batch with FETCH, or read it over HTTP"
+        )
 
 
 def _take(

@@ -23,10 +23,12 @@ from dataclasses import dataclass, field, replace
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
-from stele.wire.record_batch import CorruptBatchError
+from stele.wire.record_batch import CorruptBatchError, iter_headers, plain_size_max
 
 from ....broker.broker import Broker
+from ....broker.decoded_bytes import UNCOUNTED_BYTES
 from ....broker.fetch import Fetched, PartitionFetch, end_of, needs_more
+from ....errors import ReadMemoryFull
 from ....security.acl import READ_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
@@ -453,6 +455,15 @@ async def _make_message_set(context: Context, answer: _Answer) -> None:
     if not records:
         return
     magic = 1 if context.version >= _FIRST_WITH_MAGIC_1 else 0
+    # One batch at a time is unpacked.
+    size = max((plain_size_max(records, header) for header in iter_headers(records)), default=0)
+    held_bytes, reader = size if size > UNCOUNTED_BYTES else 0, context.broker.decoded.reader()
+    try:
+        if held_bytes:
+            await reader.hold(held_bytes, f"a batch of {answer.partition.topic} for an old client")
+    except ReadMemoryFull as error:
+        answer.data = _refused(answer.partition.index, error_code_of(error))
+        return
     try:
         # In a thread, because every record is decoded and encoded again.
         answer.data.records = await asyncio.to_thread(
@@ -465,4 +476,7 @@ async def _make_message_set(context: Context, answer: _Answer) -> None:
         code = ErrorCode.MESSAGE_TOO_LARGE
     except CorruptBatchError:
         code = ErrorCode.CORRUPT_MESSAGE
+    finally:
+        if held_bytes:
+            reader.release(held_bytes)
     answer.data = _refused(answer.partition.index, code)

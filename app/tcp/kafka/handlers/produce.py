@@ -18,6 +18,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import Records
 
 from ....broker.broker import Broker
+from ....broker.decoded_bytes import UNCOUNTED_BYTES
 from ....broker.produce import Acks, PendingProduce
 from ....broker.topics import INTERNAL_TOPICS
 from ....errors import (
@@ -26,6 +27,7 @@ from ....errors import (
     InvalidRequest,
     InvalidTimestamp,
     MissingKey,
+    ReadMemoryFull,
     RequestTimedOut,
     SteleError,
     UnknownPartition,
@@ -33,7 +35,7 @@ from ....errors import (
 )
 from ....storage.transactional_produce import TransactionalProduce
 from ...deferred_response import DeferredResponse
-from ..message_set import InvalidMessageSet, up_convert
+from ..message_set import InvalidMessageSet, unpacked_size_max, up_convert
 from ..schemas.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -159,28 +161,48 @@ async def _prepare_and_produce(
         except SteleError:
             continue
     # By position in the request.
-    failures = await _convert(request) if converts else {}
+    failures = await _convert(context, request) if converts else {}
     await context.broker.produce_room()
     answer = _produce(context, request, failures)
     return await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
 
 
-async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatch]:
+async def _convert(context: Context, request: ProduceRequest) -> dict[tuple[int, int], SteleError]:
     """Replace message sets by batches.
 
     Return the errors of those that are invalid, by position.
     """
-    failures: dict[tuple[int, int], InvalidBatch] = {}
+    failures: dict[tuple[int, int], SteleError] = {}
     for number, topic in enumerate(request.topic_data):
         for position, data in enumerate(topic.partition_data):
             if data.records is None or not _is_message_set(data.records):
                 continue
             try:
-                # In a thread, because a compressed set may have millions of messages to decode.
-                data.records = await asyncio.to_thread(up_convert, data.records)
+                await _convert_set(context, data)
             except InvalidMessageSet as error:
                 failures[number, position] = InvalidBatch(str(error), is_damaged=error.is_corrupt)
+            except ReadMemoryFull as error:
+                failures[number, position] = error
     return failures
+
+
+async def _convert_set(context: Context, data: PartitionProduceData) -> None:
+    """Replace a message set by batches.
+
+    Raises ``InvalidMessageSet``, ``ReadMemoryFull``.
+    """
+    records = data.records
+    assert records is not None
+    size = unpacked_size_max(records)
+    reader = context.broker.decoded.reader()
+    if size > UNCOUNTED_BYTES:
+        await reader.hold(size, "a message set of an old client")
+    try:
+        # In a thread, because a compressed set may have millions of messages to decode.
+        data.records = await asyncio.to_thread(up_convert, records)
+    finally:
+        if size > UNCOUNTED_BYTES:
+            reader.release(size)
 
 
 def _produce(

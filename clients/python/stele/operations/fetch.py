@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,11 +12,13 @@ from ..records import FetchedRecords, Record
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
 from ..wire.isolation_level import IsolationLevel
-from ..wire.record_batch import CorruptBatchError, check_batch, decode_records, iter_headers
+from ..wire.record_batch import CorruptBatchError, check_batch, decode_records, plain_batch, plain_size_max
 from .base import OCTET_STREAM, HttpAnswer, HttpRequest, Operation, expect, topic_path
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 PARTITION_BYTES_MAX = 1024 * 1024
+# Of all records of one fetch, and of one page of a table. One batch is always decoded.
+DECODED_BYTES_MAX = 64 * 1024 * 1024
 
 FetchOutcome = FetchedRecords | SteleClientError
 
@@ -62,10 +65,13 @@ class Fetch(Operation[list[FetchOutcome]]):
             raise ProtocolError(
                 f"the response has {len(answer.partitions)} partitions instead of {len(self.partitions)}"
             )
-        return [
-            _outcome(requested, fetched)
-            for requested, fetched in zip(self.partitions, answer.partitions, strict=True)
-        ]
+        outcomes: list[FetchOutcome] = []
+        left = DECODED_BYTES_MAX
+        for requested, fetched in zip(self.partitions, answer.partitions, strict=True):
+            outcome, size = _outcome(requested, fetched, left, is_first=left == DECODED_BYTES_MAX)
+            outcomes.append(outcome)
+            left -= size
+        return outcomes
 
     def to_http(self) -> HttpRequest:
         (requested,) = self.partitions
@@ -88,13 +94,17 @@ class Fetch(Operation[list[FetchOutcome]]):
 
     def from_http(self, answer: HttpAnswer) -> list[FetchOutcome]:
         (requested,) = self.partitions
-        records = records_of(requested.topic, requested.partition, requested.offset, answer.body)
+        decoded = decode_up_to(
+            requested.topic, requested.partition, requested.offset, answer.body, bytes_max=DECODED_BYTES_MAX
+        )
+        # The broker may have looked further than the last batch.
+        told = answer.header_int("Next-Offset") if decoded.is_whole else decoded.next_offset
         return [
             FetchedRecords(
                 topic=requested.topic,
                 partition=requested.partition,
-                records=records,
-                next_offset=max(_next_offset(records, requested.offset), answer.header_int("Next-Offset")),
+                records=decoded.records,
+                next_offset=max(decoded.next_offset, told),
                 high_watermark=read_bound(answer, self.isolation),
                 log_start_offset=answer.header_int("Log-Start-Offset"),
             )
@@ -104,30 +114,36 @@ class Fetch(Operation[list[FetchOutcome]]):
         return [error]
 
 
-def _outcome(requested: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutcome:
+def _outcome(
+    requested: m.FetchPartition, fetched: m.FetchedPartition, bytes_max: int, *, is_first: bool
+) -> tuple[FetchOutcome, int]:
+    """Return what was fetched of a partition, and its decompressed bytes."""
     if fetched.code is not ErrorCode.NONE:
         error = error_for(fetched.code, fetched.message or fetched.code.name)
         if isinstance(error, OffsetOutOfRangeError):
             error.log_start_offset = fetched.log_start_offset
             error.high_watermark = fetched.high_watermark
-        return error
+        return error, 0
     try:
-        records = records_of(requested.topic, requested.partition, requested.offset, fetched.batches)
-    except CorruptRecordsError as error:
-        return error
-    next_offset = requested.offset
-    if fetched.batches:
-        next_offset = max(
-            [requested.offset, *(header.next_offset for header in iter_headers(fetched.batches))]
+        decoded = decode_up_to(
+            requested.topic,
+            requested.partition,
+            requested.offset,
+            fetched.batches,
+            bytes_max=bytes_max,
+            at_least_one=is_first,
         )
-    return FetchedRecords(
+    except CorruptRecordsError as error:
+        return error, 0
+    outcome = FetchedRecords(
         topic=requested.topic,
         partition=requested.partition,
-        records=records,
-        next_offset=next_offset,
+        records=decoded.records,
+        next_offset=decoded.next_offset,
         high_watermark=fetched.high_watermark,
         log_start_offset=fetched.log_start_offset,
     )
+    return outcome, decoded.size
 
 
 def isolation_params(isolation: IsolationLevel) -> dict[str, str]:
@@ -143,26 +159,51 @@ def read_bound(answer: HttpAnswer, isolation: IsolationLevel) -> int:
     return answer.header_int("High-Watermark")
 
 
-def _next_offset(records: Sequence[Record[bytes]], offset: int) -> int:
-    return records[-1].offset + 1 if records else offset
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """The records of some batches, and the offset after the last of these.
+
+    ``size`` is what the decoded batches unpack to, in bytes. ``is_whole`` is false if others are left.
+    """
+
+    records: list[Record[bytes]]
+    next_offset: int
+    size: int
+    is_whole: bool
 
 
 def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[Record[bytes]]:
-    """Decode the records from ``offset`` on; the first batch may start before it.
+    """Decode all records from ``offset`` on; the first batch may start before it.
 
     Raises:
         CorruptRecordsError: a CRC does not match, or records do not parse.
     """
+    return decode_up_to(topic, partition, offset, batches, bytes_max=sys.maxsize).records
+
+
+def decode_up_to(
+    topic: str, partition: int, offset: int, batches: bytes, *, bytes_max: int, at_least_one: bool = True
+) -> DecodedRecords:
+    """Decode records from ``offset`` on, of about ``bytes_max`` decompressed.
+
+    A batch of two kilobytes may unpack to 64 MiB, whoever has produced it; what is left is fetched again.
+    Raises as ``records_of``.
+    """
     records: list[Record[bytes]] = []
-    position, end = 0, len(batches)
+    position, end, size, next_offset = 0, len(batches), 0, offset
     try:
         while position < end:
             header = check_batch(batches, position)
             position += header.size
             if header.is_control or header.last_offset < offset:
+                next_offset = max(next_offset, header.next_offset)
                 continue
+            if size + plain_size_max(batches, header) > bytes_max and (size or not at_least_one):
+                return DecodedRecords(records, next_offset, size, is_whole=False)
+            plain = plain_batch(batches, header)
+            size += len(plain)
             stamp = header.max_timestamp if header.is_log_append_time else None
-            for view in decode_records(batches, header):
+            for view in decode_records(plain):
                 if view.offset >= offset:
                     records.append(
                         Record(
@@ -175,12 +216,13 @@ def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[
                             tuple(view.headers) if view.headers else (),
                         )
                     )
+            next_offset = max(next_offset, header.next_offset)
     except CorruptBatchError as error:
         raise CorruptRecordsError(
             f"the batches of {topic}-{partition} from offset {offset} are corrupt: {error}; "
             "read them again, and if that does not help run `stele verify` on the broker's data directory"
         ) from error
-    return records
+    return DecodedRecords(records, next_offset, size, is_whole=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

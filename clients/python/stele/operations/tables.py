@@ -12,7 +12,7 @@ from ..records import Record
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
 from .base import HttpAnswer, HttpRequest, Operation, error_from_problem, expect, segment, topic_path
-from .fetch import records_of
+from .fetch import DECODED_BYTES_MAX, decode_up_to, records_of
 from .json_records import NDJSON, record_from_json
 
 # The broker may have to read the whole partition before its first answer.
@@ -102,11 +102,14 @@ class TableFetch(Operation[TablePage]):
 
     def from_frame(self, response: m.Response) -> TablePage:
         answer = expect(response, m.TableFetchResponse)
+        decoded = decode_up_to(
+            self.topic, self.partition, self.offset, answer.batches, bytes_max=DECODED_BYTES_MAX
+        )
         return TablePage(
-            records=records_of(self.topic, self.partition, self.offset, answer.batches),
-            next_offset=answer.next_offset,
+            records=decoded.records,
+            next_offset=answer.next_offset if decoded.is_whole else decoded.next_offset,
             end_offset=answer.end_offset,
-            is_last=answer.is_last,
+            is_last=answer.is_last and decoded.is_whole,
         )
 
     def to_http(self) -> HttpRequest:

@@ -1,12 +1,14 @@
 """Compression of a batch's records: none, gzip, snappy (xerial or raw), lz4, zstd.
 
 A body may decompress to at most ``DECOMPRESSED_BYTES_MAX`` bytes, checked before the
-allocation, so that a small hostile batch cannot exhaust memory.
+allocation, so that a small hostile batch cannot exhaust memory. ``decompressed_size_max``
+tells from the framing how large a body can become, so that a reader can refuse or wait
+before anything is decompressed.
 """
 
 from __future__ import annotations
 
-import mmap
+import struct
 import zlib
 from enum import IntEnum
 
@@ -98,32 +100,143 @@ def _lz4_frame(body: bytes, level: int | None) -> bytes:
     return b"".join(parts)
 
 
+def decompressed_size_max(codec: Compression, body: bytes | memoryview) -> int:
+    """Return an upper bound of the decompressed size of a body.
+
+    Nothing is decompressed: it comes from the framing: the sizes of the blocks, or the size that the body states. It exceeds
+    the real size by less than a block per frame, 128 KiB or what an LZ4 frame declares. A body whose
+    framing cannot be read may have ``DECOMPRESSED_BYTES_MAX``, which is never exceeded.
+    """
+    try:
+        match codec:
+            case Compression.NONE:
+                return len(body)
+            case Compression.GZIP:
+                # The trailer of a member ends with the size of its content (RFC 1952).
+                size = _GZIP_SIZE.unpack_from(body, len(body) - _GZIP_SIZE.size)[0]
+            case Compression.SNAPPY:
+                size = _snappy_size(body)
+            case Compression.LZ4:
+                size = _lz4_size_max(body)
+            case _:
+                size = _zstd_size_max(body)
+    except (struct.error, IndexError, cramjam.DecompressionError):
+        return DECOMPRESSED_BYTES_MAX
+    return min(size, DECOMPRESSED_BYTES_MAX)
+
+
 def decompress(codec: Compression, body: bytes) -> bytes:
     """Decompress the body of a batch.
 
     Raises:
-        DecompressionError: it is invalid for its codec, or exceeds the limit.
+        DecompressionError: it is invalid for its codec, exceeds the limit, or is larger than its
+            framing states.
     """
-    if codec is Compression.NONE:
-        return body
+    return body if codec is Compression.NONE else bytes(decompress_after(bytearray(), codec, body))
+
+
+def decompress_after(head: bytearray, codec: Compression, body: bytes) -> bytearray:
+    """Return ``head`` followed by the decompressed body. Raises as ``decompress``."""
+    limit = decompressed_size_max(codec, body)
     try:
-        if codec is Compression.GZIP:
-            gz = zlib.decompressobj(wbits=31)
-            out = gz.decompress(body, DECOMPRESSED_BYTES_MAX)
-            if gz.unconsumed_tail or not gz.eof:
-                raise DecompressionError(f"gzip body is truncated, or has more than {_MAX_TEXT}")
-            return out
-        if codec is Compression.SNAPPY:
-            return _snappy(body, DECOMPRESSED_BYTES_MAX)
-        codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
-        # As large as the limit; pages that are never written to cost nothing.
-        with mmap.mmap(-1, DECOMPRESSED_BYTES_MAX) as buffer:
-            size = codec_module.decompress_into(body, buffer)
-            return buffer[:size]
+        match codec:
+            case Compression.NONE:
+                return head + body
+            case Compression.GZIP:
+                gz = zlib.decompressobj(wbits=31)
+                # A limit of 0 would be none.
+                out = gz.decompress(body, limit or 1)
+                if gz.unconsumed_tail or not gz.eof:
+                    raise DecompressionError(
+                        f"gzip body is truncated, or has more than {_MAX_TEXT}, or more than its trailer states"
+                    )
+                return head + out
+            case Compression.SNAPPY:
+                return head + _snappy(body, DECOMPRESSED_BYTES_MAX)
+            case _:
+                codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
+                start = len(head)
+                # Pages that are never written to cost nothing.
+                buffer = bytearray(start + limit)
+                buffer[:start] = head
+                with memoryview(buffer) as view, view[start:] as rest:
+                    size = codec_module.decompress_into(body, rest)
+                del buffer[start + size :]
+                return buffer
     except (zlib.error, cramjam.DecompressionError) as error:
         raise DecompressionError(
             f"{codec.name.lower()} body cannot be decompressed into {_MAX_TEXT}: {error}"
         ) from error
+
+
+_GZIP_SIZE = struct.Struct("<I")
+_SKIPPABLE_MAGIC, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
+_LZ4_MAGIC = 0x184D2204
+_LZ4_HAS_BLOCK_CHECKSUM, _LZ4_HAS_CONTENT_CHECKSUM, _LZ4_HAS_DICTIONARY = 0x10, 0x04, 0x01
+_LZ4_RATIO_MAX = 255
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_BLOCK_BYTES = 128 * 1024
+_ZSTD_RAW, _ZSTD_RLE = 0, 1
+
+
+def _snappy_size(body: bytes | memoryview) -> int:
+    if bytes(body[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return int(cramjam.snappy.decompress_raw_len(bytes(body[:16])))
+    total, position = 0, len(_XERIAL_HEADER)
+    while position < len(body):
+        size = int.from_bytes(body[position : position + 4], "big")
+        position += 4
+        total += int(cramjam.snappy.decompress_raw_len(bytes(body[position : position + min(size, 16)])))
+        position += size
+    return total
+
+
+def _lz4_size_max(body: bytes | memoryview) -> int:
+    """Add up the blocks of LZ4 frames (lz4_Frame_format.md)."""
+    total = position = 0
+    while position < len(body):
+        magic = int.from_bytes(body[position : position + 4], "little")
+        if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
+            position += 8 + int.from_bytes(body[position + 4 : position + 8], "little")
+            continue
+        if magic != _LZ4_MAGIC:
+            raise IndexError
+        flags, descriptor = body[position + 4], body[position + 5]
+        block_bytes = 1 << (8 + 2 * (descriptor >> 4 & 7))
+        position += 7
+        position += 8 if flags & _LZ4_HAS_CONTENT_SIZE else 0
+        position += 4 if flags & _LZ4_HAS_DICTIONARY else 0
+        while length := struct.unpack_from("<I", body, position)[0]:
+            size = length & ~_LZ4_STORED
+            total += size if length & _LZ4_STORED else min(block_bytes, size * _LZ4_RATIO_MAX)
+            position += 4 + size + (4 if flags & _LZ4_HAS_BLOCK_CHECKSUM else 0)
+        position += 4 + (4 if flags & _LZ4_HAS_CONTENT_CHECKSUM else 0)
+    return total
+
+
+def _zstd_size_max(body: bytes | memoryview) -> int:
+    """Add up the blocks of Zstandard frames (RFC 8878, section 3.1.1)."""
+    total = position = 0
+    while position < len(body):
+        magic = struct.unpack_from("<I", body, position)[0]
+        if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
+            position += 8 + struct.unpack_from("<I", body, position + 4)[0]
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise IndexError
+        descriptor = body[position + 4]
+        is_single, dictionary_bytes = bool(descriptor & 0x20), (0, 1, 2, 4)[descriptor & 3]
+        content_bytes = (1 if is_single else 0, 2, 4, 8)[descriptor >> 6]
+        position += 5 + (0 if is_single else 1) + dictionary_bytes + content_bytes
+        has_checksum = bool(descriptor & 4)
+        is_last = False
+        while not is_last:
+            head = body[position] | body[position + 1] << 8 | body[position + 2] << 16
+            is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+            total += size if kind in (_ZSTD_RAW, _ZSTD_RLE) else _ZSTD_BLOCK_BYTES
+            position += 3 + (1 if kind == _ZSTD_RLE else size)
+        position += 4 if has_checksum else 0
+    return total
 
 
 def _snappy(body: bytes, limit: int) -> bytes:

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import crc32c
 
-from .compression import Compression, DecompressionError, compress, decompress
+from .compression import Compression, DecompressionError, compress, decompress_after, decompressed_size_max
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -540,6 +540,22 @@ def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[lis
         )
 
 
+def plain_size_max(batch: Buffer, header: BatchHeader) -> int:
+    """Return an upper bound of the decompressed size of a batch, in bytes.
+
+    Nothing is decompressed; see ``decompressed_size_max``.
+    """
+    if not header.compression:
+        return header.size
+    start = header.position + HEADER_BYTES
+    body = memoryview(batch)[start : header.position + header.size]
+    try:
+        return HEADER_BYTES + decompressed_size_max(Compression(header.compression), body)
+    except ValueError:
+        # There is no such codec.
+        return header.size
+
+
 def plain_batch(batch: Buffer, header: BatchHeader) -> bytes:
     """Return the batch at ``header.position`` decompressed, with its CRC unchanged.
 
@@ -548,16 +564,19 @@ def plain_batch(batch: Buffer, header: BatchHeader) -> bytes:
     """
     if type(batch) is bytes and header.size == len(batch) and not header.compression:
         return batch
-    raw = bytes(memoryview(batch)[header.position : header.position + header.size])
+    start, end = header.position, header.position + header.size
+    view = memoryview(batch)
     if not header.compression:
-        return raw
+        return bytes(view[start:end])
+    head = bytearray(view[start : start + HEADER_BYTES])
+    struct.pack_into(">h", head, 21, header.attributes & ~_COMPRESSION_MASK)
     try:
-        body = decompress(Compression(header.compression), raw[HEADER_BYTES:])
+        plain = decompress_after(
+            head, Compression(header.compression), bytes(view[start + HEADER_BYTES : end])
+        )
     except (DecompressionError, ValueError) as error:
         raise CorruptBatchError(str(error), position=header.position) from error
-    if header.record_count * 7 > len(body):
+    if header.record_count * 7 > len(plain) - HEADER_BYTES:
         raise CorruptBatchError("more records than the body can hold", position=header.position)
-    out = bytearray(raw[:HEADER_BYTES])
-    struct.pack_into(">i", out, 8, HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body))
-    struct.pack_into(">h", out, 21, header.attributes & ~_COMPRESSION_MASK)
-    return b"".join((out, body))
+    struct.pack_into(">i", plain, 8, len(plain) - LOG_OVERHEAD_BYTES)
+    return bytes(plain)
