@@ -58,6 +58,16 @@ class DecodedLimit:
         self._turn = WorkBudget()
         self._guessed: list[tuple[Fetched, rb.BatchHeader, int]] = []
 
+    def trial(self) -> DecodedLimit:
+        """Return a limit with what is left of this one, to be tried."""
+        trial = DecodedLimit(self.left)
+        trial._is_empty = self._is_empty
+        return trial
+
+    def settle(self, trial: DecodedLimit) -> None:
+        """Count what ``trial`` has counted."""
+        self.left, self._is_empty = trial.left, trial._is_empty
+
     async def fitting(self, fetched: Fetched, header: rb.BatchHeader) -> int:
         """Return how many records of the next batch fit, at least one of the first batch.
 

@@ -204,8 +204,10 @@ async def _acquire_in(
             raise fetched.error
         headers = list(batches_from(fetched, offset))
         records_max = read.records_max
-        if read.decoded is not None:
-            records_max = min(records_max, await _fitting(read.decoded, fetched, headers))
+        # What is not acquired in the end does not count.
+        decoded = None if read.decoded is None else read.decoded.trial()
+        if decoded is not None and any(header.record_count for header in headers):
+            records_max = min(records_max, await _fitting(decoded, fetched, headers))
             if not records_max:
                 return None
         share.check_served()
@@ -224,6 +226,8 @@ async def _acquire_in(
             is_strict=read.is_strict,
         )
         if acquired:
+            if read.decoded is not None and decoded is not None:
+                read.decoded.settle(decoded)
             return SharedRecords(
                 partition=partition, acquired=acquired, fetched=_between(fetched, headers, acquired)
             )
@@ -232,13 +236,13 @@ async def _acquire_in(
 
 
 async def _fitting(decoded: DecodedLimit, fetched: Fetched, headers: Sequence[BatchHeader]) -> int:
-    """Return how many records of the batches fit."""
+    """Return how many offsets of the batches fit, those of holes included."""
     count = 0
     for header in headers:
-        fits = await decoded.fitting(fetched, header)
-        count += fits
+        fits, offsets = await decoded.fitting(fetched, header), header.last_offset_delta + 1
         if fits < header.record_count:
-            break
+            return count + max(min(fits, 1), offsets * fits // header.record_count)
+        count += offsets
     return count
 
 
