@@ -71,7 +71,11 @@ class Modern:
         self.partitions: list[int] = []
 
     def beat(self, epoch: int | None = None, **fields: Any) -> int:
-        joins = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [TOPIC], "topic_partitions": []}
+        joins: dict[str, Any] = {
+            "rebalance_timeout_ms": 30_000,
+            "subscribed_topic_names": [TOPIC],
+            "topic_partitions": [],
+        }
         epoch = self.epoch if epoch is None else epoch
         answer = self.peer.call(
             ConsumerGroupHeartbeatRequest(
@@ -221,10 +225,10 @@ def fenced_epoch_of_a_share_group(peer: KafkaPeer) -> int:
     return error
 
 
-def _fetch_session(peer: KafkaPeer, session_id: int | None, epoch: int) -> int:
+def _fetch_session(peer: KafkaPeer, epoch: int, *, others: bool = False) -> int:
     begun = peer.call(fetch(TOPIC, 0, session_epoch=0), 11)
     assert begun.session_id
-    session_id = begun.session_id if session_id is None else session_id
+    session_id = 2**31 - 1 if others else begun.session_id
     error = peer.call(fetch(TOPIC, 0, session_id=session_id, session_epoch=epoch), 11).error_code
     again = peer.call(fetch(TOPIC, 0, session_id=session_id, session_epoch=0), 11)
     assert (again.error_code, only_partition(again).error_code) == (E.NONE, E.NONE)
@@ -233,11 +237,11 @@ def _fetch_session(peer: KafkaPeer, session_id: int | None, epoch: int) -> int:
 
 
 def fetch_session_id_not_found(peer: KafkaPeer) -> int:
-    return _fetch_session(peer, 2**31 - 1, 4)
+    return _fetch_session(peer, 4, others=True)
 
 
 def invalid_fetch_session_epoch(peer: KafkaPeer) -> int:
-    return _fetch_session(peer, None, 9)
+    return _fetch_session(peer, 9)
 
 
 # ── producers ──
