@@ -28,6 +28,7 @@ from .cluster.group_store import GroupStore
 from .cluster.membership import Member, MemberEndpoint
 from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
+from .errors import StorageFull, StorageLimitReached
 from .groups.coordinator import GroupCoordinator
 from .groups.dead_letter_writer import DeadLetterWriter
 from .groups.ended_elsewhere import AskEnded
@@ -38,13 +39,14 @@ from .groups.services import Groups, GroupServices
 from .groups.sharded_offsets_topic import ShardedOffsetsTopic
 from .groups.shards import GroupShards
 from .groups.share_queue import ShareQueue
+from .network.admission import open_files_for_partitions, open_files_limit
 from .security.peer_tls import PeerTls
 from .security.service import SecurityStores
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
-from .storage.files import RealFiles
+from .storage.files import DISK_FULL, LIMIT_REACHED, RealFiles
 from .storage.setup_problems import InvalidStorage
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.services import Transactions, open_services, open_shared_services
@@ -64,8 +66,13 @@ INCARNATION = "incarnation"
 _FIRST_CHECKPOINT_MS = 3_000
 
 
+# Files of sealed segments that readers keep open, at most this part of what the process may open.
+_READ_FILES_SHARE = 16
+
+
 def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
     """The engine that keeps its files in ``path``, on this machine."""
+    open_files_max = open_files_limit()
     return EmbeddedEngine(
         RealFiles(),
         path,
@@ -77,7 +84,8 @@ def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
             first_checkpoint_ms=min(_FIRST_CHECKPOINT_MS, settings.log_checkpoint_interval_ms),
             retention_interval_ms=settings.log_retention_check_interval_ms,
             sync_threads=settings.log_sync_threads,
-            open_segments_max=settings.open_segments_max,
+            open_segments_max=min(settings.open_segments_max, max(1, open_files_max // _READ_FILES_SHARE)),
+            open_logs_max=open_files_for_partitions(open_files_max),
             table_memory_bytes_max=settings.table_memory_bytes_max,
             cleaner=CleanerOptions(
                 is_enabled=settings.log_cleaner_enable,
@@ -314,3 +322,14 @@ async def open_transactions(
     )
     await coordinator.open()
     return await open_services(broker, groups, coordinator, clock)
+
+
+def start_problem(error: OSError, data_dir: Path) -> str:
+    """Return why the broker cannot start, and what to do."""
+    path = Path(error.filename or data_dir)
+    if error.errno in DISK_FULL:
+        # The broker keeps space back for its starts; it was used, or another program has it.
+        return f"{StorageFull(path, error)}; a start needs about 1 MiB: move other files away, or make the file system larger"
+    if error.errno in LIMIT_REACHED:
+        return str(StorageLimitReached(path, error))
+    return ": ".join(map(str, filter(None, (error.strerror or error, error.filename))))

@@ -35,10 +35,16 @@ from .composition import (
     open_groups,
     open_shared,
     open_transactions,
+    start_problem,
 )
 from .errors import SteleError
 from .network.accept_loop import AcceptOptions
-from .network.admission import Admission, open_files_for_connections, raise_open_files_limit
+from .network.admission import (
+    Admission,
+    open_files_for_connections,
+    raise_open_files_limit,
+    warn_of_few_files,
+)
 from .network.binding import bind
 from .security import audit
 from .security.forwarding import forwarding_key
@@ -126,18 +132,6 @@ def _warn_of_plain_forwarding(settings: Settings, tls: Mapping[ListenerName, Lis
             "requests of groups that reach a TCP listener over TLS travel between brokers unencrypted, because "
             "they are forwarded to HTTP listeners without TLS: set STELE_HTTP_TLS_CERTIFICATE_FILE and "
             "STELE_HTTP_TLS_KEY_FILE at all brokers, or keep the network between brokers private"
-        )
-
-
-def _warn_of_few_files(limit: int, connections_max: int) -> None:
-    allowed = open_files_for_connections(limit)
-    if allowed < connections_max:
-        logger.warning(
-            "the process may open %d files, so each listener refuses connections once %d files are open, although "
-            "connections_max is %d; raise the limit (ulimit -Hn, LimitNOFILE= of systemd) or lower connections_max",
-            limit,
-            allowed,
-            connections_max,
         )
 
 
@@ -377,7 +371,7 @@ async def run(settings: Settings) -> None:
     check_exposure(settings, tls)
     check_login_settings(settings)
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
-    # Before the logs are opened: each has a file.
+    # Each log has a file.
     open_files = raise_open_files_limit()
     ports: dict[ListenerName, _Port] = {
         "http": _Port.bound(settings.host, settings.http_port, "http", tls["http"]),
@@ -398,7 +392,11 @@ async def run(settings: Settings) -> None:
     broker.kafka_security_protocol = "PLAINTEXT" if tls["kafka"] is None else "SSL"
     broker.listeners = {"kafka": Endpoint(*ports["kafka"].address)}
     broker.endpoints = _endpoints(settings, ports)
-    _warn_of_few_files(open_files, settings.connections_max)
+    warn_of_few_files(
+        open_files,
+        connections_max=settings.connections_max,
+        partitions_max=0 if settings.storage == "shared" else settings.partitions_max,
+    )
     limits = _Limits(
         settings=settings,
         accept=AcceptOptions(
@@ -477,8 +475,7 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         with process_memory.prepared_memory():
             _run(settings)
     except OSError as error:
-        file = f": {error.filename}" if error.filename else ""
-        return _fail(f"{error.strerror or error}{file}", 1)
+        return _fail(start_problem(error, settings.data_dir), 1)
     except (SteleError, sqlite3.Error) as error:
         return _fail(str(error), 1)
     except (InvalidStorage, TracesMissingError, InvalidTlsFiles, UnsafeSettings) as error:

@@ -323,11 +323,21 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.StorageFull: ProblemKind(
         507, "storage-full", "No space left", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
+    errors.StorageLimitReached: ProblemKind(
+        503,
+        "storage-limit-reached",
+        "A limit of the system was reached",
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        retriable=True,
+    ),
     errors.StorageUnavailable: ProblemKind(
         503, "storage-unavailable", "Storage not available", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
     errors.LogDirFailed: ProblemKind(
         503, "log-dir-failed", "The log has stopped", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
+    ),
+    errors.CatalogFailed: ProblemKind(
+        503, "catalog-failed", "Catalog failed", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
     errors.GroupStoreFailed: ProblemKind(
         503,
@@ -344,6 +354,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
 }
 
+_GROUPS_FULL = ProblemKind(
+    507, "storage-full", "No space left", ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True
+)
 _GONE = ProblemKind(410, "offset-gone", "Deleted by retention", ErrorCode.OFFSET_OUT_OF_RANGE)
 _UNKNOWN = ProblemKind(500, "internal-error", "Internal error", ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -372,6 +385,8 @@ def kind_of(error: errors.SteleError) -> ProblemKind:
     """Return the kind of problem that ``error`` becomes."""
     if isinstance(error, errors.OffsetOutOfRange) and error.is_gone:
         return _GONE
+    if isinstance(error, errors.GroupStoreFailed) and error.is_full:
+        return _GROUPS_FULL
     return PROBLEM_KINDS.get(type(error), _UNKNOWN)
 
 

@@ -189,6 +189,15 @@ class Broker:
         """The error of the log directory, after which nothing can be produced; or None."""
         return self._engine.failure
 
+    async def check_writable(self) -> None:
+        """Check whether records can be stored.
+
+        Raises:
+            StorageFull: not while the disk is full.
+            StorageError: the engine has stopped.
+        """
+        await self._engine.check_writable()
+
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
         """Call ``observer`` with the seconds of each sync."""
         self._engine.observe_syncs(observer)

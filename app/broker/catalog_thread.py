@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..cluster.catalog import Catalog
 
@@ -28,3 +28,16 @@ class CatalogThread:
         """Finish the calls that were made, then close the catalog."""
         await self.run(lambda catalog: catalog.close())
         self._thread.shutdown()
+
+
+async def whole(change: Coroutine[Any, Any, _T]) -> _T:
+    """Run a change to its end, even if the caller is cancelled.
+
+    Half of it would differ from the catalog.
+    """
+    task = asyncio.ensure_future(change)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise

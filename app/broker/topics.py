@@ -1,8 +1,9 @@
 """Creates, alters and deletes topics: their names, partitions and configurations.
 
-Each change goes to the catalog first, because what it holds survives a crash, and
-then to the engine. After a crash between the two, the next start opens the
-partitions that the catalog lists and removes all others.
+The catalog decides what exists. New partitions are made first, as far as the engine can,
+so that a change that is refused leaves the catalog as it was; a crash in between leaves
+directories without records, which are removed when the name is used again. A deletion is
+done when the catalog has it: files that cannot be removed then go later, or at the next start.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..cluster.catalog import TopicRecord
+from ..cluster.catalog import Catalog, TopicRecord
 from ..errors import (
     InternalTopic,
     InvalidConfig,
     InvalidPartitionCount,
     InvalidTopicName,
+    SteleError,
+    StorageError,
+    StorageFull,
     StorageUnavailable,
     TooManyPartitions,
     TopicExists,
@@ -30,7 +34,7 @@ from ..errors import (
 from ..storage.engine import LogEngine, PartitionSpec, ProducerState
 from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
 from ..storage.topic_partition import TopicPartition
-from .catalog_thread import CatalogThread
+from .catalog_thread import CatalogThread, whole
 from .placement import Placement
 
 logger = logging.getLogger(__name__)
@@ -168,6 +172,10 @@ class Topics:
         await self._engine.create([spec for topic in topics for spec in self._specs(topic)])
         for topic in topics:
             self._set(topic)
+        for deleted in await self._catalog.run(lambda catalog: catalog.deleted_topics()):
+            # The last run ended, or met a disk that was full or broken, before all files were gone.
+            if await self._engine.remove_leftovers(deleted.name, deleted.partitions, deleted.topic_id):
+                await self._forget_deleted(deleted.topic_id)
 
     def _topic(self, record: TopicRecord) -> Topic:
         shown = parse_topic_config(record.configs, defaults=self._defaults)
@@ -293,16 +301,33 @@ class Topics:
             self._engine.check_config(self._topic(record).config)
             if validate_only:
                 return self._topic(record)
-            if not await self._catalog.run(lambda catalog: catalog.create_topic(record)):
-                raise TopicExists(name)
             topic = self._topic(record)
+            return await whole(self._create(topic, record))
+
+    async def _create(self, topic: Topic, record: TopicRecord) -> Topic:
+        specs = self._specs(topic)
+        await self._engine.prepare(specs)
+        try:
+            if not await self._catalog.run(lambda catalog: catalog.create_topic(record)):
+                raise TopicExists(topic.name)
             try:
-                await self._engine.create(self._specs(topic))
+                await self._engine.create(specs)
             except BaseException:
                 await self._catalog.run(lambda catalog: catalog.delete_topic(record.topic_id))
                 raise
-            self._set(topic)
-            return topic
+        except BaseException:
+            await self._undo(specs)
+            raise
+        self._set(topic)
+        return topic
+
+    async def _undo(self, specs: Sequence[PartitionSpec]) -> None:
+        """Drop partitions that the catalog did not get."""
+        try:
+            await self._engine.drop([spec.topic_partition for spec in specs])
+        except SteleError:
+            # What failed before is reported.
+            logger.exception("partitions whose creation was refused are not removed")
 
     async def alter(
         self,
@@ -368,23 +393,61 @@ class Topics:
             previous = TopicRecord(
                 name=name, topic_id=topic.topic_id, partitions=topic.partitions, configs=topic.configs
             )
-            if not await self._catalog.run(lambda catalog: catalog.update_topic(record, previous=previous)):
+            return await whole(self._replace(topic, record, previous))
+
+    async def _replace(self, topic: Topic, record: TopicRecord, previous: TopicRecord) -> Topic | None:
+        altered = self._topic(record)
+        specs = self._specs(altered, first_partition=topic.partitions)
+        await self._engine.prepare(specs)
+        try:
+            # A lower retention frees space.
+            if not await self._stored(
+                lambda catalog: catalog.update_topic(record, previous=previous), may_free_space=not specs
+            ):
+                await self._undo(specs)
                 return None
-            altered = self._topic(record)
-            for topic_partition in topic.topic_partitions():
-                self._engine.configure(topic_partition, config)
-            await self._engine.create(self._specs(altered, first_partition=topic.partitions))
-            self._topics[name] = altered
-            return altered
+            try:
+                await self._engine.create(specs)
+            except BaseException:
+                await self._catalog.run(lambda catalog: catalog.update_topic(previous, previous=record))
+                raise
+        except BaseException:
+            await self._undo(specs)
+            raise
+        for topic_partition in topic.topic_partitions():
+            self._engine.configure(topic_partition, altered.config)
+        self._topics[topic.name] = altered
+        return altered
 
     async def delete(self, name: str) -> Sequence[TopicPartition]:
         async with self._changes:
-            topic = self.topic(name)
-            await self._catalog.run(lambda catalog: catalog.delete_topic(topic.topic_id))
-            self._unset(topic)
-            names = topic.topic_partitions()
-            await self._engine.drop(names)
-            return names
+            return await whole(self._delete(self.topic(name)))
+
+    async def _delete(self, topic: Topic) -> Sequence[TopicPartition]:
+        await self._stored(lambda catalog: catalog.delete_topic(topic.topic_id), may_free_space=True)
+        self._unset(topic)
+        names = topic.topic_partitions()
+        if await self._engine.drop(names):
+            await self._forget_deleted(topic.topic_id)
+        return names
+
+    async def _forget_deleted(self, topic_id: uuid.UUID) -> None:
+        try:
+            await self._catalog.run(lambda catalog: catalog.forget_deleted_topic(topic_id))
+        except StorageError as error:
+            logger.warning("the next start looks for files of deleted topic %s: %s", topic_id, error)
+
+    async def _stored(self, work: Callable[[Catalog], bool], *, may_free_space: bool) -> bool:
+        """Change the catalog.
+
+        On a full disk, what may free space gets what is kept back for it.
+        """
+        try:
+            return await self._catalog.run(work)
+        except StorageFull:
+            if not may_free_space or not await self._engine.spend_kept_space():
+                raise
+            return await self._catalog.run(work)
 
     # ── changes of other brokers ──
 
@@ -404,8 +467,10 @@ class Topics:
                 record = records.get(topic.name)
                 if record is None or record.topic_id != topic.topic_id:
                     self._unset(topic)
-                    await self._engine.drop(topic.topic_partitions())
-                    self._refreshed(topic, None)
+                    try:
+                        await self._engine.drop(topic.topic_partitions())
+                    finally:
+                        self._refreshed(topic, None)
             for record in records.values():
                 await self._take_over(record)
 

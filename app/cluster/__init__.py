@@ -3,6 +3,7 @@
 Ids are never assigned twice. Reading order:
 
 - ``catalog``, ``group_store``, ``consumer_group_store``, ``share_group_store``, ``transaction_store``, ``credentials``, ``acls``   the interfaces
+- ``sqlite_file``               a SQLite file, and what its errors mean (ADR-0068)
 - ``sqlite``, ``sqlite_groups``, ``sqlite_consumer_groups``, ``sqlite_share_groups``, ``sqlite_pending_offsets``, ``sqlite_transactions``,
   ``sqlite_credentials``, ``sqlite_acls``   all on this machine (ADR-0008, ADR-0012, ADR-0029)
 - ``membership``, ``leaders``, ``group_shards``   live brokers and leases; which broker clients are sent to; shards of groups

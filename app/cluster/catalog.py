@@ -2,7 +2,8 @@
 
 Methods block (the embedded catalog syncs a database file): call them in a
 thread. Each is one transaction; when it returns, its effect survives a loss of
-power.
+power. When it raises ``StorageFull``, ``CatalogFailed`` or ``StorageUnavailable``,
+it has none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ class TopicRecord:
     topic_id: UUID
     partitions: int
     configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that was deleted, and whose files may still be there."""
+
+    topic_id: UUID
+    name: str
+    partitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +81,18 @@ class Catalog(Protocol):
         """
         ...
 
-    def delete_topic(self, topic_id: UUID) -> bool: ...
+    def delete_topic(self, topic_id: UUID) -> bool:
+        """Delete a topic; return False if there is none.
+
+        A catalog of files remembers it until ``forget_deleted_topic``.
+        """
+        ...
+
+    def deleted_topics(self) -> list[DeletedTopic]: ...
+    def forget_deleted_topic(self, topic_id: UUID) -> None:
+        """Note that the files of a deleted topic are gone."""
+        ...
+
     def configs(self) -> list[ConfigRecord]: ...
     def set_configs(self, record: ConfigRecord) -> None:
         """Replace the configurations of a resource; empty ``configs`` remove its row."""

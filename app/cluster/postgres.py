@@ -16,7 +16,7 @@ from typing import TypeVar
 from ..errors import StorageUnavailable
 from ..postgres.pool import Connection, PostgresUnavailable
 from ..postgres.session import PostgresSession
-from .catalog import ConfigRecord, NamedProducer, TopicRecord
+from .catalog import ConfigRecord, DeletedTopic, NamedProducer, TopicRecord
 
 _T = TypeVar("_T")
 
@@ -160,6 +160,13 @@ class PostgresCatalog:
             return deleted.rowcount == 1
 
         return self._run(work)
+
+    def deleted_topics(self) -> list[DeletedTopic]:
+        """Return none: ``delete_topic`` has marked their logs."""
+        return []
+
+    def forget_deleted_topic(self, topic_id: uuid.UUID) -> None:
+        """Do nothing: see ``deleted_topics``."""
 
     # ── configurations ──
 

@@ -10,7 +10,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from .catalog import USE_STORED_MS, ConfigRecord, NamedProducer, TopicRecord
+from ..errors import CatalogFailed, StorageFull
+from .catalog import USE_STORED_MS, ConfigRecord, DeletedTopic, NamedProducer, TopicRecord
+from .sqlite_file import SqliteFailed, SqliteFile
 
 # One script per schema version, in order; user_version counts those that were applied.
 _MIGRATIONS = (
@@ -76,10 +78,16 @@ _MIGRATIONS = (
     ALTER TABLE named_producers ADD COLUMN used_at_ms INTEGER NOT NULL DEFAULT 0;
     UPDATE named_producers SET used_at_ms = 1000 * CAST(strftime('%s', 'now') AS INTEGER);
     """,
+    # Topics that were deleted, until their files are.
+    """
+    CREATE TABLE deleted_topics (
+        topic_id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        partitions INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 
-# Users and keys are in it.
-_MODE = 0o600
 # A batch stores the epoch as a signed 16-bit number.
 _EPOCH_MAX = 2**15 - 1
 
@@ -87,44 +95,36 @@ _EPOCH_MAX = 2**15 - 1
 class CatalogDatabase:
     """A connection to the catalog's file, with all migrations applied.
 
-    Only its owner may read the file.
+    Methods raise ``StorageFull`` and ``CatalogFailed``: nothing was changed.
     """
 
     def __init__(self, path: Path) -> None:
-        # SQLite gives its other files the permissions of this one.
-        path.touch(mode=_MODE)
-        path.chmod(_MODE)
-        self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute("PRAGMA synchronous = FULL")
-        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-        if version > len(_MIGRATIONS):
-            self.connection.close()
-            raise sqlite3.DatabaseError(f"{path} was written by a newer release (schema {version})")
-        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
-            self.connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+        with _translated(path):
+            self._file = SqliteFile(path, _MIGRATIONS)
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield self.connection
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
+        with _translated(self._file.path), self._file.transaction() as connection:
+            yield connection
 
     def close(self) -> None:
-        self.connection.close()
+        self._file.close()
+
+
+@contextmanager
+def _translated(path: Path) -> Generator[None]:
+    try:
+        yield
+    except SqliteFailed as error:
+        raise StorageFull(path, str(error)) if error.is_full else CatalogFailed(path, str(error)) from error
 
 
 class SqliteCatalog:
     """Implements ``Catalog``; calls must come one at a time, from any thread."""
 
     def __init__(self, path: Path) -> None:
-        opened = CatalogDatabase(path)
-        self._database = opened.connection
-        self._transaction = opened.transaction
+        self._database = CatalogDatabase(path)
+        self._transaction = self._database.transaction
 
     def cluster_id(self) -> str:
         with self._transaction() as database:
@@ -137,7 +137,10 @@ class SqliteCatalog:
             return made
 
     def topics(self) -> list[TopicRecord]:
-        rows = self._database.execute("SELECT name, topic_id, partitions, configs FROM topics ORDER BY name")
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT name, topic_id, partitions, configs FROM topics ORDER BY name"
+            ).fetchall()
         return [
             TopicRecord(
                 name=name, topic_id=uuid.UUID(topic_id), partitions=partitions, configs=json.loads(configs)
@@ -166,10 +169,29 @@ class SqliteCatalog:
 
     def delete_topic(self, topic_id: uuid.UUID) -> bool:
         with self._transaction() as database:
+            database.execute(
+                "INSERT INTO deleted_topics SELECT topic_id, name, partitions FROM topics WHERE topic_id = ?",
+                (str(topic_id),),
+            )
             return database.execute("DELETE FROM topics WHERE topic_id = ?", (str(topic_id),)).rowcount == 1
 
+    def deleted_topics(self) -> list[DeletedTopic]:
+        with self._transaction() as database:
+            rows = database.execute("SELECT topic_id, name, partitions FROM deleted_topics").fetchall()
+        return [
+            DeletedTopic(uuid.UUID(topic_id), name=name, partitions=partitions)
+            for topic_id, name, partitions in rows
+        ]
+
+    def forget_deleted_topic(self, topic_id: uuid.UUID) -> None:
+        with self._transaction() as database:
+            database.execute("DELETE FROM deleted_topics WHERE topic_id = ?", (str(topic_id),))
+
     def configs(self) -> list[ConfigRecord]:
-        rows = self._database.execute("SELECT kind, entity, configs FROM configs ORDER BY kind, entity")
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT kind, entity, configs FROM configs ORDER BY kind, entity"
+            ).fetchall()
         return [
             ConfigRecord(kind=kind, entity=entity, configs=json.loads(configs))
             for kind, entity, configs in rows
@@ -231,9 +253,10 @@ class SqliteCatalog:
 
     def named_producers(self) -> list[NamedProducer]:
         """Return all named producers as they stand."""
-        rows = self._database.execute(
-            "SELECT name, version, producer_id, epoch, begun_at_ms FROM named_producers ORDER BY name"
-        )
+        with self._transaction() as database:
+            rows = database.execute(
+                "SELECT name, version, producer_id, epoch, begun_at_ms FROM named_producers ORDER BY name"
+            ).fetchall()
         return [
             NamedProducer(
                 name=name,

@@ -56,6 +56,7 @@ from .sqlite_consumer_groups import (
     consumer_groups,
     delete_consumer_group,
 )
+from .sqlite_file import SqliteFailed, SqliteFile
 from .sqlite_pending_offsets import (
     CREATE_PENDING_OFFSETS,
     drop_pending_offsets,
@@ -137,9 +138,6 @@ _MIGRATIONS = (
     CREATE_SHARE_PARTITIONS,
 )
 
-# Another process may read or copy the file and hold its lock meanwhile, at most for so long.
-_BUSY_TIMEOUT_S = 10.0
-
 
 class SqliteGroupStore:
     """Implements ``GroupStore``; calls come one at a time, from whichever thread."""
@@ -147,22 +145,13 @@ class SqliteGroupStore:
     def __init__(self, path: Path) -> None:
         """Touches nothing: ``open`` does."""
         self._path = path
-        self._opened: sqlite3.Connection | None = None
+        self._opened: SqliteFile | None = None
         self._epoch = 0
-        self._failure: str | None = None
 
     def open(self) -> StoredGroups:
         try:
-            self._opened = sqlite3.connect(
-                self._path, check_same_thread=False, isolation_level=None, timeout=_BUSY_TIMEOUT_S
-            )
-            self._opened.execute("PRAGMA journal_mode = WAL")
-            self._opened.execute("PRAGMA synchronous = FULL")
-            (version,) = self._opened.execute("PRAGMA user_version").fetchone()
-            if version > len(_MIGRATIONS):
-                raise GroupStoreFailed(self._path, f"a newer release wrote it, schema {version}")
-            for number, script in enumerate(_MIGRATIONS[version:], version + 1):
-                self._opened.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+            with self._translated():
+                self._opened = SqliteFile(self._path, _MIGRATIONS)
             with self._transaction() as database:
                 # Read under the lock under which the epoch is taken, so no write comes in between.
                 database.execute("UPDATE coordinator SET epoch = epoch + 1")
@@ -175,48 +164,29 @@ class SqliteGroupStore:
                     consumer_groups=consumer_groups(database),
                     share_partitions=share_partitions(database),
                 )
-        except (sqlite3.Error, GroupStoreFailed) as error:
+        except GroupStoreFailed:
             self.close()
-            if isinstance(error, GroupStoreFailed):
-                raise
-            raise GroupStoreFailed(self._path, str(error)) from error
+            raise
 
     def transactions(self) -> StoredTransactions:
-        try:
-            with self._transaction() as database:
-                return stored_transactions(database)
-        except sqlite3.Error as error:
-            raise GroupStoreFailed(self._path, str(error)) from error
+        with self._transaction() as database:
+            return stored_transactions(database)
 
     def answer_ages(self) -> Sequence[tuple[str, int]]:
-        try:
-            with self._transaction() as database:
-                return answer_ages(database)
-        except sqlite3.Error as error:
-            raise GroupStoreFailed(self._path, str(error)) from error
+        with self._transaction() as database:
+            return answer_ages(database)
 
     def answer(self, key: str) -> StoredAnswer | None:
-        try:
-            with self._transaction() as database:
-                return stored_answer(database, key)
-        except sqlite3.Error as error:
-            raise GroupStoreFailed(self._path, str(error)) from error
+        with self._transaction() as database:
+            return stored_answer(database, key)
 
     def write(self, changes: Sequence[StoreChange]) -> None:
-        if self._failure is not None:
-            raise GroupStoreFailed(self._path, self._failure)
-        try:
-            with self._transaction() as database:
-                (current,) = database.execute("SELECT epoch FROM coordinator").fetchone()
-                if current != self._epoch:
-                    raise CoordinatorFenced(epoch=self._epoch, current_epoch=current)
-                for change in changes:
-                    _apply(database, change)
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
-                # What a failed sync leaves on the disk is not known (ADR-0003): only a restart finds out.
-                self._failure = f"{error} before"
-            raise GroupStoreFailed(self._path, str(error)) from error
+        with self._transaction() as database:
+            (current,) = database.execute("SELECT epoch FROM coordinator").fetchone()
+            if current != self._epoch:
+                raise CoordinatorFenced(epoch=self._epoch, current_epoch=current)
+            for change in changes:
+                _apply(database, change)
 
     def close(self) -> None:
         if self._opened is not None:
@@ -225,17 +195,18 @@ class SqliteGroupStore:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        database = self._opened
-        assert database is not None
-        database.execute("BEGIN IMMEDIATE")
-        try:
+        assert self._opened is not None
+        with self._translated(), self._opened.transaction() as database:
             yield database
-            database.execute("COMMIT")
-        except BaseException:
-            # Some errors, a full disk among them, have rolled back already.
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except SqliteFailed as error:
+            raise GroupStoreFailed(self._path, str(error), is_full=error.is_full) from error
+        except sqlite3.IntegrityError as error:
+            raise GroupStoreFailed(self._path, str(error)) from error
 
 
 def _apply(database: sqlite3.Connection, change: StoreChange) -> None:

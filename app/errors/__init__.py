@@ -98,8 +98,10 @@
     └── StorageError                 (``storage``) the storage is at fault
         ├── CorruptLog               stored bytes that fail their CRC: file and position are known
         ├── StorageFull              no space; acknowledged records are safe
+        ├── StorageLimitReached      too many open files, too little memory; the log goes on
         ├── StorageUnavailable       a storage that is elsewhere cannot be reached; try again
         ├── LogDirFailed             a write or sync failed; the log accepts nothing more
+        ├── CatalogFailed            topics and configurations cannot be read or written
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
         ├── DataDirLocked            another broker uses this data directory
         └── BrokerIdTaken            a live broker of the cluster has the same id
@@ -190,12 +192,14 @@ from .security import (
 from .share_groups import InvalidRecordState, LockNotHeld
 from .storage import (
     BrokerIdTaken,
+    CatalogFailed,
     CorruptLog,
     DataDirLocked,
     GroupStoreFailed,
     LogDirFailed,
     StorageError,
     StorageFull,
+    StorageLimitReached,
     StorageUnavailable,
 )
 from .topics import (
@@ -241,6 +245,7 @@ __all__ = [
     "BatchTooLarge",
     "BrokerClosing",
     "BrokerIdTaken",
+    "CatalogFailed",
     "ClusterAuthorizationFailed",
     "CommitVersionTooOld",
     "ConcurrentTransactions",
@@ -309,6 +314,7 @@ __all__ = [
     "SteleError",
     "StorageError",
     "StorageFull",
+    "StorageLimitReached",
     "StorageUnavailable",
     "TooManyAcls",
     "TooManyCredentials",

@@ -5,6 +5,8 @@ Of the disk and of the files on it, or of a storage that is elsewhere.
 
 from __future__ import annotations
 
+import errno
+import resource
 from pathlib import Path
 
 from .base import SteleError
@@ -30,12 +32,40 @@ class CorruptLog(StorageError):
 
 
 class StorageFull(StorageError):
-    def __init__(self, path: Path, cause: OSError) -> None:
+    """There is no space for what a request would write; nothing of it was done."""
+
+    def __init__(self, path: Path, cause: OSError | str) -> None:
         super().__init__(
-            f"no space left to append to {path} ({cause.strerror}); "
-            "free space or lower retention, then produce again; acknowledged records are safe"
+            f"no space left for {path} ({cause.strerror if isinstance(cause, OSError) else cause}); lower retention, "
+            "delete records or topics, or free space on the disk, then try again; acknowledged records are safe"
         )
         self.path = path
+
+
+class StorageLimitReached(StorageError):
+    """A limit of the process, the system or the file system refused the request.
+
+    Nothing of it was done.
+    """
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        advice = _ADVICE.get(cause.errno or 0, "raise the limit")
+        if cause.errno == errno.EMFILE:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            advice = f"the process may open {limit} files: {advice}"
+        super().__init__(
+            f"{path} cannot be used ({cause.strerror}); {advice}, then try again; acknowledged records are safe"
+        )
+        self.path = path
+
+
+_ADVICE = {
+    errno.EMFILE: "raise its limit (ulimit -n, LimitNOFILE= of systemd), or use fewer partitions and connections",
+    errno.ENFILE: "raise the limit of the system (sysctl fs.file-max), or end other programs",
+    errno.ENOMEM: "add memory, or end other programs",
+    errno.ENAMETOOLONG: "use a shorter name or a data directory with a shorter path",
+    errno.EMLINK: "use fewer partitions, or a file system that allows more directories",
+}
 
 
 class StorageUnavailable(StorageError):
@@ -62,16 +92,33 @@ class LogDirFailed(StorageError):
         self.cause = cause
 
 
+class CatalogFailed(StorageError):
+    """A change of topics, configurations, producers or users was not stored.
+
+    All earlier ones are safe.
+    """
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(
+            f"the catalog {path} cannot be read or written ({cause}); repair the disk, then try again, and restart "
+            "the broker if the error remains"
+        )
+        self.path = path
+        self.cause = cause
+
+
 class GroupStoreFailed(StorageError):
     """The change that failed was not stored; all earlier ones are safe."""
 
-    def __init__(self, path: Path, cause: str) -> None:
+    def __init__(self, path: Path, cause: str, *, is_full: bool = False) -> None:
         super().__init__(
             f"consumer groups cannot be stored in {path} ({cause}); free space or repair the disk, "
             "then try again, and restart the broker if the error remains"
         )
         self.path = path
         self.cause = cause
+        # There is no space for it.
+        self.is_full = is_full
 
 
 class BrokerIdTaken(StorageError):

@@ -95,10 +95,17 @@ class InvalidPartitionCount(TopicError):
 
 
 class TooManyPartitions(TopicError):
-    def __init__(self, topic: str, *, total: int, limit: int) -> None:
+    """``is_of_files``: the limit is that of the files that the process may open."""
+
+    def __init__(self, topic: str, *, total: int, limit: int, is_of_files: bool = False) -> None:
+        why, advice = (
+            ("the files that it may open are enough for", "raise its limit of open files (ulimit -n)")
+            if is_of_files
+            else ("its limit is", "raise partitions_max of the broker")
+        )
         super().__init__(
-            f"topic {topic!r} cannot have that many partitions: the broker would have {total}, and its limit is {limit}; "
-            "request fewer, or raise partitions_max of the broker",
+            f"topic {topic!r} cannot have that many partitions: the broker would have {total}, and {why} {limit}; "
+            f"request fewer, or {advice}",
             topic=topic,
         )
         self.total = total

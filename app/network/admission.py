@@ -16,9 +16,11 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# The share of open files that connections leave to the logs.
+# The share of open files that connections leave to the logs: for new segments, reads, compaction, databases.
 _RESERVED_SHARE = 8
 _RESERVED_MIN = 64
+# The share that partitions leave to all others: half of it to connections alone.
+_RESERVED_OF_LOGS_SHARE = 4
 # Where the system has no limit.
 _OPEN_FILES_MAX = 1 << 20
 # Connections that are admitted between two checks of the number of open files.
@@ -33,13 +35,48 @@ def raise_open_files_limit() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+    return open_files_limit()
 
 
 def open_files_for_connections(limit: int) -> int:
     """Return how many files may be open when a connection is admitted under ``limit``."""
     return max(1, limit - max(_RESERVED_MIN, limit // _RESERVED_SHARE))
+
+
+def open_files_for_partitions(limit: int) -> int:
+    """Return how many partitions may be open under ``limit``.
+
+    Each has a file that it appends to.
+    """
+    return max(1, limit - max(2 * _RESERVED_MIN, limit // _RESERVED_OF_LOGS_SHARE))
+
+
+def open_files_limit() -> int:
+    """Return how many files the process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def warn_of_few_files(limit: int, *, connections_max: int, partitions_max: int) -> None:
+    """Warn if ``limit`` allows fewer connections or partitions than the settings."""
+    partitions = open_files_for_partitions(limit)
+    if partitions < partitions_max:
+        logger.warning(
+            "the process may open %d files, so the broker has %d partitions on disk at most, although partitions_max "
+            "is %d; raise the limit (ulimit -Hn, LimitNOFILE= of systemd) or lower partitions_max",
+            limit,
+            partitions,
+            partitions_max,
+        )
+    connections = open_files_for_connections(limit)
+    if connections < connections_max:
+        logger.warning(
+            "the process may open %d files, so each listener refuses connections once %d files are open, although "
+            "connections_max is %d; raise the limit (ulimit -Hn, LimitNOFILE= of systemd) or lower connections_max",
+            limit,
+            connections,
+            connections_max,
+        )
 
 
 class Admission:

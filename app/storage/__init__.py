@@ -8,6 +8,8 @@
 - ``disk_threads``     threads for calls that wait for a disk
 - ``linux_calls``      calls of Linux that Python's library does not have
 - ``files``            the only module that opens, syncs and renames files
+- ``whole_files``      small files, read and replaced as a whole
+- ``kept_space``       space that is kept back for work that frees space
 - ``setup_problems``   what is wrong with the settings of shared storage, and what to do
 - ``checkpoint``, ``data_dir``   small text files; the directory: its lock, how the last run ended
 - ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout
@@ -16,6 +18,7 @@
 - ``segment_indexes``, ``segment``   one ``.log`` with its two indexes: state, append, sealing
 - ``segment_loader``   loading a segment at a start, or from its log alone
 - ``segment_reader``   how a fetch finds a batch, by offset and by time
+- ``newest_time``      the newest time of the records that are not deleted
 - ``single_read``      the same for most reads, with one read of the file
 - ``age``              how old records are, whatever timestamps producers choose
 - ``open_segments``    how many sealed segments stay open for readers
@@ -43,6 +46,7 @@
 - ``open_segments``, ``log_reader``   reads by offset and by time, on the loop or in a thread
 - ``keys``             which records are the newest of their keys: a package with a reading order of its own
 - ``key_reader``       reads by key: the newest record of one, and of all
+- ``stamps``           the times of batches, by ``message.timestamp.type``
 - ``append_ticket``    what an append returns
 - ``engine``           the interface above all of it; ``disk_views``   what only an engine with files offers
 - ``data_dir_views``   segments, verification and free space of a data directory

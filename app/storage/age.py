@@ -137,3 +137,23 @@ def age_of_batch(batch: rb.Buffer) -> RecordAge:
     except rb.CorruptBatchError:
         return age | RecordAge(header.max_timestamp, has_untimed=True)
     return age
+
+
+def newest_in_batch(batch: rb.Buffer, *, from_offset: int) -> int:
+    """Return the newest time of the records from ``from_offset`` on; for threads.
+
+    They are those of the batch at byte 0; -1 if there is none. A batch whose records cannot be decoded counts by its header.
+    """
+    header = rb.read_header(batch)
+    try:
+        return max(
+            (
+                record.timestamp
+                for records in rb.decode_slices(batch, header, _RECORDS_PER_SLICE)
+                for record in records
+                if record.offset >= from_offset
+            ),
+            default=rb.NO_TIMESTAMP,
+        )
+    except rb.CorruptBatchError:
+        return header.max_timestamp

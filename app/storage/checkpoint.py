@@ -30,7 +30,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from .files import Files, read_file, write_file, write_many
+from .files import Files
+from .whole_files import read_file, write_file, write_many
 
 logger = logging.getLogger(__name__)
 

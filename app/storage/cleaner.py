@@ -46,6 +46,7 @@ from .cleaning.planning import (
 from .cleaning.replacement import Replacement
 from .config_types import INT64_MAX
 from .engine import CleanerState, CompactionCounts, PartitionCompaction
+from .files import is_refusal
 from .log import DiskLog
 from .log_dir import LogDir
 from .offset_checkpoints import OffsetCheckpoints
@@ -64,6 +65,8 @@ _T = TypeVar("_T")
 
 # A partition whose pass failed is not tried again before this, unless the broker restarts.
 _RETRY_MS = 600_000
+# A step of a replacement that the system refused is tried again after this.
+_STEP_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,33 +352,52 @@ class Cleaner:
         holes_until = log.holes_until = max(log.holes_until, end_offset)
 
         def prepare() -> None:
-            try:
-                log.write_holes_until(holes_until)
-            except OSError:
-                self._remove_cleaned(log, base_offsets[0])
-                raise
-
-        def swap() -> Segment:
+            log.write_holes_until(holes_until)
+            replacement.open()
             for segment in replaced:
                 segment.indexes.pin(log_bytes=segment.size)
-            replacement.commit()
-            replacement.retire()
-            replacement.install()
-            return log.adopt_cleaned(replaced)
 
-        await self._in_thread(prepare)
+        try:
+            await self._in_thread(prepare)
+            for segment in replaced:
+                segment.file()
+        except OSError:
+            # Nothing is replaced yet.
+            replacement.close()
+            for segment in replaced:
+                segment.indexes.unpin()
+            await self._in_thread(lambda: self._remove_cleaned(log, base_offsets[0]))
+            raise
         for segment in replaced:
             segment.pin()
         try:
-            cleaned = await self._in_thread(swap)
+            for step in (replacement.commit, replacement.retire, replacement.install):
+                await self._until_allowed(log, step)
+            cleaned = await self._until_allowed(log, lambda: log.adopt_cleaned(replaced))
         except OSError as error:
             # Only a start can tell what is there.
             raise self._log_dir.fail(log.directory, error) from error
+        finally:
+            replacement.close()
         log.replace_segments(replaced, cleaned)
         for segment in replaced:
             self._open_segments.forget(segment)
         delay_ms = log.config.file_delete_delay_ms
         self._discards.append((self._clock.monotonic_ms() + delay_ms, log, replacement))
+
+    async def _until_allowed(self, log: DiskLog, step: Callable[[], _T]) -> _T:
+        """Take a step of a replacement; while it is refused, try again.
+
+        A replacement must not end halfway.
+        """
+        while True:
+            try:
+                return await self._in_thread(step)
+            except OSError as error:
+                if not is_refusal(error) or self._is_stopping:
+                    raise
+                logger.warning("%s: its compaction waits: %s", log.directory, error)
+            await asyncio.sleep(_STEP_AGAIN_S)
 
     def _remove_cleaned(self, log: DiskLog, base_offset: int) -> None:
         files = self._log_dir.files

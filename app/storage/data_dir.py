@@ -10,22 +10,25 @@ Its lock, how the last run ended, what is stray in it.
       start-record                         leader epoch of the last start, and its boot id once all is recovered
       recovery-point-offset-checkpoint     see checkpoint
       log-start-offset-checkpoint
+      space-kept-back                      see kept_space
       metadata.sqlite groups.sqlite        the catalog; consumer groups and their offsets (app/cluster)
       orders-0/ orders-1/ …                one directory a partition (log)
-      orders-2.<time in ms>.deleted        a partition that is being deleted
+      <topic id>-2.<time in ms>.deleted    a partition that is being deleted
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from ..errors import DataDirLocked
 from .engine import EngineStart
-from .files import Files, Lock, read_file, write_file
+from .files import Files, Lock
+from .whole_files import read_file, write_file
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +54,10 @@ class DataDir:
         self._lock: Lock | None = None
         self._record = {"boot_id": "", "leader_epoch": 0}
 
-    def take(self) -> Start:
+    def take(self, on_locked: Callable[[], object] = lambda: None) -> Start:
         """Lock the directory and note that a run has begun.
+
+        ``on_locked`` is called before anything is written.
 
         Raises:
             DataDirLocked: another process has it.
@@ -65,6 +70,8 @@ class DataDir:
             owner = (read_file(self._files, self.path / LOCK) or b"").decode(errors="replace").strip()
             raise DataDirLocked(self.path, f" (process {owner})" if owner else "") from error
         try:
+            self._files.make_private(self.path)
+            on_locked()
             return self._begin()
         except OSError:
             self.release(clean=False)
@@ -124,14 +131,17 @@ class DataDir:
     def partition_dir(self, topic: str, partition: int) -> Path:
         return self.path / f"{topic}-{partition}"
 
-    def release(self, *, clean: bool) -> None:
+    def release(self, *, clean: bool, on_written: Callable[[], object] = lambda: None) -> None:
         """Give the directory back.
 
-        ``clean`` leaves the mark that spares the next start its scan.
+        ``clean`` leaves the mark that spares the next start its scan. ``on_written`` is called when nothing more
+        is written.
         """
         try:
             if clean:
                 write_file(self._files, self.path / CLEAN_SHUTDOWN, b"")
+            if self._lock is not None:
+                on_written()
         finally:
             if self._lock is not None:
                 self._lock.release()

@@ -9,9 +9,8 @@ import contextlib
 import functools
 from collections.abc import Callable
 
-from ..errors import LogDirFailed, UnknownTopic
+from ..errors import UnknownTopic
 from .disk_views import DiskSpace, SegmentState, Verification
-from .files import disk_space
 from .inspect import VerificationStopped, verify_partition
 from .log_dir import LogDir
 from .partition_logs import PartitionLogs
@@ -93,7 +92,7 @@ class DataDirViews:
                     if segments[0] not in log.segments or log.replacements != replacements:
                         # Retention or compaction took it meanwhile; what is left is checked.
                         continue
-                raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+                raise self._log_dir.unreadable(log.directory, error) from error
             if verified.problems and (log.replacements != replacements or log.upkeep.locked()):
                 # The files of one segment may have been checked as those of another.
                 async with log.upkeep:
@@ -109,7 +108,7 @@ class DataDirViews:
     async def space(self) -> DiskSpace:
         path = self._log_dir.path
         try:
-            total_bytes, free_bytes = await self._log_dir.in_thread(disk_space, path)
+            total_bytes, free_bytes = await self._log_dir.in_thread(self._log_dir.files.space, path)
         except OSError as error:
-            raise LogDirFailed(path, error.strerror or str(error)) from error
+            raise self._log_dir.unreadable(path, error) from error
         return DiskSpace(path=path, total_bytes=total_bytes, free_bytes=free_bytes)

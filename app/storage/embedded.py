@@ -5,23 +5,23 @@ disk (syncs, cold reads, recovery, deletion) runs in threads, but for syncs that
 are quick and that nothing else waits for (``loop_syncs``). The parts:
 
 - ``log_dir``         the threads, and the failure that stops the directory
-- ``log_manager``     opening, creating, deleting and closing logs
-- ``partition_logs``  the open logs, by partition
+- ``log_manager``, ``partition_logs``   opening, creating, deleting and closing logs; the open ones
 - ``log_reader``      reads by offset and by time
 - ``flusher``         group commit
 - ``housekeeping``    checkpoints and retention
-- ``cleaner``         compaction
-- ``key_reader``      the newest record of each key
+- ``cleaner``, ``key_reader``   compaction; the newest record of each key
 - ``data_dir_views``  what operators ask about the files
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import Durability
@@ -29,12 +29,10 @@ from stele.wire.record_batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
-    set_log_append_time,
-    settle_create_time,
 )
 
 from ..clock import Clock
-from ..errors import LogDirFailed, StorageError, StorageFull
+from ..errors import LogDirFailed, StorageError
 from .cleaner import Cleaner, CleanerOptions
 from .data_dir import DataDir, Start
 from .data_dir_views import DataDirViews
@@ -62,6 +60,7 @@ from .partition_log import PartitionLog
 from .partition_logs import PartitionLogs
 from .segment import SegmentTornError
 from .sequences import ProducerView, StoredBatch
+from .stamps import stamp
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
 from .transactional_produce import TransactionalProduce
@@ -81,6 +80,8 @@ class EngineOptions:
     retention_interval_ms: int = 30_000
     sync_threads: int = 8
     open_segments_max: int = 512
+    # Partitions on disk, each of which has an open file; None: no limit.
+    open_logs_max: int | None = None
     table_memory_bytes_max: int = 64 << 20
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
@@ -92,7 +93,9 @@ class EmbeddedEngine:
         self._clock = clock
         self._options = options
         self._log_dir = LogDir(files, path, threads=options.sync_threads)
-        self._manager = LogManager(self._log_dir, DataDir(files, path), clock)
+        self._manager = LogManager(
+            self._log_dir, DataDir(files, path), clock, open_logs_max=options.open_logs_max
+        )
         self._logs = PartitionLogs(path, self._manager.logs)
         self._reader = LogReader(self._logs, self._log_dir, open_segments_max=options.open_segments_max)
         self._views = DataDirViews(self._logs, self._log_dir)
@@ -101,7 +104,7 @@ class EmbeddedEngine:
             self._log_dir.threads,
             threads_max=options.sync_threads,
             on_synced=self._synced,
-            on_failure=lambda log, error: self._log_dir.fail(log.directory, error),
+            on_refused=lambda log, error: self._log_dir.refuse(log.directory, error),
         )
         self._log_dir.on_failure(self._flusher.fail)
         self._log_dir.on_failure(lambda _failure: self._waiters.wake_all())
@@ -151,7 +154,10 @@ class EmbeddedEngine:
         self._waiters.wake_all()
         for log in list(self._logs.disk.values()):
             await self._flusher.quiesce(log)
-        # A sync that failed just now is not tried again.
+        with contextlib.suppress(OSError):
+            # A shutdown in order writes a little, and spares the next start a scan.
+            if self._manager.is_open and await self._log_dir.in_thread(self._log_dir.find_space) is not None:
+                self._log_dir.spend_kept_space()
         is_clean = self._manager.is_open and self._log_dir.failure is None
         threads = self._options.sync_threads
         try:
@@ -177,6 +183,19 @@ class EmbeddedEngine:
     def failure(self) -> StorageError | None:
         return self._log_dir.failure
 
+    async def check_writable(self) -> None:
+        if self._log_dir.failure is not None:
+            raise self._log_dir.failure
+        try:
+            full = await self._log_dir.in_thread(self._log_dir.find_space)
+        except OSError as error:
+            raise self._log_dir.refuse(self._log_dir.path, error) from error
+        if full is not None:
+            raise full
+
+    async def spend_kept_space(self) -> bool:
+        return await self._log_dir.in_thread(self._log_dir.spend_kept_space)
+
     def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
 
@@ -189,14 +208,19 @@ class EmbeddedEngine:
 
     # ── partitions ──
 
+    async def prepare(self, specs: Sequence[PartitionSpec]) -> None:
+        await self.create(specs)
+
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
+        specs = [spec for spec in specs if self._logs.find(spec.topic_partition) is None]
         for spec in specs:
             if spec.config.storage == "memory":
                 # What was in it before this start is lost, its producers too.
                 if not self._housekeeping.has_started:
                     spec.producer_state.clear()
                 self._logs.memory[spec.topic_partition] = MemoryLog(spec, self._clock)
-        await self._manager.create([spec for spec in specs if spec.config.storage == "disk"])
+        if on_disk := [spec for spec in specs if spec.config.storage == "disk"]:
+            await self._manager.create(on_disk)
 
     def check_config(self, config: TopicConfig) -> None:
         """Do nothing: it can do everything."""
@@ -208,7 +232,7 @@ class EmbeddedEngine:
             self._cleaner.abort(log)
             self._keys.forget(log)
 
-    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> bool:
         dropped: list[DiskLog] = []
         for topic_partition in topic_partitions:
             self._waiters.wake(topic_partition)
@@ -218,7 +242,10 @@ class EmbeddedEngine:
                 self._cleaner.abort(log)
                 self._keys.forget(log)
                 dropped.append(log)
-        await self._housekeeping.delete(dropped)
+        return await self._housekeeping.delete(dropped)
+
+    async def remove_leftovers(self, topic: str, partitions: int, topic_id: UUID) -> bool:
+        return await self._manager.remove_leftovers(topic, partitions, topic_id)
 
     # ── append ──
 
@@ -236,8 +263,8 @@ class EmbeddedEngine:
     ) -> AppendTicket:
         disk = self._logs.disk.get(topic_partition)
         log: PartitionLog = disk or self._logs.memory[topic_partition]
-        if disk is not None and self._log_dir.failure is not None:
-            raise LogDirFailed(disk.directory, self._log_dir.failure.cause)
+        if disk is not None and self._log_dir.refuses_appends:
+            self._log_dir.admit_append(disk.directory)
         header = headers[0]
         is_idempotent = header.producer_id != NO_PRODUCER_ID and not header.is_control
         if is_idempotent:
@@ -246,13 +273,13 @@ class EmbeddedEngine:
                 return self._repeat(log, disk, stored, sync=sync)
         if admit is not None:
             admit(header)
-        log_append_time_ms = self._stamp(log.config, batches, headers)
+        log_append_time_ms = stamp(log.config, batches, headers, self._clock)
         ends_before = log.readable_ends
         try:
             base_offset, last_offset = log.append(batches, headers, leader_epoch=self._manager.leader_epoch)
         except OSError as error:
             refusal = self._log_dir.refuse(self._logs.directory(topic_partition), error)
-            if isinstance(refusal, StorageFull) and is_idempotent:
+            if not isinstance(refusal, LogDirFailed) and is_idempotent:
                 log.producer_state.refused(header)
             raise refusal from error
         except SegmentTornError as error:
@@ -340,16 +367,6 @@ class EmbeddedEngine:
         else:
             self._flusher.flush_later(log, self._options.flush_interval_ms)
 
-    def _stamp(self, config: TopicConfig, batches: bytearray | memoryview, headers: list[BatchHeader]) -> int:
-        if config.message_timestamp_type == "CreateTime":
-            for header in headers:
-                settle_create_time(batches, header)
-            return NO_TIMESTAMP
-        now_ms = self._clock.now_ms()
-        for header in headers:
-            set_log_append_time(batches, header, now_ms)
-        return now_ms
-
     async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
         if topic_partitions is None:
             logs = list(self._logs.disk.values())
@@ -358,11 +375,7 @@ class EmbeddedEngine:
         failure = self._log_dir.failure
         if failure is not None and logs:
             raise LogDirFailed(failure.path, failure.cause)
-        rounds = [self._flusher.next_round(log) for log in logs if log.is_dirty]
-        if rounds:
-            await asyncio.wait(rounds)
-            for future in rounds:
-                future.result()
+        await self._flusher.flush(logs)
 
     # ── read ──
 
@@ -421,7 +434,7 @@ class EmbeddedEngine:
         return record or (-1, NO_TIMESTAMP, self._manager.leader_epoch)
 
     async def max_timestamp(self, topic_partition: TopicPartition) -> int:
-        return self._logs[topic_partition].max_timestamp
+        return await self._reader.max_timestamp(topic_partition)
 
     async def producers(self, topic_partition: TopicPartition) -> list[ProducerView]:
         return self._logs[topic_partition].producer_state.views()
@@ -441,11 +454,13 @@ class EmbeddedEngine:
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
         log = self._logs[topic_partition]
+        if topic_partition in self._logs.disk:
+            # Deleted means deleted: the new start must outlive a crash before it is answered, or be refused.
+            await self._manager.checkpoints.move_start(
+                topic_partition, min(before_offset, log.high_watermark)
+            )
         log.advance_log_start(before_offset)
         self._waiters.changed(topic_partition)
-        if topic_partition in self._logs.disk:
-            # Deleted means deleted: the new start must outlive a crash before it is answered.
-            await self._manager.checkpoints.checkpoint()
         return log.log_start_offset
 
     async def enforce_retention(self) -> int:

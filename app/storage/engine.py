@@ -311,9 +311,6 @@ class LogEngine(Protocol):
         """Finish interrupted deletions, then begin background work.
 
         All partitions are open.
-
-        Raises:
-            StorageError: what was being deleted cannot be removed.
         """
         ...
 
@@ -322,6 +319,17 @@ class LogEngine(Protocol):
         """The error that stopped the engine; None while it works.
 
         After it the engine accepts nothing.
+        """
+        ...
+
+    async def check_writable(self) -> None:
+        """Raise ``failure``, or ``StorageFull`` while nothing can be written."""
+        ...
+
+    async def spend_kept_space(self) -> bool:
+        """Free the space that is kept back on a disk (``kept_space``).
+
+        It is for work that frees more. Return False if there is none.
         """
         ...
 
@@ -341,8 +349,21 @@ class LogEngine(Protocol):
         """
         ...
 
+    async def prepare(self, specs: Sequence[PartitionSpec]) -> None:
+        """Make what can be made of new partitions before the catalog has them.
+
+        ``create`` follows, or ``drop``. Raises as ``create``; nothing is left then.
+        """
+        ...
+
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
-        """Open partitions, and make those that do not exist. Raises ``StorageError``."""
+        """Open partitions, and make those that do not exist.
+
+        Raises:
+            StorageError: none was opened.
+            TooManyPartitions: there would be too many open files.
+            InvalidTopicName: the file system does not allow such a long name.
+        """
         ...
 
     def check_config(self, config: TopicConfig) -> None:
@@ -357,8 +378,18 @@ class LogEngine(Protocol):
         """Put a partition's new configuration into effect."""
         ...
 
-    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Delete partitions and all they hold."""
+    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> bool:
+        """Delete partitions and all they hold.
+
+        Return False if files of them are left, because the disk does not allow it; see ``remove_leftovers``.
+        """
+        ...
+
+    async def remove_leftovers(self, topic: str, partitions: int, topic_id: UUID) -> bool:
+        """Remove the files that a deleted topic has left.
+
+        Return False if the disk does not allow it.
+        """
         ...
 
     def append(

@@ -10,7 +10,10 @@ callers rely on:
   ``sync_dir`` of its directory;
 - ``many_syncs`` does both for many files and directories, at the price of a few;
 - after a failed sync nothing is known about the bytes it covered, and a second
-  sync may succeed without having written them (fsyncgate): never retry.
+  sync may succeed without having written them (fsyncgate): never retry. It raises
+  ``SyncFailedError``; any other error of a call leaves what was there before.
+
+Directories get mode 0700 and files 0600: records are for those whom the broker lets read them.
 """
 
 from __future__ import annotations
@@ -18,23 +21,34 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from .disk_threads import DiskThreads
 from .fine_timer import FineTimer
 from .linux_calls import fallocate, has_syncfs, syncfs
 
+logger = logging.getLogger(__name__)
+
 _T = TypeVar("_T")
 
 Buffer = bytes | bytearray | memoryview
 
-# Errors that say the disk is full: nothing is wrong with it, and space may come.
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Errors that say the disk is full: nothing is wrong with it, and space may come. EFBIG is the process's limit.
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# Errors that say that a limit of the process, the system or the file system was reached: the call had no effect.
+LIMIT_REACHED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENAMETOOLONG, errno.EMLINK})
+
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+# The rights of the group and of others.
+_OTHERS = 0o077
 
 # writev takes at most IOV_MAX buffers
 _BUFFERS_MAX = 1024
@@ -45,6 +59,18 @@ _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _SYNCFS_PATHS_MIN = 64
 # Single syncs that wait at the same time share the commits of the file system's journal.
 _SYNCS_AT_ONCE = 32
+
+
+class SyncFailedError(OSError):
+    """A sync failed, so nothing is known of the bytes or names that it covered."""
+
+
+def is_refusal(error: OSError) -> bool:
+    """Return whether a call was refused without effect, and may succeed later.
+
+    Any other error means that the disk is broken, or that nothing is known of what is on it.
+    """
+    return not isinstance(error, SyncFailedError) and error.errno in DISK_FULL | LIMIT_REACHED
 
 
 class File(Protocol):
@@ -78,7 +104,20 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """When this returns the bytes and the size survive a loss of power."""
+        """When this returns the bytes and the size survive a loss of power.
+
+        Raises ``SyncFailedError``.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Directory(Protocol):
+    """An open directory: its sync needs no further file descriptor."""
+
+    def sync(self) -> None:
+        """When this returns the names in it last. Raises ``SyncFailedError``."""
         ...
 
     def close(self) -> None: ...
@@ -156,7 +195,22 @@ class Files(Protocol):
     def rename(self, source: Path, target: Path) -> None: ...
     def remove(self, path: Path) -> None: ...
     def remove_tree(self, path: Path) -> None: ...
+    def open_dir(self, path: Path) -> Directory:
+        """Open a directory, to sync it after a change that must not be refused halfway."""
+        ...
+
     def sync_dir(self, path: Path) -> None: ...
+    def space(self, path: Path) -> tuple[int, int]:
+        """Return ``(total, free)`` bytes of the file system of ``path``.
+
+        Free is what is left for users other than root.
+        """
+        ...
+
+    def make_private(self, root: Path) -> None:
+        """Take the rights of other users from ``root`` and what is in it."""
+        ...
+
     def many_syncs(self, root: Path) -> ManySyncs:
         """For what is written below ``root`` from now on. The caller closes it."""
         ...
@@ -244,7 +298,29 @@ class RealFile:
     def sync(self) -> None:
         if self._fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            _sync_failed(error, self._path)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDirectory:
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            _sync_failed(error, self._path)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -306,13 +382,19 @@ def _sync_path(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        _sync_failed(error, path)
     finally:
         os.close(fd)
 
 
+def _sync_failed(error: OSError, path: Path) -> NoReturn:
+    raise SyncFailedError(error.errno, error.strerror, str(path)) from error
+
+
 def _raise_failed(number: int) -> None:
     if number:
-        raise OSError(number, f"syncfs: {os.strerror(number)}")
+        raise SyncFailedError(number, f"syncfs: {os.strerror(number)}")
 
 
 class RealFiles:
@@ -323,7 +405,7 @@ class RealFiles:
 
     def open(self, path: Path, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, os.open(path, flags, _FILE_MODE))
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -339,7 +421,7 @@ class RealFiles:
         return sorted(os.listdir(path))  # noqa: PTH208
 
     def make_dir(self, path: Path) -> None:
-        path.mkdir(exist_ok=True)
+        path.mkdir(_DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
@@ -350,18 +432,42 @@ class RealFiles:
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path)
 
+    def open_dir(self, path: Path) -> RealDirectory:
+        return RealDirectory(path)
+
     def sync_dir(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        directory = RealDirectory(path)
         try:
-            os.fsync(fd)
+            directory.sync()
         finally:
-            os.close(fd)
+            directory.close()
+
+    def space(self, path: Path) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
+
+    def make_private(self, root: Path) -> None:
+        is_open = root.stat().st_mode & _OTHERS
+        try:
+            with os.scandir(root) as entries:
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False):
+                        _take_rights(entry.path)
+                    elif is_open and entry.is_dir(follow_symlinks=False):
+                        for directory, _, names in os.walk(entry.path):
+                            for name in names:
+                                _take_rights(os.path.join(directory, name))  # noqa: PTH118 - there may be many
+                            _take_rights(directory)
+            # Last: as long as it is open, another start looks at everything again.
+            _take_rights(root)
+        except PermissionError as error:
+            logger.warning("%s belongs to another user, so others may be able to read it: %s", root, error)
 
     def many_syncs(self, root: Path) -> RealManySyncs:
         return RealManySyncs(root)
 
     def lock(self, path: Path) -> RealLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -378,81 +484,14 @@ class RealFiles:
             return ""
 
 
+def _take_rights(path: str | Path) -> None:
+    mode = os.lstat(path).st_mode
+    if mode & _OTHERS and not stat.S_ISLNK(mode):
+        os.chmod(path, stat.S_IMODE(mode) & ~_OTHERS)  # noqa: PTH101 - there may be many
+
+
 def lock_directory(path: Path) -> RealLock:
     """Wait for an exclusive lock on a directory that dies with the process."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return RealLock(fd)
-
-
-def disk_space(path: Path) -> tuple[int, int]:
-    """Return ``(total, free)`` bytes of the file system of ``path``.
-
-    Free is what is left for users other than root.
-    """
-    usage = shutil.disk_usage(path)
-    return usage.total, usage.free
-
-
-def read_file(files: Files, path: Path) -> bytes | None:
-    """The whole of a small file, or None if there is none."""
-    try:
-        file = files.open(path)
-    except FileNotFoundError:
-        return None
-    try:
-        return file.read_at(0, file.size())
-    finally:
-        file.close()
-
-
-def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace ``path`` by ``data``.
-
-    After a crash it has either the old bytes or the new ones, never a mixture.
-    """
-    write_files(files, path.parent, {path.name: data}, sync=sync)
-
-
-def write_many(files: Files, root: Path, contents: Mapping[Path, bytes]) -> None:
-    """Replace each file of ``contents``, below ``root``, as ``write_file`` does.
-
-    They are synced together.
-    """
-    syncs = files.many_syncs(root)
-    try:
-        temporary = {path: path.with_name(path.name + ".tmp") for path in contents}
-        for path, data in contents.items():
-            file = files.open(temporary[path], create=True)
-            try:
-                file.truncate(0)
-                file.write_at(0, [data])
-            finally:
-                file.close()
-        # Before the names: a name never leads to bytes that may be lost.
-        syncs.sync(list(temporary.values()))
-        for path in contents:
-            files.rename(temporary[path], path)
-        syncs.sync(list({path.parent: None for path in contents}))
-    finally:
-        syncs.close()
-
-
-def write_files(files: Files, directory: Path, contents: Mapping[str, bytes], *, sync: bool = True) -> None:
-    """Replace each file of ``contents`` in ``directory``, as ``write_file`` does.
-
-    The directory is synced once.
-    """
-    for name, data in contents.items():
-        temporary = directory / (name + ".tmp")
-        file = files.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            file.write_at(0, [data])
-            if sync:
-                file.sync()
-        finally:
-            file.close()
-        files.rename(temporary, directory / name)
-    if sync:
-        files.sync_dir(directory)

@@ -9,9 +9,10 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .files import DISK_FULL, File, Files, write_file
+from .files import DISK_FULL, File, Files, is_refusal
 from .partition_files import ABORTED_TRANSACTIONS
 from .segment import Segment
+from .whole_files import write_file
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,28 @@ class FlushWork:
         return len(self.files) == 1 and not self.seals and self.directory is None
 
     def run(self) -> None:
-        """Raises ``OSError``: then nothing may be called synced."""
+        """Sync all of it.
+
+        Raises:
+            SyncFailedError: then nothing may be called synced, and never again.
+            OSError: if ``is_refusal``, nothing was synced, and it may be tried again.
+        """
+        # Opened first: once the files are synced, nothing may be refused any more.
+        directory = None
+        if self.directory is not None and self.file_system is not None:
+            directory = self.file_system.open_dir(self.directory)
+        try:
+            self._seal()
+            self._allocate()
+            for file in self.files:
+                file.sync()
+            if directory is not None:
+                directory.sync()
+        finally:
+            if directory is not None:
+                directory.close()
+
+    def _seal(self) -> None:
         for segment in self.seals:
             try:
                 segment.cut_space()
@@ -47,12 +69,14 @@ class FlushWork:
                     list_path = segment.path.with_name(ABORTED_TRANSACTIONS)
                     write_file(segment.files, list_path, self.aborted_list)
             except OSError as error:
-                if error.errno not in DISK_FULL:
+                if not is_refusal(error):
                     raise
                 # The records can be synced all the same; the next flush tries the indexes again.
-                logger.warning("%s: no space for its indexes yet", segment.path)
+                logger.warning("%s: its indexes cannot be written yet: %s", segment.path, error)
             else:
                 self.sealed.append(segment)
+
+    def _allocate(self) -> None:
         if self.space is not None:
             try:
                 self.files[-1].allocate(*self.space)
@@ -60,7 +84,3 @@ class FlushWork:
                 # The file grows as it is written.
                 logger.debug("%s: no space ahead: %s", self.files[-1].path, error)
                 self.is_space_refused = error.errno not in DISK_FULL
-        for file in self.files:
-            file.sync()
-        if self.directory is not None and self.file_system is not None:
-            self.file_system.sync_dir(self.directory)

@@ -26,7 +26,7 @@ from contextvars import Context
 from functools import partial
 from typing import NamedTuple
 
-from ..errors import LogDirFailed
+from ..errors import LogDirFailed, StorageError
 from .files import Threads
 from .fine_timer import FineTimer
 from .flush_schedule import FlushSchedule
@@ -72,13 +72,14 @@ class Flusher:
         *,
         threads_max: int,
         on_synced: Callable[[DiskLog, FlushWork], object],
-        on_failure: Callable[[DiskLog, OSError], LogDirFailed],
+        on_refused: Callable[[DiskLog, OSError], StorageError],
     ) -> None:
         self._threads = threads
         self._threads_max = threads_max
         # Calls ``flushed`` of the log before anyone who waits for the round continues.
         self._on_synced = on_synced
-        self._on_failure = on_failure
+        # Returns ``LogDirFailed`` if nothing may be synced from now on, otherwise why this sync was refused.
+        self._on_refused = on_refused
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
         # Ends with the last round that was asked for while the one before it was under way.
         self._running: dict[DiskLog, asyncio.Future[None]] = {}
@@ -148,7 +149,8 @@ class Flusher:
         try:
             took_s = _timed(work, self._threads.time)
         except Exception as error:  # noqa: BLE001 - reported for the log
-            self._sync_failed(log, error)
+            # It is one sync, whose failure is final.
+            self._not_synced(log, work, error)
             return
         self._loop_syncs.synced(self._threads.time(), took_s)
         self._on_synced(log, work)
@@ -226,7 +228,7 @@ class Flusher:
     def _ended_in_group(self, log: DiskLog, work: FlushWork, outcome: float | Exception) -> None:
         try:
             if isinstance(outcome, Exception):
-                self._sync_failed(log, outcome)
+                self._not_synced(log, work, outcome)
             else:
                 self._loop_syncs.took(self._threads.time(), outcome)
                 self._on_synced(log, work)
@@ -294,13 +296,14 @@ class Flusher:
                 self._has_company = False
                 synced = self._threads.run(_timed, work, self._threads.time)
         except Exception as error:  # those who wait must be answered, and other logs have their rounds
-            logger.exception(_NOT_BEGUN, log.directory)
-            if work is not None:
-                log.not_flushed(work)
-            self._later.add(log, _RETRY_MS)
-            if not future.done():
-                future.set_exception(error)
-                future.exception()
+            if isinstance(error, OSError):
+                _end(future, self._not_synced(log, work, error))
+            else:
+                logger.exception(_NOT_BEGUN, log.directory)
+                if work is not None:
+                    log.not_flushed(work)
+                self._later.add(log, _RETRY_MS)
+                _end(future, error)
             self._running.pop(log).set_result(None)
             return
         if synced is None:
@@ -341,8 +344,7 @@ class Flusher:
         try:
             seconds = synced.result()
         except Exception as error:  # noqa: BLE001 - reported for the log
-            self._sync_failed(log, error)
-            self._fail(future)
+            _end(future, self._not_synced(log, work, error))
         else:
             self._on_synced(log, work)
             self.on_sync(seconds)
@@ -357,11 +359,20 @@ class Flusher:
         finally:
             self._go_on(log)
 
-    def _sync_failed(self, log: DiskLog, error: Exception) -> None:
+    def _not_synced(self, log: DiskLog, work: FlushWork | None, error: Exception) -> StorageError:
+        """Note that a sync was refused, or failed; return the error for the callers."""
         if not isinstance(error, OSError):
             logger.error("the sync of %s broke", log.directory, exc_info=error)
             error = OSError(f"{type(error).__name__}: {error}")
-        self.fail(self._on_failure(log, error))
+        refusal = self._on_refused(log, error)
+        if isinstance(refusal, LogDirFailed):
+            self.fail(refusal)
+            return self._failure or refusal
+        logger.warning("the sync of %s was refused and is tried again: %s", log.directory, refusal)
+        if work is not None:
+            log.not_flushed(work)
+        self._later.add(log, _RETRY_MS)
+        return refusal
 
     def fail(self, failure: LogDirFailed) -> None:
         """End all waits with the error, because nothing will be synced from now on."""
@@ -372,11 +383,16 @@ class Flusher:
             self._fail(future)
 
     def _fail(self, future: asyncio.Future[None]) -> None:
-        if not future.done():
-            assert self._failure is not None
-            future.set_exception(self._failure)
-            # A round that only the timer asked for has nobody to retrieve this.
-            future.exception()
+        assert self._failure is not None
+        _end(future, self._failure)
+
+    async def flush(self, logs: Iterable[DiskLog]) -> None:
+        """Sync everything appended so far. Raises ``StorageError``."""
+        rounds = [self.next_round(log) for log in logs if log.is_dirty]
+        if rounds:
+            await asyncio.wait(rounds)
+            for future in rounds:
+                future.result()
 
     async def quiesce(self, log: DiskLog) -> None:
         """Run the rounds that callers wait for, until there are none.
@@ -391,6 +407,13 @@ class Flusher:
             if (running := self._running.get(log)) is not None:
                 await asyncio.shield(running)
         self._in_flight.pop(log, None)
+
+
+def _end(future: asyncio.Future[None], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # A round that only the timer asked for has nobody to retrieve this.
+        future.exception()
 
 
 def _timed_each(works: Sequence[FlushWork], clock: Callable[[], float]) -> list[float | Exception]:

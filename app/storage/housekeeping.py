@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..clock import Clock, PatientClock
-from ..errors import CorruptLog, StorageError, StorageFull
+from ..errors import CorruptLog, StorageError, StorageFull, StorageLimitReached
 from .cleaner import Cleaner
+from .files import DISK_FULL
 from .flusher import Flusher
 from .log import DiskLog
 from .log_dir import LogDir
@@ -55,6 +56,8 @@ class Housekeeping:
         self._clock = PatientClock(clock)
         # Called with a partition whose log start offset has moved.
         self._on_change = on_change
+        # Logs of deleted topics whose files could not be removed yet.
+        self._undeleted: list[DiskLog] = []
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -73,9 +76,7 @@ class Housekeeping:
         self._checkpoints.is_settled = True
         self._tasks = [
             asyncio.create_task(
-                self._every(
-                    checkpoint_interval_ms, self._checkpoints.checkpoint, first_ms=first_checkpoint_ms
-                )
+                self._every(checkpoint_interval_ms, self._checkpoint, first_ms=first_checkpoint_ms)
             ),
             asyncio.create_task(self._every(retention_interval_ms, self.enforce_retention)),
         ]
@@ -99,6 +100,12 @@ class Housekeeping:
                 await work()
             except StorageError as error:
                 logger.error("housekeeping of %s: %s", self._log_dir.path, error)
+
+    async def _checkpoint(self) -> None:
+        if self._log_dir.refuses_appends:
+            # The start, or a full disk, has used what is kept back.
+            await self._log_dir.in_thread(self._log_dir.keep_space)
+        await self._checkpoints.checkpoint()
 
     async def stop(self) -> None:
         """Return when all of it has ended.
@@ -131,11 +138,18 @@ class Housekeeping:
             if log.upkeep.locked():
                 # It is being cleaned or deleted; the next time will do.
                 continue
-            await self._read_segment_ages(log, now_ms)
-            if log.upkeep.locked():
-                continue
-            async with log.upkeep, self._checkpoints.lock:
-                deleted += await self._retain(log, now_ms)
+            try:
+                await self._read_segment_ages(log, now_ms)
+                if log.upkeep.locked():
+                    continue
+                async with log.upkeep, self._checkpoints.lock:
+                    deleted += await self._retain(log, now_ms)
+            except StorageError as error:
+                if self._log_dir.failure is not None:
+                    raise
+                # What is refused to one log may be what frees the space that another one needs.
+                logger.error("retention of %s: %s", log.directory, error)
+        await self._delete_again()
         return deleted
 
     def _is_gone(self, log: DiskLog) -> bool:
@@ -168,7 +182,7 @@ class Housekeeping:
             return 0
         try:
             if log.active_is_expired(now_ms):
-                log.roll()
+                self._roll(log)
                 await self._flusher.next_round(log)
             segments = log.expired_segments(now_ms)
             if not segments:
@@ -184,10 +198,12 @@ class Housekeeping:
             self._on_change(log.topic_partition)
             # The start is saved first: a crash in between leaves files, never a log that begins twice.
             # On a full disk there is no space for that, but there will be.
-            with contextlib.suppress(StorageFull):
+            with contextlib.suppress(StorageFull, StorageLimitReached):
                 await self._checkpoints.save()
             await self._log_dir.in_thread(self._remove, paths)
             await self._log_dir.in_thread(lambda: self._remove(log.stale_snapshots()))
+            if self._log_dir.refuses_appends:
+                await self._log_dir.in_thread(self._log_dir.keep_space)
             await self._checkpoints.save()
         except OSError as error:
             raise self._log_dir.refuse(log.directory, error) from error
@@ -196,6 +212,15 @@ class Housekeeping:
         )
         return len(segments)
 
+    def _roll(self, log: DiskLog) -> None:
+        try:
+            log.roll()
+        except OSError as error:
+            if error.errno not in DISK_FULL or not self._log_dir.spend_kept_space():
+                raise
+            # It frees a whole segment.
+            log.roll()
+
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
             if self._log_dir.files.exists(path):
@@ -203,23 +228,39 @@ class Housekeeping:
 
     # ── deletion ──
 
-    async def delete(self, logs: Sequence[DiskLog]) -> None:
-        """Delete logs that have been taken out of the manager. Raises ``StorageError``."""
+    async def delete(self, logs: Sequence[DiskLog]) -> bool:
+        """Delete logs that have been taken out of the manager.
+
+        Return False if the disk does not allow it: it is tried again with each retention.
+        """
         async with contextlib.AsyncExitStack() as locks:
             for log in logs:
                 await locks.enter_async_context(log.upkeep)
             await locks.enter_async_context(self._checkpoints.lock)
-            for log in logs:
-                await self._flusher.quiesce(log)
-                for segment in log.segments:
-                    self._open_segments.forget(segment)
-                try:
-                    await self._log_dir.in_thread(self._manager.delete, log)
-                except OSError as error:
-                    raise self._log_dir.refuse(log.directory, error) from error
-            with contextlib.suppress(StorageFull):
+            left = [log for log in logs if not await self._delete(log)]
+            self._undeleted += left
+            if self._log_dir.refuses_appends:
+                await self._log_dir.in_thread(self._log_dir.keep_space)
+            with contextlib.suppress(StorageError):
                 # What stays in the checkpoint is taken out before the name is used again.
                 await self._checkpoints.save()
+        return not left
+
+    async def _delete(self, log: DiskLog) -> bool:
+        await self._flusher.quiesce(log)
+        for segment in log.segments:
+            self._open_segments.forget(segment)
+        try:
+            await self._log_dir.in_thread(self._manager.delete, log)
+        except OSError as error:
+            logger.error("the files of a deleted topic stay: %s", self._log_dir.refuse(log.directory, error))
+            return False
+        return True
+
+    async def _delete_again(self) -> None:
+        await self._manager.remove_unwanted()
+        waiting, self._undeleted = self._undeleted, []
+        self._undeleted += [log for log in waiting if not await self._delete(log)]
 
 
 def _confirm_newest(segments: Sequence[Segment]) -> None:

@@ -17,7 +17,7 @@ from stele.wire.compression import Compression
 from stele.wire.control_record import read_marker
 
 from .config_types import INT64_MAX
-from .files import Files, RealFiles, read_file
+from .files import Files, RealFiles
 from .keys.key_index import bounds_of, check_key_index, entries_of
 from .offset_index import OffsetIndex
 from .partition_files import PartitionFiles
@@ -27,6 +27,7 @@ from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from .time_index import TimeIndex
 from .transaction_check import TransactionCheck
 from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
+from .whole_files import read_file
 
 _HEX_WIDTH = 16
 

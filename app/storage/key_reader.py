@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..errors import BrokerClosing, LogDirFailed, OffsetOutOfRange, SteleError, UnknownTopic
+from ..errors import BrokerClosing, OffsetOutOfRange, SteleError, UnknownTopic
 from .cleaning.transactions import AbortedBatches
 from .keys.key_index import KeyHasher
 from .keys.key_scan import SegmentPart
@@ -250,7 +250,7 @@ class KeyReader:
         Raises:
             UnknownTopic: the partition is deleted.
             BrokerClosing: see ``stop``.
-            LogDirFailed: the disk does not allow it.
+            LogDirFailed, StorageLimitReached: the disk or the system does not allow it.
         """
         while True:
             log = self._logs[topic_partition]
@@ -279,7 +279,7 @@ class KeyReader:
                     continue
                 if self._logs.get(topic_partition) is not log:
                     raise UnknownTopic(topic_partition.topic) from None
-                raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+                raise self._log_dir.unreadable(log.directory, error) from error
             except asyncio.CancelledError:
                 # Nobody waits for the result any more.
                 aborted.set()

@@ -34,17 +34,18 @@ from .age import Verdict, retention_verdict
 from .checkpoint import LEADER_EPOCHS
 from .config_types import INT64_MAX
 from .engine import AbortedTransaction, PartitionSpec, ProducerState
-from .files import write_file, write_files
 from .flush_work import FlushWork
 from .high_watermark import HighWatermark
 from .log_loader import LoadedLog, new_segment
+from .newest_time import newest_time
 from .partition_files import ABORTED_TRANSACTIONS, PartitionFiles
 from .partition_log import Span, check_offset
 from .segment import Segment
 from .segment_loader import adopt_sealed
-from .segment_reader import Extent, extent_from, extent_with_records, find_time, headers
+from .segment_reader import Extent, extent_from, extent_with_records, find_time
 from .topic_config import TopicConfig
 from .transaction_index import AbortedEntry, overlapping
+from .whole_files import write_file, write_files
 
 logger = logging.getLogger(__name__)
 
@@ -132,10 +133,6 @@ class DiskLog:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
-
-    @property
-    def max_timestamp(self) -> int:
-        return max(segment.max_timestamp for segment in self.segments)
 
     # ── append ──
 
@@ -231,7 +228,8 @@ class DiskLog:
         return self._partition.aborted_list(one.base_offset for one in self.segments if one.aborted)
 
     def not_flushed(self, work: FlushWork) -> None:
-        """Note that ``work`` never ran, so that the next one has all of it."""
+        """Note that ``work`` synced nothing, so that the next one has all of it."""
+        self._in_flush = []
         self._directory_dirty = self._directory_dirty or work.directory is not None
 
     def flushed(self, work: FlushWork) -> int:
@@ -301,23 +299,13 @@ class DiskLog:
 
     def _find_time(self, segments: list[Segment], timestamp_ms: int) -> tuple[int, int, int] | None:
         for segment in segments:
-            found = find_time(segment, timestamp_ms)
-            if found and found[0] < self.log_start_offset:
-                found = self._first_from_start(segment, timestamp_ms)
-            if found:
+            if found := find_time(segment, timestamp_ms, from_offset=self.log_start_offset):
                 return found
         return None
 
-    def _first_from_start(self, segment: Segment, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """As ``_find_time``, where deleted records of the same segment would answer first."""
-        for header in headers(segment):
-            if header.last_offset < self.log_start_offset or header.max_timestamp < timestamp_ms:
-                continue
-            raw = Extent(segment=segment, position=header.position, size=header.size).read()
-            record = rb.first_record(raw, from_offset=self.log_start_offset, timestamp_ms=timestamp_ms)
-            if record is not None:
-                return record.offset, record.timestamp, header.partition_leader_epoch
-        return None
+    def newest_time_search(self) -> Callable[[], int]:
+        segments, start = list(self.segments), self.log_start_offset
+        return lambda: newest_time(segments, from_offset=start)
 
     # ── retention ──
 

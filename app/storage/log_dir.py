@@ -1,8 +1,18 @@
 """A data directory's disk: the threads that wait for it, and its failure.
 
-The first failed write or sync stops the whole directory (ADR-0003): a kernel may
-drop the dirty pages after reporting the error once, so a second try would lie. A
-full disk is no failure: it can be waited for.
+The first failed sync stops the whole directory (ADR-0003): a kernel may drop the
+dirty pages after reporting the error once, so a second try would lie. So does a
+broken disk. A full disk is no failure, nor is a limit that was reached (open files,
+memory, the length of a name): the call had no effect, so only its request is refused.
+
+=======================================  ======================  ==================
+error                                    of a sync               of any other call
+=======================================  ======================  ==================
+ENOSPC, EDQUOT, EFBIG                    ``LogDirFailed``        ``StorageFull``
+EMFILE, ENFILE, ENOMEM, ENAMETOOLONG,    ``LogDirFailed``        ``StorageLimitReached``
+EMLINK
+all others (EIO, EROFS, ENODEV, …)       ``LogDirFailed``        ``LogDirFailed``
+=======================================  ======================  ==================
 """
 
 from __future__ import annotations
@@ -12,22 +22,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import LogDirFailed, StorageError, StorageFull
-from .files import DISK_FULL, Files
+from ..errors import LogDirFailed, StorageError, StorageFull, StorageLimitReached
+from .files import DISK_FULL, LIMIT_REACHED, Files, is_refusal
+from .kept_space import KeptSpace
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+# With less free space, a health check tries whether there is any.
+_SCARCE_BYTES = 1 << 20
+
 
 class LogDir:
-    """``failure`` is set once, by the first error of the disk, and never cleared."""
+    """``failure`` is set once, by the first error of the disk, and never cleared.
+
+    ``refuses_appends``: the directory has failed, or the space that is kept back has been used (``kept_space``).
+    """
 
     def __init__(self, files: Files, path: Path, *, threads: int) -> None:
         self.files = files
         self.path = path
         self.failure: LogDirFailed | None = None
+        self.refuses_appends = False
         self.threads = files.threads(threads)
+        self._kept_space = KeptSpace(files, path)
+        # The last refusal because of a full disk, until there is space again.
+        self._full: StorageFull | None = None
         self._on_failure: list[Callable[[LogDirFailed], object]] = []
 
     def on_failure(self, observer: Callable[[LogDirFailed], object]) -> None:
@@ -38,21 +59,101 @@ class LogDir:
         """Run ``work`` where it may wait for the disk."""
         return await self.threads.run(work, *arguments)
 
-    def refuse(self, path: Path, error: OSError) -> StorageError:
-        """Return the error to raise for ``error``.
+    # ── errors ──
 
-        A full disk may get space again; any other error stops the directory.
+    def refuse(self, path: Path, error: OSError) -> StorageError:
+        """Return the error to raise for ``error``; see the table above.
+
+        ``path`` is what the call was about, if the error does not say.
         """
+        path = Path(error.filename or path)
+        if not is_refusal(error):
+            return self.fail(path, error)
         if error.errno in DISK_FULL:
-            return StorageFull(path, error)
-        return self.fail(path, error)
+            self._full = StorageFull(path, error)
+            return self._full
+        return StorageLimitReached(path, error)
 
     def fail(self, path: Path, error: OSError) -> LogDirFailed:
         """Stop the directory because of ``error``."""
         failure = LogDirFailed(path, error.strerror or str(error))
         if self.failure is None:
             self.failure = failure
+            self.refuses_appends = True
             logger.critical("%s", failure)
             for observer in self._on_failure:
                 observer(failure)
         return failure
+
+    def unreadable(self, path: Path, error: OSError) -> StorageError:
+        """Return the error to raise for a read that failed, which stops nothing else."""
+        path = Path(error.filename or path)
+        if error.errno in LIMIT_REACHED:
+            return StorageLimitReached(path, error)
+        return LogDirFailed(path, error.strerror or str(error))
+
+    # ── space that is kept back ──
+
+    def spend_kept_space(self) -> bool:
+        """Free the space that is kept back, for work that frees more; for any thread.
+
+        Return False if there is none. Appends are refused until it is kept back again.
+        """
+        self.refuses_appends = True
+        return self._kept_space.spend()
+
+    def keep_space(self) -> None:
+        """Keep space back again, if the disk has it; for any thread."""
+        try:
+            self._kept_space.keep()
+        except OSError as error:
+            self.refuses_appends = True
+            self._full = StorageFull(self.path, error)
+        else:
+            self.refuses_appends = self.failure is not None
+
+    def admit_append(self, directory: Path) -> None:
+        """Call before an append if ``refuses_appends``.
+
+        Raises:
+            LogDirFailed: the directory has failed.
+            StorageFull: there is no space yet that could be kept back again.
+        """
+        if self.failure is not None:
+            raise LogDirFailed(directory, self.failure.cause)
+        self.keep_space()
+        if self.refuses_appends and self._full is not None:
+            raise self._full
+
+    def find_space(self) -> StorageFull | None:
+        """Return why nothing can be written, None if it can; for threads.
+
+        Raises ``OSError``.
+        """
+        if self.refuses_appends:
+            self.keep_space()
+        if not self.refuses_appends:
+            _, free_bytes = self.files.space(self.path)
+            if self._full is None and free_bytes >= _SCARCE_BYTES:
+                return None
+            try:
+                self._kept_space.probe()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                self._full = StorageFull(self.path, error)
+            else:
+                self._full = None
+        return self._full
+
+    async def with_kept_space(self, work: Callable[..., _T], *arguments: object) -> _T:
+        """Run ``work`` in a thread; on a full disk, again in what is kept back."""
+        try:
+            return await self.in_thread(work, *arguments)
+        except OSError as error:
+            if not is_refusal(error) or error.errno not in DISK_FULL or not self.spend_kept_space():
+                raise
+        try:
+            return await self.in_thread(work, *arguments)
+        finally:
+            await self.in_thread(self.keep_space)

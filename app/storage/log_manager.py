@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from ..clock import Clock
+from ..errors import InvalidTopicName, StorageError, TooManyPartitions
 from .data_dir import DataDir, Start
 from .engine import PartitionSpec
 from .files import ManySyncs
@@ -63,13 +66,18 @@ def _close(loaded: Sequence[_Loaded]) -> None:
 class LogManager:
     """The open ``logs``, and a ``leader_epoch`` at least as high as any in them."""
 
-    def __init__(self, log_dir: LogDir, data_dir: DataDir, clock: Clock) -> None:
+    def __init__(
+        self, log_dir: LogDir, data_dir: DataDir, clock: Clock, *, open_logs_max: int | None = None
+    ) -> None:
         self.logs = ByPartition[DiskLog]()
         self.leader_epoch = 0
         self.checkpoints = OffsetCheckpoints(log_dir, data_dir, self.logs)
         self._log_dir = log_dir
         self._data_dir = data_dir
         self._clock = clock
+        self._open_logs_max = open_logs_max
+        # Partitions whose creation was refused, and whose directories could not be removed then.
+        self._unwanted: dict[TopicPartition, _Unopened] = {}
         self._start: Start | None = None
         # The last run may have left bytes that no sync has covered.
         self._has_unsynced = False
@@ -81,7 +89,8 @@ class LogManager:
             DataDirLocked: another broker has it.
             OSError: it cannot be used.
         """
-        self._start = await self._log_dir.in_thread(self._data_dir.take)
+        # A start writes a little before anything can be deleted.
+        self._start = await self._log_dir.in_thread(self._data_dir.take, self._log_dir.spend_kept_space)
         self._has_unsynced = not (self._start.was_clean or self._start.is_new)
         self.leader_epoch = self._start.leader_epoch
         await self.checkpoints.load()
@@ -97,40 +106,100 @@ class LogManager:
         """Open partitions, and create those that do not exist.
 
         Raises:
-            StorageFull, LogDirFailed: none of them was opened.
+            StorageFull, StorageLimitReached, LogDirFailed: none of them was opened, and none is left that is new.
+            InvalidTopicName: the file system does not allow such a long name.
+            TooManyPartitions: there would be too many open files.
         """
-        files, path = self._log_dir.files, self._log_dir.path
+        path = self._log_dir.path
         unopened = [
-            _Unopened(spec, PartitionFiles(files, self._data_dir.partition_dir(*spec.topic_partition)))
+            _Unopened(
+                spec, PartitionFiles(self._log_dir.files, self._data_dir.partition_dir(*spec.topic_partition))
+            )
             for spec in specs
         ]
+        if self.checkpoints.is_settled:
+            self._check_open_files(specs)
+        fresh: list[_Unopened] = []
         try:
-            await self._forget_predecessors(unopened)
+            fresh = await self._forget_predecessors(unopened)
+            await self._open(unopened)
+        except OSError as error:
+            await self._remove_fresh(fresh)
+            if error.errno == errno.ENAMETOOLONG and self.checkpoints.is_settled:
+                topic = specs[0].topic_partition.topic
+                raise InvalidTopicName(topic, "the file system does not allow such a long name") from error
+            raise self._log_dir.refuse(path, error) from error
+        except StorageError:
+            await self._remove_fresh(fresh)
+            raise
+
+    def _check_open_files(self, specs: Sequence[PartitionSpec]) -> None:
+        total = len(self.logs) + len(specs)
+        if specs and self._open_logs_max is not None and total > self._open_logs_max:
+            raise TooManyPartitions(
+                specs[0].topic_partition.topic, total=total, limit=self._open_logs_max, is_of_files=True
+            )
+
+    async def _open(self, unopened: Sequence[_Unopened]) -> None:
+        logs: list[DiskLog] = []
+        # The run that created a directory may have ended before it synced the directory's name.
+        directory = await self._log_dir.in_thread(self._log_dir.files.open_dir, self._log_dir.path)
+        try:
             logs = await self._load_and_sync(unopened)
             if logs:
-                # The run that created a directory may have ended before it synced the directory's name.
-                await self._log_dir.in_thread(files.sync_dir, path)
-        except OSError as error:
-            raise self._log_dir.refuse(Path(error.filename or path), error) from error
-        assert self._start is not None
-        for log in logs:
-            self.logs[log.topic_partition] = log
-            self.checkpoints.forget(log.topic_partition)
-            # Higher than the epochs in the log after an unclean start, even if the start record was lost.
-            lowest = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
-            self.leader_epoch = max(self.leader_epoch, lowest)
-        if any(log.has_jumped for log in logs):
-            await self.checkpoints.checkpoint()
+                await self._log_dir.in_thread(directory.sync)
+            assert self._start is not None
+            for log in logs:
+                self.logs[log.topic_partition] = log
+                self.checkpoints.forget(log.topic_partition)
+                # Higher than the epochs in the log after an unclean start, even if the start record was lost.
+                lowest = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
+                self.leader_epoch = max(self.leader_epoch, lowest)
+            if any(log.has_jumped for log in logs):
+                await self.checkpoints.checkpoint()
+        except BaseException:
+            for log in logs:
+                self.logs.pop(log.topic_partition, None)
+                log.close(clean=False)
+            raise
+        finally:
+            directory.close()
 
-    async def _forget_predecessors(self, unopened: Sequence[_Unopened]) -> None:
-        """Remove the files and checkpoints of deleted topics of the same names."""
+    async def _forget_predecessors(self, unopened: Sequence[_Unopened]) -> list[_Unopened]:
+        """Remove the files and checkpoints of deleted topics of the same names.
 
-        def remove_stale() -> list[TopicPartition]:
-            return [partition.name for partition in unopened if self._remove_stale(partition)]
+        Return the partitions that are not there.
+        """
 
-        forgotten = [self.checkpoints.forget(name) for name in await self._log_dir.in_thread(remove_stale)]
+        def remove_stale() -> list[_Unopened]:
+            return [partition for partition in unopened if self._remove_stale(partition)]
+
+        fresh = await self._log_dir.in_thread(remove_stale)
+        forgotten = [self.checkpoints.forget(partition.name) for partition in fresh]
         if any(forgotten):
             await self.checkpoints.checkpoint()
+        return fresh
+
+    async def _remove_fresh(self, fresh: Sequence[_Unopened]) -> None:
+        """Remove what was made of partitions whose creation was refused."""
+        self._unwanted.update({partition.name: partition for partition in fresh})
+        await self.remove_unwanted()
+
+    async def remove_unwanted(self) -> None:
+        """Remove directories of partitions that do not exist, if the disk allows it."""
+        if self._unwanted:
+            await self._log_dir.in_thread(self._remove_unwanted)
+
+    def _remove_unwanted(self) -> None:
+        for name, partition in list(self._unwanted.items()):
+            try:
+                if name not in self.logs and self._log_dir.files.exists(partition.files.directory):
+                    self.remove_directory(partition.files.directory, partition.spec.topic_id)
+            except OSError as error:
+                # It has no records, and is tried again with the next retention.
+                logger.warning("%s cannot be removed yet: %s", partition.files.directory, error)
+            else:
+                self._unwanted.pop(name, None)
 
     def _remove_stale(self, unopened: _Unopened) -> bool:
         """Remove the directory of another topic id.
@@ -143,7 +212,7 @@ class LogManager:
             # A topic of this name was deleted, and a crash kept its files.
             directory = unopened.files.directory
             logger.warning("%s belongs to a deleted topic of the same name and is removed", directory)
-            self._remove_directory(directory)
+            self.remove_directory(directory, topic_id)
         return topic_id != expected
 
     async def _load_and_sync(self, unopened: Sequence[_Unopened]) -> list[DiskLog]:
@@ -255,28 +324,67 @@ class LogManager:
     def delete(self, log: DiskLog) -> None:
         """Delete a log that is no longer used; for threads. Raises ``OSError``."""
         log.close(clean=False)
-        self._remove_directory(log.directory)
+        if self._log_dir.files.exists(log.directory):
+            self.remove_directory(log.directory, log.topic_id)
+        else:
+            # It was renamed before.
+            self._remove_deleted(f"{log.topic_id}-{log.topic_partition.partition}.")
 
-    def _remove_directory(self, directory: Path) -> None:
+    def remove_directory(self, directory: Path, topic_id: UUID) -> None:
+        """Remove the directory of a partition; for threads.
+
+        Nothing happens if it is that of another topic. Raises ``OSError``.
+        """
         files = self._log_dir.files
-        target = directory.with_name(f"{directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
-        files.rename(directory, target)
-        files.sync_dir(directory.parent)
+        if PartitionFiles(files, directory).topic_id(topic_id) not in (None, topic_id):
+            return
+        # The name of the topic may be as long as a name can be.
+        number = directory.name.rpartition("-")[2]
+        target = directory.with_name(f"{topic_id}-{number}.{self._clock.now_ms()}{DELETED_SUFFIX}")
+        opened = files.open_dir(directory.parent)
+        try:
+            files.rename(directory, target)
+            opened.sync()
+        finally:
+            opened.close()
         files.remove_tree(target)
 
     async def finish_deletions(self) -> None:
-        """Finish deletions that a crash interrupted. Raises ``StorageError``."""
+        """Finish deletions that a crash interrupted, as far as the disk allows it."""
+        try:
+            await self._log_dir.in_thread(self._remove_deleted)
+        except OSError as error:
+            # The next start tries again.
+            logger.error("a deletion stays unfinished: %s", self._log_dir.refuse(self._log_dir.path, error))
+
+    def _remove_deleted(self, prefix: str = "") -> None:
         files, path = self._log_dir.files, self._log_dir.path
+        for name in files.list_dir(path):
+            if name.startswith(prefix) and name.endswith(DELETED_SUFFIX):
+                files.remove_tree(path / name)
+
+    async def remove_leftovers(self, topic: str, partitions: int, topic_id: UUID) -> bool:
+        """Remove the directories of a deleted topic.
+
+        Return False if the disk does not allow it.
+        """
 
         def work() -> None:
-            for name in files.list_dir(path):
-                if name.endswith(DELETED_SUFFIX):
-                    files.remove_tree(path / name)
+            for partition in range(partitions):
+                directory = self._data_dir.partition_dir(topic, partition)
+                if self._log_dir.files.exists(directory):
+                    self.remove_directory(directory, topic_id)
 
         try:
             await self._log_dir.in_thread(work)
         except OSError as error:
-            raise self._log_dir.refuse(path, error) from error
+            logger.error(
+                "the files of deleted topic %r stay: %s",
+                topic,
+                self._log_dir.refuse(self._log_dir.path, error),
+            )
+            return False
+        return True
 
     # ── close ──
 
@@ -295,4 +403,6 @@ class LogManager:
 
     async def release(self, *, clean: bool) -> None:
         """Unlock the data directory. Raises ``OSError``."""
-        await self._log_dir.in_thread(lambda: self._data_dir.release(clean=clean))
+        # The next start needs the space that is kept back.
+        keep = self._log_dir.keep_space
+        await self._log_dir.in_thread(lambda: self._data_dir.release(clean=clean, on_written=keep))

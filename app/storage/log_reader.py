@@ -9,13 +9,13 @@ between; the reader then looks again, or returns nothing if the bytes it had fou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import CorruptBatchError
 
-from ..errors import CorruptLog, LogDirFailed, SteleError, UnknownTopic
+from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, UnknownTopic
 from ..work_budget import WorkBudget
 from .config_types import INT64_MAX
 from .engine import AbortedTransaction, PartitionFetch, PartitionRead
@@ -25,6 +25,8 @@ from .partition_log import PartitionLog, Span
 from .partition_logs import PartitionLogs
 from .segment_reader import Extent, WouldBlockError
 from .topic_partition import TopicPartition
+
+_T = TypeVar("_T")
 
 _LENGTH_AT = 8
 _LAST_DELTA_AT = 23
@@ -76,7 +78,7 @@ class LogReader:
                         is_empty, left = False, max(0, left - len(read.batches))
                     reads.append(read)
                     continue
-            except LogDirFailed as refused:
+            except StorageError as refused:
                 error = refused
             is_committed = request.isolation is IsolationLevel.READ_COMMITTED
             aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
@@ -133,7 +135,7 @@ class LogReader:
                 if read.batches:
                     is_empty, left = False, max(0, left - len(read.batches))
                 reads.append(read)
-        except LogDirFailed:
+        except StorageError:
             # ``read`` reports it, if it is still so.
             return None
         return reads
@@ -189,7 +191,7 @@ class LogReader:
             # ``read`` repeats it where it may wait, and reports what is wrong then.
             return None
         except OSError as refused:
-            raise LogDirFailed(self._log_dir.path, refused.strerror or str(refused)) from refused
+            raise self._log_dir.unreadable(self._log_dir.path, refused) from refused
         if not batches:
             return None
         if not isinstance(span, Extent):
@@ -206,7 +208,7 @@ class LogReader:
 
         Raises:
             OffsetOutOfRange, CorruptLog: ``offset`` cannot be read.
-            LogDirFailed: the disk does not allow it.
+            LogDirFailed, StorageLimitReached: the disk or the system does not allow it.
         """
         while True:
             deletions = log.deletions
@@ -222,14 +224,14 @@ class LogReader:
             except OSError as error:
                 # Retention may have taken the segment between two looks; then the log start has moved.
                 if not isinstance(error, FileNotFoundError) or log.deletions == deletions:
-                    raise LogDirFailed(self._log_dir.path, error.strerror or str(error)) from error
+                    raise self._log_dir.unreadable(self._log_dir.path, error) from error
 
     async def _read_span(self, log: PartitionLog, request: PartitionFetch, span: Span) -> bytes | bytearray:
         """Read what was found; nothing if it was deleted meanwhile.
 
         Raises:
             CorruptLog: the file is shorter than it was.
-            LogDirFailed: the disk does not allow it.
+            LogDirFailed, StorageLimitReached: the disk or the system does not allow it.
         """
         extent = span if isinstance(span, Extent) else None
         path = self._log_dir.path if extent is None else extent.path
@@ -245,7 +247,7 @@ class LogReader:
                 return b""
             raise LogDirFailed(path, "the file is gone") from None
         except OSError as error:
-            raise LogDirFailed(path, error.strerror or str(error)) from error
+            raise self._log_dir.unreadable(path, error) from error
         if extent is not None and len(data) != extent.size:
             raise CorruptLog(
                 path=path,
@@ -265,15 +267,30 @@ class LogReader:
 
         Returns ``(offset, timestamp, leader epoch)``.
 
-        Raises:
-            CorruptLog: a batch that must be decoded cannot be.
-            LogDirFailed: the disk does not allow it.
+        Raises as ``max_timestamp``.
         """
+        return await self._search(topic_partition, lambda log: log.time_search(timestamp_ms))
+
+    async def max_timestamp(self, topic_partition: TopicPartition) -> int:
+        """Return the newest time of the records that are not deleted; -1 if none has one.
+
+        Raises:
+            UnknownTopic: it was deleted meanwhile.
+            CorruptLog: a batch that must be decoded cannot be.
+            LogDirFailed, StorageLimitReached: the disk or the system does not allow it.
+        """
+        return await self._search(topic_partition, lambda log: log.newest_time_search())
+
+    async def _search(
+        self, topic_partition: TopicPartition, search_of: Callable[[PartitionLog], Callable[[], _T]]
+    ) -> _T:
         while True:
-            log = self._logs[topic_partition]
+            log = self._logs.find(topic_partition)
+            if log is None:
+                raise UnknownTopic(topic_partition.topic)
             deletions = log.deletions
             try:
-                return await self._log_dir.in_thread(log.time_search(timestamp_ms))
+                return await self._log_dir.in_thread(search_of(log))
             except CorruptBatchError as error:
                 raise CorruptLog(
                     path=self._log_dir.path,
@@ -287,7 +304,7 @@ class LogReader:
                     # Retention took it meanwhile.
                     continue
                 directory = self._logs.directory(topic_partition)
-                raise LogDirFailed(directory, error.strerror or str(error)) from error
+                raise self._log_dir.unreadable(directory, error) from error
 
 
 def _visible_end(ends: tuple[int, int], *, is_committed: bool) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from stele.wire import record_batch as rb
 
 from ..clock import Clock
-from .age import RecordAge, Verdict, age_of_batch, age_of_header, retention_verdict
+from .age import RecordAge, Verdict, age_of_batch, age_of_header, newest_in_batch, retention_verdict
 from .checkpoint import LeaderEpochs
 from .config_types import INT64_MAX
 from .engine import PartitionSpec
@@ -95,10 +95,6 @@ class MemoryLog:
     def recovery_point(self) -> int:
         """Return the log start offset, because no record is ever on disk."""
         return self.log_start_offset
-
-    @property
-    def max_timestamp(self) -> int:
-        return max((stored.header.max_timestamp for stored in self._batches), default=rb.NO_TIMESTAMP)
 
     def append(
         self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
@@ -189,6 +185,10 @@ class MemoryLog:
         batches, start = list(self._batches), self.log_start_offset
         return lambda: _find_time(batches, start, timestamp_ms)
 
+    def newest_time_search(self) -> Callable[[], int]:
+        batches, start = list(self._batches), self.log_start_offset
+        return lambda: max((_newest_time(stored, start) for stored in batches), default=rb.NO_TIMESTAMP)
+
 
 def _find_time(
     batches: Iterable[StoredBatch], log_start_offset: int, timestamp_ms: int
@@ -200,3 +200,9 @@ def _find_time(
         if record is not None:
             return record.offset, record.timestamp, stored.header.partition_leader_epoch
     return None
+
+
+def _newest_time(stored: StoredBatch, log_start_offset: int) -> int:
+    if stored.header.base_offset >= log_start_offset:
+        return stored.header.max_timestamp
+    return newest_in_batch(stored.data, from_offset=log_start_offset)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextvars import Context
 from pathlib import Path
 
+from ..errors import StorageError
 from .checkpoint import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
@@ -44,6 +45,8 @@ class OffsetCheckpoints:
         self._first_dirty: dict[TopicPartition, int] = {}
         self._saved: tuple[dict[TopicPartition, int], ...] = ({}, {}, {})
         self._next: asyncio.Task[None] | None = None
+        # Log start offsets that are in force once they are saved.
+        self._moved_starts: dict[TopicPartition, int] = {}
 
     async def load(self) -> None:
         """Read the checkpoints. Raises ``OSError``."""
@@ -92,6 +95,25 @@ class OffsetCheckpoints:
             self._next = None
             await self.save()
 
+    async def move_start(self, name: TopicPartition, offset: int) -> None:
+        """Save a later start of a log before it is in force.
+
+        Raises:
+            StorageFull, StorageLimitReached: the log begins where it did, also after a restart.
+            LogDirFailed: as ``save``.
+        """
+        self._moved_starts[name] = max(
+            offset, self._moved_starts.get(name, 0), self._logs[name].log_start_offset
+        )
+        try:
+            await self.checkpoint()
+        except StorageError:
+            # A save that was under way may have included it.
+            if self._saved[1].get(name, 0) < offset:
+                raise
+        finally:
+            self._moved_starts.pop(name, None)
+
     async def finish(self) -> None:
         """Wait for a save whose callers were cancelled."""
         if self._next is not None:
@@ -101,7 +123,7 @@ class OffsetCheckpoints:
         """Save the offsets that moved; the caller holds ``lock``, or nothing else runs.
 
         Raises:
-            StorageFull: the old checkpoints stay.
+            StorageFull, StorageLimitReached: the old log start offsets stay, and are saved again.
             LogDirFailed: the old checkpoints stay, and the directory accepts no more writes.
         """
         logs = dict(self._logs)
@@ -109,6 +131,7 @@ class OffsetCheckpoints:
         starts = {
             **self._log_starts,
             **{n: log.log_start_offset for n, log in logs.items() if log.log_start_offset},
+            **self._moved_starts,
         }
         cleaned = {
             **self._first_dirty,
@@ -122,14 +145,17 @@ class OffsetCheckpoints:
             write_epochs(files, path, {log.directory: log.epochs for log in dirty})
             if cleaned != self._saved[2]:
                 write_offsets(files, path / CLEANER_OFFSETS, cleaned.items())
-            if (points, starts) != self._saved[:2]:
+            if points != self._saved[0]:
                 write_offsets(files, path / RECOVERY_POINTS, points.items())
-                write_offsets(files, path / LOG_START_OFFSETS, starts.items())
             if is_settled:
                 self._data_dir.settle()
+            # Last: what was refused before it has moved no start.
+            if starts != self._saved[1]:
+                write_offsets(files, path / LOG_START_OFFSETS, starts.items())
 
         try:
-            await self._log_dir.in_thread(write)
+            # What is saved deletes records, or spares a start its scan.
+            await self._log_dir.with_kept_space(write)
         except OSError as error:
             raise self._log_dir.refuse(path, error) from error
         self._saved = (points, starts, cleaned)

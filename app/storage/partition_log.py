@@ -65,11 +65,6 @@ class PartitionLog(Protocol):
     @property
     def size_bytes(self) -> int: ...
     @property
-    def max_timestamp(self) -> int:
-        """The newest timestamp in a batch header, in ms; -1 if there is none."""
-        ...
-
-    @property
     def deletions(self) -> int:
         """Goes up when files are deleted: one that was not found may have been among them."""
         ...
@@ -113,6 +108,13 @@ class PartitionLog(Protocol):
         """A search, for a thread, for the first record at or after ``timestamp_ms``.
 
         It returns ``(offset, timestamp, leader epoch)``, None if there is no such record.
+        """
+        ...
+
+    def newest_time_search(self) -> Callable[[], int]:
+        """Return a search, for a thread, for the newest time of the records.
+
+        Those that are deleted do not count. It returns -1 if no record has one.
         """
         ...
 

@@ -10,13 +10,13 @@ from stele.wire.control_record import EndTransactionMarker
 
 from ..errors import StorageError
 from .engine import ProducerState
-from .files import read_file
 from .open_transactions import marker_at
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
 from .scan import CorruptRange
 from .segment import Segment
 from .segment_reader import headers
 from .transaction_index import AbortedEntry
+from .whole_files import read_file
 
 logger = logging.getLogger(__name__)
 

@@ -132,7 +132,9 @@ def _recover_segment(
             )
             segment.truncate()
             return True
-        _report(segment.path, scanned)
+        # The log continues after all that was in use: see ``log_loader``.
+        used_offset = max(unclean_start.recovery_point, unclean_start.log_start_offset, scanned.offset + 1)
+        _report(segment.path, scanned, lost_until=used_offset if is_tail else 0)
     return False
 
 
@@ -146,15 +148,22 @@ def _gap_between(before: Segment, after: Segment) -> CorruptRange:
     )
 
 
-def _report(path: Path, corrupt_range: CorruptRange) -> None:
+def _report(path: Path, corrupt_range: CorruptRange, *, lost_until: int = 0) -> None:
+    """Log a corrupt range that is kept; the log continues at ``lost_until`` or later."""
+    next_offset = max(corrupt_range.next_offset, lost_until)
+    if next_offset > corrupt_range.offset:
+        effect = (
+            f"offsets {corrupt_range.offset} to {next_offset - 1} cannot be read, all offsets after them can"
+        )
+    else:
+        effect = f"no offset is missing, the log continues with offset {next_offset}"
     logger.error(
-        "%s is corrupt from byte %d to %d (%s): offsets %d to %d cannot be read, all offsets after them can",
+        "%s is corrupt from byte %d to %d (%s): %s",
         path,
         corrupt_range.position,
         corrupt_range.end_position,
         corrupt_range.reason,
-        corrupt_range.offset,
-        corrupt_range.next_offset - 1,
+        effect,
     )
 
 

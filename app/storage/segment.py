@@ -30,12 +30,13 @@ from stele.wire import record_batch as rb
 from ..errors import CorruptLog
 from .age import RecordAge
 from .config_types import INT64_MAX
-from .files import Buffer, File, Files, read_file, write_files
+from .files import Buffer, File, Files, is_refusal
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from .space_ahead import space_end
 from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
+from .whole_files import read_file, write_files
 
 LOG_SUFFIX = ".log"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -72,6 +73,7 @@ class Segment:
     __slots__ = (
         "_file",
         "_files",
+        "_is_torn",
         "_read_age",
         "aborted",
         "allocated",
@@ -121,6 +123,8 @@ class Segment:
         self.aborted = TransactionIndex()
         self.indexes = SegmentIndexes(files, self.path, base_offset, interval_bytes=index_interval_bytes)
         self._file: File | None = None
+        # A failed write may have left bytes after ``size``.
+        self._is_torn = False
         # The times of the records in the first bytes of the log, once they have been read.
         self._read_age: tuple[int, RecordAge] | None = None
 
@@ -229,18 +233,28 @@ class Segment:
         """Write ``batches`` at the end; their offsets are set and follow ``next_offset``.
 
         Raises:
-            OSError: the write failed and was undone.
-            SegmentTornError: it failed and could not be undone.
+            OSError: the write failed and was undone, or will be before the next one.
+            SegmentTornError: it failed and cannot be undone.
         """
         file = self._file or self.file()
+        if self._is_torn:
+            file.truncate(self.size)
+            self._is_torn = False
         try:
             file.write_at(self.size, [batches])
         except OSError as error:
             # Otherwise a partial write would be in the middle of the log after the next append.
+            self._is_torn = True
+            # It is cut when the segment is sealed, too.
+            self.allocated = max(self.allocated, self.size + len(batches))
             try:
                 file.truncate(self.size)
             except OSError as second:
-                raise SegmentTornError(self.path, second) from error
+                if not is_refusal(second):
+                    raise SegmentTornError(self.path, second) from error
+            else:
+                self._is_torn = False
+                self.allocated = 0
             raise
         self.last_append = (self.next_offset, self.size)
         for header in headers:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from .files import Files, read_file
+from .files import Files
 from .offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from .offset_index import OffsetIndex
 from .time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from .time_index import TimeIndex
+from .whole_files import read_file
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -201,6 +202,10 @@ class SegmentIndexes:
         times = TimeIndex.from_bytes(read_file(self._files, self.time_path) or b"")
         # Without them a search starts at byte 0.
         self._pinned = offsets or OffsetIndex(), times or TimeIndex()
+
+    def unpin(self) -> None:
+        """Undo ``pin``: the files stay."""
+        self._pinned = None
 
     # ── lookups ──
 

@@ -108,17 +108,26 @@ class Extent:
             file.close()
 
 
-def headers(segment: Segment) -> Iterator[rb.BatchHeader]:
+def headers(segment: Segment, *, from_offset: int = 0) -> Iterator[rb.BatchHeader]:
     """Yield every header, without checking CRCs; for threads.
+
+    Those of batches that end before ``from_offset`` may be left out.
 
     Raises:
         CorruptLog: a corrupt range was not known; the next call skips it.
     """
     try:
-        yield from _walk(segment, 0, nowait=False)
+        yield from _walk(segment, _start_for(segment, from_offset), nowait=False)
     except _MisfitError as misfit:
         examine(segment)
         raise _unreadable(segment, misfit) from misfit
+
+
+def _start_for(segment: Segment, offset: int) -> int:
+    """Return the position of a batch that begins at or before ``offset``, near it."""
+    if offset <= segment.base_offset:
+        return 0
+    return segment.indexes.offsets(segment.size).position_for(offset - segment.base_offset)
 
 
 # ── by offset ──
@@ -299,45 +308,53 @@ def _check_newest(segment: Segment) -> None:
         raise _MisfitError(0, "the newest entry of the time index matches no batch")
 
 
-def find_time(segment: Segment, timestamp_ms: int) -> tuple[int, int, int] | None:
-    """Find the first record at or after ``timestamp_ms``; for threads.
+def find_time(segment: Segment, timestamp_ms: int, *, from_offset: int = 0) -> tuple[int, int, int] | None:
+    """Find the first record at or after a time and an offset; for threads.
 
     Returns ``(offset, timestamp, leader epoch)``, or None if there is none.
 
     Raises:
         CorruptLog: the CRC of the batch with the record does not match.
     """
+    if segment.next_offset <= from_offset:
+        return None
     confirm_newest(segment)
     if timestamp_ms > segment.max_timestamp:
         return None
-    return _examined(segment, lambda: _find_time(segment, timestamp_ms), nowait=False)
+    return _examined(segment, lambda: _find_time(segment, timestamp_ms, from_offset), nowait=False)
 
 
-def _find_time(segment: Segment, timestamp_ms: int) -> tuple[int, int, int] | None:
+def _find_time(segment: Segment, timestamp_ms: int, from_offset: int) -> tuple[int, int, int] | None:
     entry, is_from_disk = segment.indexes.time_entry(timestamp_ms)
     position = segment.indexes.offsets(segment.size).position_for(entry[1]) if entry else 0
+    start = _start_for(segment, from_offset)
+    if start > position:
+        # What was deleted before it proves nothing about the entry.
+        position, entry = start, None
     for header in _walk(segment, position, nowait=False):
         if entry and is_from_disk and header.last_offset >= segment.base_offset + entry[1]:
             # An entry that matches no batch could lead past the record.
             if (header.max_timestamp, header.last_offset - segment.base_offset) != entry:
                 raise _MisfitError(header.position, "the time index does not match the log")
             entry = None
-        if header.max_timestamp < timestamp_ms:
+        if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
             continue
-        record = _first_at(segment, header, timestamp_ms)
+        record = _first_at(segment, header, timestamp_ms, from_offset)
         if record is not None:
             return record.offset, record.timestamp, header.partition_leader_epoch
     return None
 
 
-def _first_at(segment: Segment, header: rb.BatchHeader, timestamp_ms: int) -> rb.RecordView | None:
+def _first_at(
+    segment: Segment, header: rb.BatchHeader, timestamp_ms: int, from_offset: int
+) -> rb.RecordView | None:
     raw = Extent(segment=segment, position=header.position, size=header.size).read()
     try:
         rb.check_batch(raw)
     except rb.CorruptBatchError as error:
         raise _MisfitError(header.position, error.reason) from error
     try:
-        return rb.first_record(raw, timestamp_ms=timestamp_ms)
+        return rb.first_record(raw, from_offset=from_offset, timestamp_ms=timestamp_ms)
     except rb.CorruptBatchError as error:
         # Its producer sent it so: the CRC matches.
         raise CorruptLog(

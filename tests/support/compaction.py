@@ -24,9 +24,10 @@ from app.storage.cleaning.dirty_records import DirtyRecords
 from app.storage.cleaning.key_map import KeyMap
 from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
 from app.storage.cleaning.replacement import Replacement
-from app.storage.files import Files, write_files
+from app.storage.files import Files
 from app.storage.segment import LOG_SUFFIX, segment_name
 from app.storage.segment_indexes import SegmentIndexes
+from app.storage.whole_files import write_files
 
 DAY_MS = 86_400_000
 NOW_MS = 1_763_664_052_224
@@ -243,6 +244,7 @@ class CleanedPartition(Generic[_FilesT]):
 
 def replace_at_once(replacement: Replacement) -> None:
     """Do all steps without a pause for readers."""
+    replacement.open()
     replacement.commit()
     replacement.retire()
     replacement.install()

@@ -26,11 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from app.storage.files import Buffer
+from app.storage.files import Buffer, SyncFailedError
 
 from .simulated_time import LoopThreads
 
 SECTOR_BYTES = 512
+# Of the file system. So little is kept back of it that copies of the disk stay cheap.
+SPACE_BYTES = 128 * 1024
 
 # Calls that may fail; ``close`` and ``boot_id`` are not among them.
 KINDS = (
@@ -43,6 +45,7 @@ KINDS = (
     "rename",
     "remove",
     "remove_tree",
+    "open_dir",
     "sync_dir",
     "lock",
     "file_size",
@@ -256,6 +259,8 @@ class Fault:
     times: int = 1
     written: int = 0
     hits: int = field(default=0, init=False)
+    # The kinds of the calls that failed.
+    struck: list[str] = field(default_factory=list[str], init=False)
 
 
 class SimulatedFile:
@@ -314,6 +319,18 @@ class SimulatedFile:
 
     def close(self) -> None:
         self._files.handles.discard(self)
+
+
+class SimulatedDirectory:
+    def __init__(self, files: SimulatedFiles, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def sync(self) -> None:
+        self._files.sync_opened_dir(self._path)
+
+    def close(self) -> None:
+        pass
 
 
 class SimulatedLock:
@@ -462,6 +479,7 @@ class SimulatedFiles:
                 fault.call -= 1
                 if fault.call <= 0 and fault.hits < fault.times:
                     fault.hits += 1
+                    fault.struck.append(kind)
                     if self._writing is not None and fault.written:
                         inode, write = self._writing
                         inode.change(_Write(write.position, write.data[: fault.written]))
@@ -480,9 +498,9 @@ class SimulatedFiles:
     def sync(self, path: Path, inode: _Inode) -> None:
         try:
             self.called("sync", path)
-        except OSError:
+        except OSError as error:
             inode.lose_pending()
-            raise
+            raise SyncFailedError(error.errno, error.strerror, str(path)) from error
         if not self.forgets("sync", path):
             inode.sync()
 
@@ -574,9 +592,27 @@ class SimulatedFiles:
             directory.change(_Link(name, None))
         self._directory(path.parent).change(_Link(path.name, None))
 
+    def open_dir(self, path: Path) -> SimulatedDirectory:
+        self.called("open_dir", path)
+        self._directory(path)
+        return SimulatedDirectory(self, path)
+
+    def space(self, path: Path) -> tuple[int, int]:
+        self.called("space", path)
+        return SPACE_BYTES, SPACE_BYTES
+
+    def make_private(self, root: Path) -> None:
+        self.called("make_private", root)
+
     def sync_dir(self, path: Path) -> None:
+        self.open_dir(path).sync()
+
+    def sync_opened_dir(self, path: Path) -> None:
         directory = self._directory(path)
-        self.called("sync_dir", path)
+        try:
+            self.called("sync_dir", path)
+        except OSError as error:
+            raise SyncFailedError(error.errno, error.strerror, str(path)) from error
         if not self.forgets("sync_dir", path):
             directory.sync()
 

@@ -16,7 +16,7 @@ from .parts import (
 
 HEALTH: Operation = {"responses": answers(ok=json_content({"type": "object"}))}
 
-READY: Operation = {"responses": answers(503, ok=json_content({"type": "object"}))}
+READY: Operation = {"responses": answers(503, 507, ok=json_content({"type": "object"}))}
 
 _BROKER = {
     "id": INTEGER,

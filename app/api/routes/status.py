@@ -41,11 +41,10 @@ async def readyz(request: Request) -> Response:
     """Answer 200 if new clients may be sent to the broker.
 
     503 with the reason if the log has stopped or the broker is shutting down, although a broker of several serves
-    those it has until the others know.
+    those it has until the others know. 507 while the disk is full: reads continue, and so does what frees space.
     """
     broker = broker_of(request)
-    if broker.failure is not None:
-        raise broker.failure
+    await broker.check_writable()
     if broker.is_closing or broker.cluster.is_leaving:
         raise BrokerClosing
     return Response(b'{"status":"ready"}', media_type="application/json")

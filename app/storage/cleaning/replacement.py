@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CorruptLog
+from ..files import Directory as OpenDirectory
 from ..files import Files
 from ..partition_files import DELETED_SUFFIX, PRODUCERS_SUFFIX
 from ..segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, segment_name
@@ -51,7 +52,9 @@ _STEM_LENGTH = 20
 
 
 class Replacement:
-    """The steps of one group, to be called in order, each once; for threads.
+    """The steps of one group, to be called in order; for threads.
+
+    A step that was refused (``is_refusal``) may be repeated. Only ``open`` needs a file descriptor.
 
     ``base_offsets`` are those of the segments that are replaced, ascending; the first
     is that of the cleaned segment. An ``OSError`` leaves what a crash would: the
@@ -64,20 +67,44 @@ class Replacement:
         self._base_offsets = list(base_offsets)
         self._deleted: list[Path] = []
         self._new_suffixes = _NEW_SUFFIXES
+        self._opened: OpenDirectory | None = None
+
+    def open(self) -> None:
+        """Open the directory for the syncs of all steps."""
+        if self._opened is None:
+            self._opened = self._files.open_dir(self._directory)
+
+    def close(self) -> None:
+        """Close the directory."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _sync(self) -> None:
+        assert self._opened is not None, "open() comes first"
+        self._opened.sync()
 
     def _path(self, suffix: str, *, base_offset: int | None = None) -> Path:
         base = self._base_offsets[0] if base_offset is None else base_offset
         return self._directory / (segment_name(base) + suffix)
 
+    def _has_file(self, suffix: str) -> bool:
+        return any(self._files.exists(self._path(suffix + stage)) for stage in (CLEANED_SUFFIX, SWAP_SUFFIX))
+
+    def _rename(self, source: Path, target: Path) -> None:
+        # It is not there if an earlier attempt came so far.
+        if self._files.exists(source):
+            self._files.rename(source, target)
+
     def commit(self) -> None:
         """From here on a start completes the replacement."""
-        if not self._files.exists(self._path(TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX)):
+        if not self._has_file(TRANSACTION_INDEX_SUFFIX):
             self._new_suffixes = tuple(
                 suffix for suffix in _NEW_SUFFIXES if suffix != TRANSACTION_INDEX_SUFFIX
             )
         for suffix in self._new_suffixes:
-            self._files.rename(self._path(suffix + CLEANED_SUFFIX), self._path(suffix + SWAP_SUFFIX))
-        self._files.sync_dir(self._directory)
+            self._rename(self._path(suffix + CLEANED_SUFFIX), self._path(suffix + SWAP_SUFFIX))
+        self._sync()
 
     def retire(self) -> dict[Path, Path]:
         """Rename the old files.
@@ -91,11 +118,11 @@ class Replacement:
         first, *others = self._base_offsets
         self._retire(first, (*SUFFIXES, KEY_INDEX_SUFFIX), moved)
         # While the first of the old logs is there, all are: a start may go back to them.
-        self._files.sync_dir(self._directory)
+        self._sync()
         for base_offset in others:
             self._retire(base_offset, (*SUFFIXES, KEY_INDEX_SUFFIX, PRODUCERS_SUFFIX), moved)
         if others:
-            self._files.sync_dir(self._directory)
+            self._sync()
         return moved
 
     def _retire(self, base_offset: int, suffixes: Sequence[str], moved: dict[Path, Path]) -> None:
@@ -119,8 +146,8 @@ class Replacement:
     def install(self) -> None:
         """Give the new files their final names."""
         for suffix in self._new_suffixes:
-            self._files.rename(self._path(suffix + SWAP_SUFFIX), self._path(suffix))
-        self._files.sync_dir(self._directory)
+            self._rename(self._path(suffix + SWAP_SUFFIX), self._path(suffix))
+        self._sync()
 
     def discard(self) -> None:
         """Remove the old files, when no reader can use them.

@@ -197,6 +197,12 @@ class SharedEngine:
     def failure(self) -> StorageError | None:
         return None
 
+    async def check_writable(self) -> None:
+        """Do nothing: this broker writes to no disk."""
+
+    async def spend_kept_space(self) -> bool:
+        return False
+
     def abandon(self, key: str) -> None:
         """Have an object deleted that this broker perhaps stored and will not commit."""
         self._committer.abandoned.append(key)
@@ -212,6 +218,9 @@ class SharedEngine:
         self._waiters.observe_appends(observer, followed)
 
     # ── partitions ──
+
+    async def prepare(self, specs: Sequence[PartitionSpec]) -> None:
+        """Do nothing: partitions are made of what the catalog has."""
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
         by_topic: dict[UUID, list[PartitionSpec]] = {}
@@ -249,7 +258,10 @@ class SharedEngine:
         self._compactor.abort(log)
         self._key_reader.forget(log)
 
-    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    async def remove_leftovers(self, topic: str, partitions: int, topic_id: UUID) -> bool:
+        return True
+
+    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> bool:
         """See ``LogEngine.drop``; the topic is deleted with all its partitions."""
         self._rotate()
         await self._committer.drain()
@@ -266,6 +278,7 @@ class SharedEngine:
                 await self._meta.delete_logs(topic_id)
             except MetaUnavailable as error:
                 raise _unavailable("deleting partitions", error) from error
+        return True
 
     # ── append ──
 

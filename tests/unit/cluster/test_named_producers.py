@@ -94,7 +94,9 @@ def test_names_of_an_earlier_release_count_as_used_now(tmp_path: Path) -> None:
     begin(first, 5, fresh_id=1, now_ms=1_000)
     first.close()
     database = sqlite3.connect(path)
-    database.executescript("ALTER TABLE named_producers DROP COLUMN used_at_ms; PRAGMA user_version = 5;")
+    database.executescript(
+        "DROP TABLE deleted_topics; ALTER TABLE named_producers DROP COLUMN used_at_ms; PRAGMA user_version = 5;"
+    )
     database.close()
     second = SqliteCatalog(path)
     assert forget(second, 1_000_000_000_000) == []
@@ -108,7 +110,7 @@ def test_a_catalog_of_the_release_before_is_taken_over(tmp_path: Path) -> None:
     database = sqlite3.connect(path)
     database.executescript(
         "DROP TABLE acls; DROP TABLE api_keys; DROP TABLE scram_credentials; DROP TABLE configs; "
-        "DROP TABLE named_producers; PRAGMA user_version = 1;"
+        "DROP TABLE named_producers; DROP TABLE deleted_topics; PRAGMA user_version = 1;"
     )
     database.close()
     opened = SqliteCatalog(path)

@@ -7,6 +7,7 @@ import errno
 
 import pytest
 
+from app.errors import StorageLimitReached
 from app.storage.embedded import EmbeddedEngine
 from app.storage.files import RealFiles
 from app.storage.flush_work import FlushWork
@@ -160,7 +161,7 @@ async def test_a_round_that_cannot_begin_is_told_to_those_who_wait_and_stops_no_
         results = await asyncio.gather(
             *(append_synced(engine, b"y", name=name) for name in (ORDERS, other)), return_exceptions=True
         )
-    assert isinstance(results[0], OSError)
+    assert isinstance(results[0], StorageLimitReached)
     assert not isinstance(results[1], BaseException)
     for name in (ORDERS, other):
         await append_synced(engine, b"z", name=name)

@@ -11,7 +11,7 @@ import pytest
 from app.errors import CorruptLog
 from app.storage.cleaning.cleaned_segment import read_batches
 from app.storage.cleaning.replacement import Replacement, recover_replacement
-from app.storage.files import write_file
+from app.storage.whole_files import write_file
 from tests.support.compaction import CleanedPartition, Keyed, Stored, batch, compacted
 from tests.support.simulated_files import SimulatedFiles
 
@@ -154,6 +154,7 @@ class TestReaders:
         moved: dict[Path, Path] = {}
 
         def replace(replacement: Replacement) -> None:
+            replacement.open()
             replacement.commit()
             moved.update(replacement.retire())
             assert not any(map(files.exists, old)), "no name means two things"
@@ -177,6 +178,7 @@ class TestReaders:
             name = f"{0:020d}{suffix}"
             write_file(files, DIRECTORY / (name + ".cleaned"), bytes(files.content(DIRECTORY / name)))
         replacement = Replacement(files, DIRECTORY, [0])
+        replacement.open()
         replacement.commit()
         replacement.retire()
         assert set(retired) < set(files.list_dir(DIRECTORY))
