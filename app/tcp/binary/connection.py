@@ -300,13 +300,13 @@ class BinaryConnection(Connection[Frame]):
 
     def _produce(self, topic: str, values: list[bytes]) -> None:
         broker = self._listener.broker
-        batch = build_values(values, broker.now_ms())
-        self._charge_produce(len(batch))
-        if broker.must_wait_for_room(topic, batch):
-            self.pause_requests()
-            self.answer_later(self._produce_when_room(topic, batch, len(values)), is_change=True)
-            return
         try:
+            batch = build_values(values, broker.now_ms())
+            self._charge_produce(len(batch))
+            if broker.must_wait_for_room(topic, batch):
+                self.pause_requests()
+                self.answer_later(self._produce_when_room(topic, batch, len(values)), is_change=True)
+                return
             pending = broker.produce(topic, 0, batch, acks=Acks.LEADER)
         except Exception as error:  # noqa: BLE001 - the edge of a connection
             self.answer(self._failed_produces(error, len(values)))
@@ -405,9 +405,14 @@ class BinaryConnection(Connection[Frame]):
             batch_request = cast("m.ProduceBatchRequest", request)
             topic = batch_request.topic
             self._charge_produce(len(body))
-            if self._value_bytes_max(topic) is None or self._listener.broker.must_wait_for_room(
-                topic, batch_request.batches
-            ):
+            try:
+                must_wait = self._value_bytes_max(topic) is None or (
+                    self._listener.broker.must_wait_for_room(topic, batch_request.batches)
+                )
+            except Exception as error:  # noqa: BLE001 - the edge of a connection
+                self.answer(self._failed(frame_type, error))
+                return
+            if must_wait:
                 self.pause_requests()
                 self.answer_later(self._create_and_handle(topic, frame_type, request), is_change=True)
                 return
