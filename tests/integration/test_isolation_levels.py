@@ -339,9 +339,8 @@ async def test_the_end_of_the_open_transaction_shows_all_that_waited(served: Lis
         records: list[int] = []
         while positions[0] < served.broker.log_state(TOPIC, 0).high_watermark:
             _, step = await anext(steps)
-            assert step is not None
             assert not isinstance(step, SteleError)
-            records += [record.offset for record in step.records]
+            records += [] if step is None else [record.offset for record in step.records]
     start = min(records)
     assert records == [offset for offset, _ in history.seen(COMMITTED) if offset >= start]
 
