@@ -206,11 +206,13 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
             clock=clock,
             options=options,
         )
-        stores = SharedStores(url, engine.pool, incarnation=incarnation)
+        stores = SharedStores(engine.pool, incarnation=incarnation)
     except ValueError as error:
         raise InvalidStorage(str(error)) from error
     surveys = Surveys(stores.surveyor, stores.traffic, clock)
     cluster = SharedCluster(stores.membership, clock=clock, displaced=displaced, surveys=surveys)
+    cluster.observe_history(engine.adopt)
+    cluster.observe_leader_epoch(engine.show_epoch)
     return SharedParts(settings, engine, incarnation, cluster, stores)
 
 

@@ -27,23 +27,21 @@ from .storage.shared.postgres_markers import PostgresMarkers
 class SharedStores:
     """One set per broker. The schema has been migrated before the first call.
 
-    ``pool`` is for queries that read much. Raises ``ValueError`` if ``url`` is no connection string.
+    ``pool`` is for queries that read much.
     """
 
-    def __init__(self, url: str, pool: PostgresPool, *, incarnation: UUID) -> None:
+    def __init__(self, pool: PostgresPool, *, incarnation: UUID) -> None:
         # Commits of offsets and heartbeats must not wait for changes of topics, or for each other.
         self.traffic = traffic = pool.traffic
-        self._session = PostgresSession(url, traffic=traffic, incarnation=incarnation)
+        self._session = PostgresSession(pool.connector, traffic=traffic)
         self.catalog = PostgresCatalog(self._session)
         self.credentials = PostgresCredentialStore(self._session)
         self.acls = PostgresAclStore(self._session)
-        self.membership = PostgresMembership(PostgresSession(url, traffic=traffic, incarnation=incarnation))
+        self.membership = PostgresMembership(PostgresSession(pool.connector, traffic=traffic))
         self.surveyor = PostgresSurveyor(pool)
         self.transactions = PostgresTransactions(pool, PostgresMarkers(incarnation).append)
         # Shards that share a connection also share the thread that uses it.
-        self._group_sessions = [
-            PostgresSession(url, traffic=traffic, incarnation=incarnation) for _ in range(GROUPS)
-        ]
+        self._group_sessions = [PostgresSession(pool.connector, traffic=traffic) for _ in range(GROUPS)]
         self._group_threads = [
             ThreadPoolExecutor(1, thread_name_prefix="stele-groups") for _ in range(GROUPS)
         ]

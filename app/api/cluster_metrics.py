@@ -33,6 +33,11 @@ def cluster_metrics(broker: Broker) -> Iterable[Metric]:
         lease = cluster.lease(name)
         held.add_metric((name,), 1 if lease is not None and lease.broker_id == broker.broker_id else 0)
     yield held
+    yield GaugeMetricFamily(
+        "stele_cluster_heartbeat_age_seconds",
+        "How long ago the last heartbeat of this broker began that reached PostgreSQL.",
+        value=cluster.heartbeat_age_ms / 1000,
+    )
     yield from _storage(counts)
     if cluster.surveys is not None:
         yield from _postgres(cluster.surveys)
@@ -120,6 +125,16 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         "stele_shared_objects_in_flight", "Objects that are not committed yet.", value=counts.in_flight
     )
+    yield GaugeMetricFamily(
+        "stele_shared_last_commit_age_seconds",
+        "How long ago this broker committed an object, or started.",
+        value=counts.commit_age_ms / 1000,
+    )
+    yield GaugeMetricFamily(
+        "stele_shared_last_upload_age_seconds",
+        "How long ago this broker stored an object in the object store, or started; 0 without one.",
+        value=counts.upload_age_ms / 1000,
+    )
     blocks = CounterMetricFamily(
         "stele_shared_cache_blocks",
         "Blocks that readers wanted, by whether the cache had them.",
@@ -131,6 +146,16 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
     for name, text, value in (
         ("stele_shared_failed_uploads", "Objects that could not be stored in time.", counts.failed_uploads),
         ("stele_shared_commit_retries", "Commits that were tried again.", counts.commit_retries),
+        (
+            "stele_shared_histories",
+            "Histories of the database that began while this broker ran.",
+            counts.histories,
+        ),
+        (
+            "stele_shared_lost_records",
+            "Records that this broker knew, and that a promoted or restored database does not have.",
+            counts.lost_records,
+        ),
         ("stele_shared_merges", "Merges that took effect.", counts.merges),
         ("stele_shared_merged_bytes", "Bytes of objects that merges have written.", counts.merged_bytes),
         (

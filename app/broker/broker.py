@@ -198,6 +198,11 @@ class Broker:
         """
         await self._engine.check_writable()
 
+    @property
+    def stall(self) -> StorageError | None:
+        """Why new clients should not be sent here for now, or None."""
+        return self._engine.stall or self.cluster.stall
+
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
         """Call ``observer`` with the seconds of each sync."""
         self._engine.observe_syncs(observer)
@@ -695,5 +700,9 @@ class Broker:
         return self._reader.leader(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return the leader epoch of ``log_state``, at less cost; raises the same."""
+        """Return the leader epoch that clients are shown; raises as ``log_state``."""
         return self._reader.leader_epoch(topic, partition)
+
+    def oldest_leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the oldest epoch that a client may know without having missed anything."""
+        return self._reader.oldest_leader_epoch(topic, partition)

@@ -28,7 +28,7 @@ from ..cluster.membership import (
     Member,
     Membership,
 )
-from ..errors import BrokerIdTaken, StorageUnavailable
+from ..errors import BrokerIdTaken, StorageError, StorageUnavailable
 from .lease_keeper import LeaseKeeper, LeaseWork
 from .surveys import Surveys
 
@@ -57,6 +57,16 @@ class Cluster(Protocol):
     @property
     def is_leaving(self) -> bool:
         """Return whether this broker shuts down, and serves only until the others know."""
+        ...
+
+    @property
+    def stall(self) -> StorageError | None:
+        """Return why this broker counts as dead to the others, or None."""
+        ...
+
+    @property
+    def heartbeat_age_ms(self) -> int:
+        """How long ago the last heartbeat that succeeded began; 0 if there are none."""
         ...
 
     @property
@@ -118,6 +128,8 @@ class SoloCluster:
 
     is_shared = False
     is_leaving = False
+    stall = None
+    heartbeat_age_ms = 0
     members: Sequence[Member] = ()
     leaders = Leaders(())
     surveys = None
@@ -168,6 +180,8 @@ class SharedCluster:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="stele-cluster")
         self._observers: dict[str, list[Callable[[], Awaitable[None]]]] = {}
         self._member_observers: list[Callable[[Sequence[Member]], object]] = []
+        self._history_observers: list[Callable[[int], Awaitable[None]]] = []
+        self._epoch_observers: list[Callable[[int], object]] = []
         self._seen: dict[str, int] = {}
         self._state = ClusterState()
         self._leaders = Leaders(())
@@ -190,6 +204,19 @@ class SharedCluster:
     @property
     def is_leaving(self) -> bool:
         return self._is_leaving
+
+    @property
+    def heartbeat_age_ms(self) -> int:
+        return 0 if self._self is None else self._clock.monotonic_ms() - self._beat_ms
+
+    @property
+    def stall(self) -> StorageError | None:
+        own, age_ms = self._self, self.heartbeat_age_ms
+        if own is None or age_ms < own.session_timeout_ms:
+            return None
+        return StorageUnavailable(
+            "serving clients", f"no heartbeat has reached PostgreSQL for {age_ms // 1000} seconds"
+        )
 
     @property
     def members(self) -> Sequence[Member]:
@@ -222,7 +249,7 @@ class SharedCluster:
     def _check_alone(self) -> None:
         """Hide this broker from clients while it cannot reach the database."""
         own = self._self
-        if own is None or self._clock.monotonic_ms() - self._beat_ms < own.session_timeout_ms:
+        if own is None or self.stall is None:
             return
         others = tuple(member for member in self._leaders.members if member.broker_id != own.broker_id)
         if others and len(others) < len(self._leaders.members):
@@ -232,6 +259,14 @@ class SharedCluster:
 
     def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
         self._observers.setdefault(kind, []).append(observer)
+
+    def observe_history(self, observer: Callable[[int], Awaitable[None]]) -> None:
+        """Call ``observer`` with the epoch of each history, until it succeeds."""
+        self._history_observers.append(observer)
+
+    def observe_leader_epoch(self, observer: Callable[[int], object]) -> None:
+        """Call ``observer`` with the leader epoch that clients are shown, after each look."""
+        self._epoch_observers.append(observer)
 
     def observe_members(self, observer: Callable[[Sequence[Member]], object]) -> None:
         """Call ``observer`` with the live brokers when these are others than before."""
@@ -283,6 +318,14 @@ class SharedCluster:
             self._look = None
 
     async def _take_over(self, state: ClusterState) -> None:
+        if state.history != self._state.history:
+            # Whatever this broker remembers may be of another history (ADR-0071).
+            self._seen.clear()
+            self._keeper.history_changed()
+            for adopt in self._history_observers:
+                await adopt(state.history)
+        for show in self._epoch_observers:
+            show(state.leader_epoch)
         has_moved = state.members != self._leaders.members or _epochs(state) != _epochs(self._state)
         if state.members != self._leaders.members:
             known = {member.broker_id for member in self._leaders.members}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -24,8 +25,13 @@ from ..errors import StorageUnavailable
 logger = logging.getLogger(__name__)
 
 _INTERVAL_MS = 250
+# Incarnations that are remembered; live ones always are.
+_INCARNATIONS_MAX = 1_000
 # How long the preferred broker of a free lease may take before others do.
 _PREFERRED_MS = 2_000
+# A broker that counted as dead for a second time within this time, although it ran, gets no more leases until it has
+# stayed for as long: on a machine without CPU time it would have them for seconds, again and again.
+_UNSTEADY_MS = 30_000
 # How long a lease stays here whose preferred broker was given it and did not keep it, although it was alive.
 _GIVEN_AGAIN_MS = 60_000
 
@@ -84,6 +90,9 @@ class LeaseKeeper:
         self._renew_ms = 0
         # Until ``joined`` no lease is held.
         self._certain_ms = 0
+        # By incarnation: when it joined last, and when it came back the last times, by the clock of this broker.
+        self._joined: dict[UUID, int] = {}
+        self._returned: dict[UUID, deque[int]] = {}
         # When the last heartbeat that succeeded began, and since when no heartbeat was late.
         self._beat_ms = 0
         self._alive_since_ms = 0
@@ -119,6 +128,15 @@ class LeaseKeeper:
             self._alive_since_ms = self._clock.monotonic_ms()
         self._beat_ms = begun_ms
 
+    def history_changed(self) -> None:
+        """Give up all leases.
+
+        The database may have given them to others, and forgotten what their work did.
+        """
+        for name, held in self._leases.items():
+            if held.until_ms is not None:
+                self._lose(held, f"the lease {name} was given in an earlier history of the database")
+
     async def keep(self, member: Member) -> None:
         """Keep the leases until this is cancelled."""
         while True:
@@ -137,6 +155,7 @@ class LeaseKeeper:
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _round(self, member: Member) -> None:
+        self._note_returns()
         for name, held in self._leases.items():
             if held.until_ms is not None and not self._is_in_force(held):
                 self._lose(held, f"the lease {name} is uncertain: a renewal or a heartbeat was late")
@@ -200,7 +219,29 @@ class LeaseKeeper:
 
     def _preferred(self, name: str) -> Member | None:
         members = self._members()
-        return ranked(name.encode(), members)[0] if members else None
+        steady = [member for member in members if not self._is_unsteady(member)]
+        return ranked(name.encode(), steady or members)[0] if members else None
+
+    def _note_returns(self) -> None:
+        """Note which brokers have counted as dead and are back, without a start."""
+        members = self._members()
+        now_ms = self._clock.monotonic_ms()
+        for member in members:
+            joined_ms = self._joined.get(member.incarnation)
+            if joined_ms is not None and joined_ms != member.started_at_ms:
+                self._returned.setdefault(member.incarnation, deque(maxlen=2)).append(now_ms)
+            self._joined[member.incarnation] = member.started_at_ms
+        if len(self._joined) > _INCARNATIONS_MAX:
+            live = {member.incarnation for member in members}
+            self._joined = {each: at for each, at in self._joined.items() if each in live}
+            self._returned = {each: at for each, at in self._returned.items() if each in live}
+
+    def _is_unsteady(self, member: Member) -> bool:
+        returned = self._returned.get(member.incarnation, ())
+        if len(returned) < 2:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        return now_ms - returned[-1] < _UNSTEADY_MS and returned[-1] - returned[0] < 2 * _UNSTEADY_MS
 
     async def _take(self, name: str, held: _HeldLease, member: Member) -> None:
         begun_ms = self._clock.monotonic_ms()

@@ -236,7 +236,7 @@ class PartitionReader:
             return self._virtual.epoch_end_offset(topic, partition, epoch)
         name = self._topics.partition(topic, partition)
         state = self._engine.state(name)
-        if epoch == state.leader_epoch:
+        if state.leader_epoch <= epoch <= max(state.leader_epoch, self._engine.leader_epoch(name)):
             # The current epoch may have no batch yet.
             return epoch, state.log_end_offset
         if epoch > state.leader_epoch:
@@ -262,6 +262,11 @@ class PartitionReader:
         if topic in self._virtual:
             return self._virtual.state(topic, partition).leader_epoch
         return self._engine.leader_epoch(self._topics.partition(topic, partition))
+
+    def oldest_leader_epoch(self, topic: str, partition: int) -> int:
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition).leader_epoch
+        return self._engine.oldest_leader_epoch(self._topics.partition(topic, partition))
 
 
 def _isolation_of(requests: Sequence[PartitionFetch]) -> IsolationLevel:

@@ -43,6 +43,8 @@ class Member:
     endpoints: Mapping[str, MemberEndpoint]
     started_at_ms: int = 0
     session_timeout_ms: int = SESSION_TIMEOUT_MS
+    # Whether it shows leader epochs to clients; those of earlier versions do not.
+    shows_epochs: bool = True
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -80,12 +82,15 @@ class Lease:
 class ClusterState:
     """The live brokers, versions of changes, and leases in force.
 
-    Brokers are in ascending order of their ids.
+    Brokers are in ascending order of their ids. ``history`` is the epoch of the history of the database (ADR-0071), and
+    ``leader_epoch``, which is not less, rises with each change of the live brokers. -1: some of them show none.
     """
 
     members: tuple[Member, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict[str, int])
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
+    history: int = 0
+    leader_epoch: int = -1
 
 
 class Displaced(Exception):

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from ..errors import StorageUnavailable
-from ..postgres.pool import Connection, PostgresUnavailable
+from ..postgres.connector import Connection, PostgresUnavailable
 from ..postgres.session import PostgresSession
 from .catalog import ConfigRecord, DeletedTopic, NamedProducer, TopicRecord
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 from ..postgres.session import PostgresSession
 from .acls import AclRecord
 from .postgres import ChangeKind, changed, run

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 from .consumer_group_store import (
     ClassicMembership,
     ConsumerGroupChange,

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 from ..postgres.session import PostgresSession
 from .credentials import ApiKeyRecord, ScramRecord
 from .postgres import ChangeKind, changed, run, stored_once

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 
 # As many as a partition of the topic keeps.
 _DELETIONS_MAX = 1000

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from ..errors import CoordinatorFenced, CoordinatorNotAvailable, InvalidRequest
-from ..postgres.pool import Connection, PostgresUnavailable
+from ..postgres.connector import Connection, PostgresUnavailable
 from ..postgres.session import PostgresSession
 from .consumer_group_store import (
     ConsumerGroupRecord,

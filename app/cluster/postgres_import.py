@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import LiteralString
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 from ..postgres.session import PostgresSession
 from .consumer_group_store import ConsumerMemberRecord
 from .group_store import StoreChange

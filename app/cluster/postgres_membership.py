@@ -10,11 +10,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
 from ..errors import StorageUnavailable
-from ..postgres.pool import BROKER_SESSION, Connection, PostgresUnavailable
+from ..postgres.connector import BROKER_SESSION, Connection, PostgresUnavailable
 from ..postgres.session import PostgresSession
 from .membership import ClusterState, Displaced, Lease, Member, MemberEndpoint
 from .postgres import read_versions
@@ -29,7 +30,7 @@ _MS = "interval '1 millisecond'"
 
 _MEMBERS = """
     SELECT broker_id, incarnation, rack, endpoints, (extract(epoch FROM started_at) * 1000)::bigint,
-        (extract(epoch FROM session_timeout) * 1000)::int
+        (extract(epoch FROM session_timeout) * 1000)::int, shows_epochs
     FROM brokers WHERE seen > now() - session_timeout ORDER BY broker_id
 """
 _LEASES = """
@@ -39,20 +40,23 @@ _LEASES = """
     )
 """
 _REGISTER = f"""
-    INSERT INTO brokers (broker_id, incarnation, rack, endpoints, session_timeout)
-    VALUES (%s, %s, %s, %s, %s * {_MS})
+    INSERT INTO brokers (broker_id, incarnation, rack, endpoints, session_timeout, shows_epochs)
+    VALUES (%s, %s, %s, %s, %s * {_MS}, true)
     ON CONFLICT (broker_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, rack = EXCLUDED.rack,
         endpoints = EXCLUDED.endpoints, session_timeout = EXCLUDED.session_timeout, started_at = now(), seen = now(),
-        report = NULL
+        report = NULL, beats = 0, shows_epochs = true
     WHERE brokers.seen <= now() - brokers.session_timeout OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
 """  # noqa: S608 - a constant from above
 # A broker that counted as dead joins again: to the others it is a newcomer. ``report`` stays if it is null.
 _HEARTBEAT = """
-    UPDATE brokers SET seen = now(), report = coalesce(%s, report),
+    UPDATE brokers SET seen = now(), report = coalesce(%s, report), beats = beats + 1,
         started_at = CASE WHEN seen <= now() - session_timeout THEN now() ELSE started_at END
     WHERE broker_id = %s AND incarnation = %s
-    RETURNING started_at = now()
+    RETURNING started_at = now(), beats
 """
+_ARE_OTHERS = "SELECT FROM brokers WHERE incarnation <> %s AND seen > now() - session_timeout LIMIT 1"
+_HISTORY = "SELECT epoch, leader_epoch, members FROM history"
+_RAISE_LEADER_EPOCH = "UPDATE history SET leader_epoch = leader_epoch + 1, members = %s WHERE members = %s"
 _ACQUIRE = f"""
     INSERT INTO leases (name, broker_id, incarnation, epoch, expires) VALUES (%s, %s, %s, 1, now() + %s * {_MS})
     ON CONFLICT (name) DO UPDATE SET broker_id = EXCLUDED.broker_id, incarnation = EXCLUDED.incarnation,
@@ -97,7 +101,14 @@ class PostgresMembership:
                 *(member.broker_id, member.incarnation, member.rack, endpoints, member.session_timeout_ms),
                 previous,
             )
-            return connection.execute(_REGISTER, given).rowcount == 1
+            if connection.execute(_REGISTER, given).rowcount != 1:
+                return False
+            history = self._session.connector.history
+            history.registered()
+            if connection.execute(_ARE_OTHERS, (member.incarnation,)).fetchone() is None:
+                # While no broker ran, the database may have gone back without a trace.
+                history.begin(connection, "its first broker starts")
+            return True
 
         return self._run("the registration of the broker", work)
 
@@ -106,7 +117,9 @@ class PostgresMembership:
             connection.execute("SET LOCAL synchronous_commit = off")
             given = (report, member.broker_id, member.incarnation)
             updated = connection.execute(_HEARTBEAT, given).fetchone()
-            if updated == (True,):
+            if updated is not None:
+                self._session.connector.history.beaten(connection, updated[1])
+            if updated is not None and updated[0]:
                 logger.warning("this broker counted as dead, and has joined the cluster again")
             if connection.execute(_END_STUCK).fetchone() is not None:
                 logger.warning("the transaction that a dead broker had left open was ended")
@@ -122,10 +135,11 @@ class PostgresMembership:
             begun_s = time.perf_counter()
             with connection.pipeline():
                 members, leases = connection.execute(_MEMBERS), connection.execute(_LEASES)
+                history = connection.execute(_HISTORY)
                 versions = read_versions(connection)
                 # The queries above share one round trip.
                 self._session.traffic.measured(time.perf_counter() - begun_s)
-                return ClusterState(
+                state = ClusterState(
                     members=tuple(
                         Member(
                             broker_id=broker_id,
@@ -137,11 +151,13 @@ class PostgresMembership:
                             },
                             started_at_ms=started_at_ms,
                             session_timeout_ms=session_timeout_ms,
+                            shows_epochs=shows_epochs,
                         )
                         for (
                             *(broker_id, incarnation, rack, endpoints),
                             started_at_ms,
                             session_timeout_ms,
+                            shows_epochs,
                         ) in members.fetchall()
                     ),
                     versions={kind.value: version for kind, version in versions.items()},
@@ -155,8 +171,30 @@ class PostgresMembership:
                         for name, broker_id, incarnation, epoch, expires_in_ms in leases.fetchall()
                     },
                 )
+                found = history.fetchone()
+            return self._with_epochs(connection, state, found)
 
         return self._run("looking at the cluster", work)
+
+    def _with_epochs(
+        self, connection: Connection, state: ClusterState, found: tuple[int, int, str] | None
+    ) -> ClusterState:
+        """Return the state with the leader epoch for its members.
+
+        It rises if they are others than before: librdkafka 2.4 to 2.7 follows a change of leaders only if the epoch rises.
+        """
+        members = " ".join(f"{member.broker_id}:{member.incarnation}" for member in state.members)
+        if found is not None and found[2] != members:
+            connection.execute("SET LOCAL synchronous_commit = off")
+            connection.execute(_RAISE_LEADER_EPOCH, (members, found[2]))
+            # Unless another broker was first.
+            found = connection.execute(_HISTORY).fetchone()
+        if found is None:
+            return state
+        history, leader_epoch, _ = found
+        self._session.connector.history.saw_leader_epoch(leader_epoch)
+        shows_epochs = all(member.shows_epochs for member in state.members)
+        return replace(state, history=history, leader_epoch=leader_epoch if shows_epochs else -1)
 
     def leave(self, member: Member) -> None:
         def work(connection: Connection) -> None:

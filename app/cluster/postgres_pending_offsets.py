@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 from .group_store import EndPendingOffsets, OffsetRecord, PendingOffset, StoreChange
 
 _OFFSET_COLUMNS = "group_id, topic, part, topic_id, committed_offset, leader_epoch, metadata, committed_at_ms, expires_at_ms"

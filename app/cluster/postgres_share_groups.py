@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ..postgres.pool import Connection
+from ..postgres.connector import Connection
 from .share_group_store import DeleteSharePartitions, ShareGroupChange, SharePartitionRecord, StoredRecords
 
 _INSERT = """

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from ..errors import StorageUnavailable
-from ..postgres.pool import Connection, PostgresPool, PostgresUnavailable
+from ..postgres.connector import Connection, PostgresUnavailable
+from ..postgres.pool import PostgresPool
 from .membership import Member, MemberEndpoint
 from .survey import (
     BROKERS_SHOWN_MAX,

@@ -17,7 +17,8 @@ from uuid import UUID
 from psycopg import Cursor
 
 from ..errors import CoordinatorNotAvailable, IdempotencyKeyInUse
-from ..postgres.pool import Connection, PostgresPool, PostgresUnavailable
+from ..postgres.connector import Connection, PostgresUnavailable
+from ..postgres.pool import PostgresPool
 from .shared_transactions import (
     Decide,
     EndOfTransaction,

@@ -4,7 +4,9 @@ Reading order:
 
 - ``connection_counts``  how many connections a broker opens, and for what
 - ``migrations``  the numbered SQL files, and how a database gets from one version to the next
-- ``pool``        connections with the settings that every session needs, and threads that use them
+- ``history``     whether the database still is the one that the broker knows
+- ``connector``   a connection with the settings that every session needs
+- ``pool``        connections of threads
 - ``session``     one connection for callers that block
 - ``traffic``     round-trip times and errors
 

@@ -1,10 +1,4 @@
-"""Connections to PostgreSQL, used by threads.
-
-A session has settings that bound how long it can hold locks: a broker that is paused inside a transaction
-keeps its row locks for ``idle_in_transaction_session_timeout``, then the server ends the session.
-That time does not begin in the middle of a pipeline. The name of a session therefore says which broker it
-belongs to, and other brokers end the sessions of a dead one (``app.cluster.postgres_membership``).
-"""
+"""Connections to PostgreSQL, used by threads."""
 
 from __future__ import annotations
 
@@ -12,84 +6,18 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import psycopg
-from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from .connection_counts import RECORDS
-from .migrations import migrate
+from .connector import Connection, Connector, PostgresUnavailable
+from .history import History
 from .traffic import PostgresTraffic
 
 _T = TypeVar("_T")
-
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-_CONNECT_TIMEOUT_S = 5
-
-_SESSION = {
-    "synchronous_commit": "on",
-    "idle_in_transaction_session_timeout": "2s",
-    "lock_timeout": "2s",
-    "statement_timeout": "5s",
-    "default_transaction_isolation": "read committed",
-    "timezone": "UTC",
-}
-# ``application_name`` of the sessions of a broker, before its incarnation.
-BROKER_SESSION = "stele "
-_CONNECTION = {
-    "application_name": "stele",
-    "connect_timeout": _CONNECT_TIMEOUT_S,
-    # With several hosts: the one that takes writes.
-    "target_session_attrs": "read-write",
-    # A peer that is gone is noticed within about ten seconds.
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
-
-
-class PostgresUnavailable(Exception):
-    """The database cannot be reached, or ended a call with an error.
-
-    The call may have had effect.
-    """
-
-
-def connection_string(dsn: str, schema: str, incarnation: UUID | None = None) -> str:
-    """Return ``dsn`` with the settings of a session; those that it sets itself stay.
-
-    ``incarnation`` is that of the broker that the session belongs to.
-
-    Raises:
-        ValueError: it is not a connection string.
-    """
-    unreadable = ValueError(
-        "not a PostgreSQL connection string; write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with / @ : and "
-        "% in the password as %2F %40 %3A and %25"
-    )
-    try:
-        given = conninfo.conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
-        # Its message may contain the password.
-        raise unreadable from None
-    ports = str(given.get("port") or "").split(",")
-    if (
-        not all(port.isdigit() or not port for port in ports)
-        or "@" in f"{given.get('host')}{given.get('dbname')}"
-    ):
-        # A part of a password that was not escaped.
-        raise unreadable
-    settings = {**_SESSION, "search_path": f'"{schema}"'}
-    options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
-    # The last one counts, so an operator's own options come last.
-    name = {} if incarnation is None else {"application_name": f"{BROKER_SESSION}{incarnation}"}
-    merged = {**_CONNECTION, **name, **given, "options": f"{options} {given.get('options') or ''}".strip()}
-    return conninfo.make_conninfo("", **merged)
 
 
 class PostgresPool:
@@ -107,8 +35,8 @@ class PostgresPool:
         incarnation: UUID | None = None,
     ) -> None:
         self.traffic = PostgresTraffic()
-        self._schema = schema
-        self._conninfo = connection_string(dsn, schema, incarnation)
+        # Other connections of the broker are made by it, too: it knows the history of the database.
+        self.connector = Connector(dsn, schema=schema, incarnation=incarnation)
         self._threads = ThreadPoolExecutor(connections_max, thread_name_prefix="postgres")
         self._own = threading.local()
         self._lock = threading.Lock()
@@ -123,7 +51,7 @@ class PostgresPool:
             SchemaMismatch: the database belongs to a newer release.
             PostgresUnavailable: it cannot be reached, or refuses the migration.
         """
-        await self.run(lambda connection: migrate(connection, self._schema))
+        await self.run(self.connector.migrate)
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Call ``work`` in a thread with a connection in autocommit mode.
@@ -148,18 +76,20 @@ class PostgresPool:
 
     def _connection(self) -> Connection:
         """Return the connection of this thread."""
-        held: tuple[int, Connection] | None = getattr(self._own, "held", None)
+        held: tuple[int, History | None, Connection] | None = getattr(self._own, "held", None)
         if held is not None:
-            generation, connection = held
-            if generation == self._generation and not connection.closed:
+            generation, history, connection = held
+            # A connection of another history is perhaps one to a primary that was replaced.
+            is_current = generation == self._generation and history == self.connector.history.known
+            if is_current and not connection.closed:
                 return connection
             connection.close()
             del self._own.held
             with self._lock:
                 self._connections.discard(connection)
         generation = self._generation
-        connection = psycopg.connect(self._conninfo, autocommit=True)
-        self._own.held = (generation, connection)
+        connection = self.connector.connect()
+        self._own.held = (generation, self.connector.history.known, connection)
         with self._lock:
             self._connections.add(connection)
         return connection

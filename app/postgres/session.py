@@ -11,12 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
-from uuid import UUID
 
 import psycopg
 
-from .migrations import migrate
-from .pool import Connection, PostgresUnavailable, connection_string
+from .connector import Connection, Connector, PostgresUnavailable
+from .history import History
 from .traffic import PostgresTraffic
 
 _T = TypeVar("_T")
@@ -32,20 +31,17 @@ class PostgresSession:
 
     def __init__(
         self,
-        dsn: str,
+        connector: Connector,
         *,
-        schema: str = "stele",
         retry_s: float = _RETRY_S,
         traffic: PostgresTraffic | None = None,
-        incarnation: UUID | None = None,
     ) -> None:
-        """Raises ``ValueError`` if ``dsn`` is no connection string."""
         self.traffic = traffic or PostgresTraffic()
-        self._conninfo = connection_string(dsn, schema, incarnation)
-        self._schema = schema
+        self.connector = connector
         self._retry_s = retry_s
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._history: History | None = None
         self._is_closed = False
 
     def migrate(self) -> int:
@@ -55,7 +51,7 @@ class PostgresSession:
             SchemaMismatch: the database belongs to a newer release.
             PostgresUnavailable: it cannot be reached, or refuses the migration.
         """
-        return self.run(lambda connection: migrate(connection, self._schema))
+        return self.run(self.connector.migrate)
 
     def run(self, work: Callable[[Connection], _T], *, retry_s: float | None = None) -> _T:
         """Return what ``work`` returns, in a transaction that may be tried several times.
@@ -78,8 +74,12 @@ class PostgresSession:
                     raise PostgresUnavailable(_text(error)) from error
 
     def _run(self, work: Callable[[Connection], _T]) -> _T:
+        if self._connection is not None and self._history != self.connector.history.known:
+            # It is perhaps one to a primary that was replaced.
+            self._connection.close()
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._conninfo, autocommit=True)
+            self._connection = self.connector.connect()
+            self._history = self.connector.history.known
         connection = self._connection
         try:
             with connection.transaction():

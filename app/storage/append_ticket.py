@@ -72,6 +72,7 @@ class AppendTicket:
         last_offset: int,
         log_append_time_ms: int,
         log_start_offset: int,
+        durability: Durability,
         is_repeat: bool = False,
     ) -> None:
         """Fill in what the engine has learned.
@@ -83,6 +84,7 @@ class AppendTicket:
         self.last_offset = last_offset
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
+        self.durability = durability
         self.is_repeat = is_repeat
 
     @property

@@ -130,6 +130,8 @@ class LeaderEpochs:
         return list(self._entries)
 
     def epoch_at(self, offset: int) -> int:
+        if self._entries and offset >= self._entries[-1][1]:
+            return self._entries[-1][0]
         epoch = -1
         for candidate, start in self._entries:
             if start > offset:

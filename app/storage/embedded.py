@@ -11,6 +11,9 @@ are quick and that nothing else waits for (``loop_syncs``). The parts:
 - ``housekeeping``    checkpoints and retention
 - ``cleaner``, ``key_reader``   compaction; the newest record of each key
 - ``data_dir_views``  what operators ask about the files
+
+It is one class in one file, because it implements one interface; each part of the work has a module of its
+own.
 """
 
 from __future__ import annotations
@@ -88,6 +91,9 @@ class EngineOptions:
 
 class EmbeddedEngine:
     """Implements ``LogEngine``; one per data directory."""
+
+    # A disk answers or fails.
+    stall = None
 
     def __init__(self, files: Files, path: Path, *, clock: Clock, options: EngineOptions) -> None:
         self._clock = clock
@@ -426,6 +432,8 @@ class EmbeddedEngine:
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         return self._manager.leader_epoch
+
+    oldest_leader_epoch = leader_epoch
 
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int

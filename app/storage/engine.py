@@ -175,6 +175,9 @@ class SharedStorageCounts:
     took effect. ``deleted_objects`` are those whose bytes this broker has deleted. ``cache_hits`` and
     ``cache_misses`` count blocks that readers wanted, ``loaded_bytes`` what was read from the stores for them.
     ``in_flight`` objects are not committed yet. ``read_retries`` are reads of the stores that were tried again.
+    ``histories`` of the metadata began that may lack what was committed before, and ``lost_records`` are those that
+    this broker knew and they do not. ``commit_age_ms`` and ``upload_age_ms`` are how long ago a commit and an upload
+    succeeded, or this broker started; 0: it uploads nothing.
     """
 
     objects: int = 0
@@ -191,6 +194,10 @@ class SharedStorageCounts:
     loaded_bytes: int = 0
     in_flight: int = 0
     read_retries: int = 0
+    histories: int = 0
+    lost_records: int = 0
+    commit_age_ms: int = 0
+    upload_age_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +338,11 @@ class LogEngine(Protocol):
 
         It is for work that frees more. Return False if there is none.
         """
+        ...
+
+    @property
+    def stall(self) -> StorageError | None:
+        """Why appends wait for long, without an error yet; None while they do not."""
         ...
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
@@ -509,7 +521,17 @@ class LogEngine(Protocol):
     def state(self, topic_partition: TopicPartition) -> LogState: ...
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the leader epoch of ``state``, at less cost."""
+        """Return the leader epoch that clients are shown.
+
+        That of ``state``, or a later one in which nothing was appended yet.
+        """
+        ...
+
+    def oldest_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """Return the oldest epoch that is not out of date.
+
+        A client that knows it has missed nothing.
+        """
         ...
 
     async def offset_for_time(

@@ -35,7 +35,7 @@ _OF_POSTGRES = (
         Advice(f"correct the user and the password in {_POSTGRES}, or change the password with ALTER ROLE"),
     ),
     (
-        r"database .* does not exist",
+        r"database .* does not exist|no such database",
         Advice(f"create the database with CREATE DATABASE, or correct its name in {_POSTGRES}"),
     ),
     (
@@ -46,6 +46,13 @@ _OF_POSTGRES = (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",
         Advice(
             "allow this client in pg_hba.conf; if the entry says hostssl, add ?sslmode=require to the URL"
+        ),
+    ),
+    (
+        r"unsupported startup parameter|settings of the session are not in force",
+        Advice(
+            f"let {_POSTGRES} lead to PostgreSQL itself: a connection pooler such as PgBouncer cannot be used, because"
+            " each session needs settings and locks of its own"
         ),
     ),
     (

@@ -142,7 +142,7 @@ def test_1_produce_one_record_over_rest(rest: httpx.Client) -> None:
     assert answer.status_code == 200
     (result,) = answer.json()["records"]
     assert (result["partition"], result["offset"]) == (0, 0)
-    assert answer.json()["durability"] == ("synced" if BROKERS == 1 else "replicated")
+    assert answer.json()["durability"] == "synced"
 
 
 def test_2_consume_it_over_rest(rest: httpx.Client) -> None:

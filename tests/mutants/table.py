@@ -22,6 +22,28 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── histories of the database ──
+    Mutant(
+        "app/storage/shared/shared_log.py",
+        "        if row.history != self.history:\n            return\n",
+        "",
+        f"{_STORAGE}/shared/test_histories.py",
+        "promoted_standby",
+    ),
+    Mutant(
+        "app/storage/shared/shared_log.py",
+        "        self.history, self.epochs = row.history, _epochs_of(row)\n",
+        "        self.history = row.history\n",
+        f"{_STORAGE}/shared/test_histories.py",
+        "diverges",
+    ),
+    Mutant(
+        "app/storage/shared/committer.py",
+        "                if not is_stored_well:\n",
+        "                if False:\n",
+        f"{_STORAGE}/shared/test_histories.py",
+        "receipt",
+    ),
     # ── kept answers of idle partitions, grouped syncs ──
     Mutant(
         "app/tcp/kafka/idle_answers.py",

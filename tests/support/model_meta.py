@@ -5,8 +5,10 @@ Every call is atomic, because none awaits anything that waits.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID
 
 from app.storage.engine import AbortedTransaction
@@ -56,10 +58,14 @@ from app.storage.shared.upkeep_rules import (
     without_runs,
 )
 
+# What does not go back when a standby is promoted.
+_KEPT = frozenset(("_now_ms", "history", "id_rows", "on_begun", "watchers"))
+
 
 @dataclass(slots=True)
 class _Log:
     row: LogRow
+    epochs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     unmerged_since_ms: int | None = None
     is_deleted: bool = False
 
@@ -86,8 +92,12 @@ class ModelMeta:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
+        # The epoch of the history.
+        self.history = 1
         self._logs: dict[int, _Log] = {}
         self._log_ids: dict[PartitionId, int] = {}
+        # Ids are never given out twice, also in another history.
+        self._log_ids_skipped = 0
         self.runs_of: dict[int, list[RunRead]] = {}
         self.objects: dict[str, ModelObject] = {}
         self.inline: dict[str, bytes] = {}
@@ -96,7 +106,7 @@ class ModelMeta:
         self._aborted: dict[int, list[AbortedTransaction]] = {}
         self._suspects: list[str] = []
         self._claims: dict[int, float] = {}
-        self._uploaders: dict[UUID, int] = {}
+        self.uploaders: dict[UUID, int] = {}
         # When the objects of a silent one were listed last.
         self._looked: dict[UUID, int] = {}
         self._first_dirty: dict[int, int] = {}
@@ -110,7 +120,13 @@ class ModelMeta:
 
     def _row(self, log_id: int) -> LogRow | None:
         log = self._logs.get(log_id)
-        return None if log is None or log.is_deleted else log.row
+        if log is None or log.is_deleted:
+            return None
+        return replace(log.row, history=self.history)
+
+    def _row_with_epochs(self, log_id: int) -> LogRow | None:
+        row = self._row(log_id)
+        return None if row is None else replace(row, epochs=tuple(self._logs[log_id].epochs))
 
     def _is_past(self, then_ms: int, age_s: float) -> bool:
         return then_ms <= self._now_ms() - age_s * 1000
@@ -126,7 +142,7 @@ class ModelMeta:
         for partition in range(partitions):
             partition_id = PartitionId(topic_id, partition)
             if partition_id not in self._log_ids:
-                log_id = self._log_ids[partition_id] = len(self._log_ids) + 1
+                log_id = self._log_ids[partition_id] = self._log_ids_skipped + len(self._log_ids) + 1
                 self._logs[log_id] = _Log(
                     LogRow(
                         log_id=log_id,
@@ -139,7 +155,7 @@ class ModelMeta:
                     )
                 )
                 self.runs_of[log_id] = []
-            row = self._row(self._log_ids[partition_id])
+            row = self._row_with_epochs(self._log_ids[partition_id])
             if row is not None:
                 rows.append(row)
         return rows
@@ -150,14 +166,14 @@ class ModelMeta:
                 log.is_deleted = True
 
     async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
-        return {log_id: row for log_id in log_ids if (row := self._row(log_id)) is not None}
+        return {log_id: row for log_id in log_ids if (row := self._row_with_epochs(log_id)) is not None}
 
     async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
         return {
             log.log_id: row
             for log in known
             if (row := self._row(log.log_id)) is not None
-            and (row.log_start, row.next_offset, row.size_bytes) != log[1:]
+            and (row.log_start, row.next_offset, row.size_bytes, row.history) != log[1:]
         }
 
     # ── T1 ──
@@ -234,13 +250,39 @@ class ModelMeta:
             log = self._logs[row.log_id]
             if not log.row.unmerged_bytes:
                 log.unmerged_since_ms = self._now_ms()
-            log.row = row
+            if row.epoch < self.history and decision.runs:
+                log.epochs = [
+                    *_needed(log.epochs, row.log_start, self.history - 86400),
+                    (self.history, log.row.next_offset),
+                ]
+            log.row = replace(row, epoch=self.history) if decision.runs else row
         now_ms = self._now_ms()
         for key, producer in decision.producers.items():
             self._producers[key] = producer._replace(last_timestamp_ms=now_ms)
         for watcher in self.watchers:
             watcher(objects, decision)
         return decision
+
+    # ── another history ──
+
+    def go_on_in(self, history: int, last_log_id: int) -> None:
+        """Begin another history that has lost nothing. ``last_log_id`` was the last one given out or skipped."""
+        self.history = history
+        self._log_ids_skipped = last_log_id - len(self._log_ids)
+
+    def standby(self) -> dict[str, Any]:
+        """Return what an asynchronous standby has now."""
+        return copy.deepcopy({name: value for name, value in vars(self).items() if name not in _KEPT})
+
+    def fail_over(self, standby: dict[str, Any]) -> None:
+        """Go on with what a standby had, in another history."""
+        inline, skipped = self.inline, self._log_ids_skipped + len(self._log_ids)
+        vars(self).update(copy.deepcopy(standby))
+        # The store of inline objects reads the same dictionary.
+        inline.clear()
+        inline.update(self.inline)
+        self.inline, self._log_ids_skipped = inline, skipped
+        self.history += 1
 
     # ── T2 ──
 
@@ -465,7 +507,7 @@ class ModelMeta:
     # ── compaction ──
 
     async def dirt(self, log_ids: Sequence[int]) -> dict[int, LogDirt]:
-        return {log_id: self._dirt_of(row) for log_id, row in (await self.log_rows(log_ids)).items()}
+        return {log_id: self._dirt_of(row) for log_id in log_ids if (row := self._row(log_id)) is not None}
 
     def _dirt_of(self, row: LogRow) -> LogDirt:
         first_dirty = max(self._first_dirty.get(row.log_id, 0), row.log_start)
@@ -532,25 +574,25 @@ class ModelMeta:
     # ── T3, garbage collection ──
 
     async def heartbeat(self, uploader: UUID) -> None:
-        self._uploaders[uploader] = self._now_ms()
+        self.uploaders[uploader] = self._now_ms()
         self._looked.pop(uploader, None)
 
     def silent_ms(self, uploader: UUID) -> float:
         """Return how long ago the last heartbeat was."""
-        return self._now_ms() - self._uploaders[uploader]
+        return self._now_ms() - self.uploaders[uploader]
 
     @property
     def longest_silence_ms(self) -> float:
-        return max(map(self.silent_ms, self._uploaders), default=0)
+        return max(map(self.silent_ms, self.uploaders), default=0)
 
     async def silent_uploaders(self, silent_s: float) -> list[SilentUploader]:
-        silent = [uploader for uploader, seen in self._uploaders.items() if self._is_past(seen, silent_s)]
-        silent.sort(key=lambda uploader: (self._looked.get(uploader, self._uploaders[uploader]), uploader))
+        silent = [uploader for uploader, seen in self.uploaders.items() if self._is_past(seen, silent_s)]
+        silent.sort(key=lambda uploader: (self._looked.get(uploader, self.uploaders[uploader]), uploader))
         return [
             SilentUploader(
                 uploader,
                 self.silent_ms(uploader) / 1000,
-                (self._looked[uploader] - self._uploaders[uploader]) / 1000
+                (self._looked[uploader] - self.uploaders[uploader]) / 1000
                 if uploader in self._looked
                 else None,
             )
@@ -558,11 +600,11 @@ class ModelMeta:
         ]
 
     async def note_look(self, uploader: UUID, forget_s: float) -> None:
-        seen_ms = self._uploaders.get(uploader)
+        seen_ms = self.uploaders.get(uploader)
         if seen_ms is None:
             return
         if self._is_past(seen_ms, forget_s):
-            del self._uploaders[uploader]
+            del self.uploaders[uploader]
             self._looked.pop(uploader, None)
         else:
             self._looked[uploader] = self._now_ms()
@@ -618,3 +660,12 @@ class ModelMeta:
 def _place(run: RunRead) -> tuple[int, int, str, int, int]:
     """Return what a merge compares of a run."""
     return run.base_offset, run.last_offset, run.object.key, run.position, run.length
+
+
+def _needed(epochs: Sequence[tuple[int, int]], log_start: int, oldest: int) -> list[tuple[int, int]]:
+    """Leave out epochs before ``oldest`` that end at the log start or before it."""
+    return [
+        entry
+        for at, entry in enumerate(epochs)
+        if entry[0] >= oldest or not any(later[1] <= log_start for later in epochs[at + 1 :])
+    ]

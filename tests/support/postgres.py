@@ -27,6 +27,17 @@ def postgres_bin() -> Path:
         pytest.skip(str(missing))
 
 
+def programs_for_standbys() -> Path:
+    """Return the directory of its programs, with those that make a standby. Otherwise as ``postgres_bin``."""
+    programs = postgres_bin()
+    if not (programs / "pg_basebackup").exists():
+        missing = "this PostgreSQL has no pg_basebackup: apt-get install postgresql"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return programs
+
+
 @functools.cache
 def release_of(bin_dir: Path) -> int:
     """Return the major version of the server in a directory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from enum import Enum
@@ -12,6 +13,9 @@ from typing import Self
 
 _COMMIT = b"COMMIT"
 _CHUNK = 1 << 16
+_INT = struct.Struct(">i")
+# SSLRequest and GSSENCRequest.
+_ENCRYPTION_REQUESTS = frozenset((80877103, 80877104))
 # What a client sends begins with a Parse message and ends with a Sync or a Flush, unless it is a simple query.
 _PARSE, _LAST = b"P", (b"S\0\0\0\4", b"H\0\0\0\4")
 
@@ -141,6 +145,43 @@ class StallingProxy(PostgresProxy):
             if not _sent(server, data):
                 break
         _end(server)
+
+
+class PoolerProxy(PostgresProxy):
+    """Treats the startup parameter ``options`` as a connection pooler does.
+
+    PgBouncer refuses it by default, and drops it if ``ignore_startup_parameters`` says so.
+    """
+
+    def __init__(self, server_port: int, *, is_refused: bool) -> None:
+        super().__init__(server_port)
+        self._is_refused = is_refused
+
+    def _to_server(self, client: socket.socket, server: socket.socket) -> None:
+        code, body = _startup(client)
+        while code in _ENCRYPTION_REQUESTS:
+            client.sendall(b"N")
+            code, body = _startup(client)
+        names = body.split(b"\0")
+        pairs = [pair for pair in zip(names[::2], names[1::2], strict=False) if pair[0]]
+        if self._is_refused and any(name == b"options" for name, _ in pairs):
+            fields = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
+            client.sendall(b"E" + _INT.pack(len(fields) + 4) + fields)
+            _end(client)
+            _end(server)
+            return
+        kept = b"".join(name + b"\0" + value + b"\0" for name, value in pairs if name != b"options") + b"\0"
+        server.sendall(_INT.pack(len(kept) + 8) + _INT.pack(code) + kept)
+        super()._to_server(client, server)
+
+
+def _startup(client: socket.socket) -> tuple[int, bytes]:
+    """Return code and rest of the message with which a client begins; 0 if it leaves."""
+    head = client.recv(8, socket.MSG_WAITALL)
+    if len(head) < 8:
+        return 0, b""
+    length, code = _INT.unpack(head[:4])[0], _INT.unpack(head[4:])[0]
+    return code, client.recv(length - 8, socket.MSG_WAITALL) if length > 8 else b""
 
 
 def _receive(source: socket.socket) -> bytes:

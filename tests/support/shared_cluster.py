@@ -116,8 +116,8 @@ class SimulatedBroker:
         self._config = cluster.config
         self._opened = asyncio.Event()
         self._some_opened = cluster.some_opened
-        # Of each partition: log start and high watermark as they were seen last.
-        self.seen = [(0, 0)] * PARTITIONS
+        # Of each partition: history, log start and high watermark as they were seen last.
+        self.seen = [(0, 0, 0)] * PARTITIONS
 
     @property
     def is_open(self) -> bool:
@@ -149,16 +149,22 @@ class SimulatedBroker:
             else:
                 return
 
+    def ends(self) -> list[int]:
+        """Return the ends of all partitions, as this broker knows them."""
+        return [self.engine.state(name).high_watermark for name in NAMES]
+
     def check(self) -> None:
         """Offsets only rise at one broker (6, 12), and its memory is bounded (19)."""
         if not self.is_open:
             return
         for partition, name in enumerate(NAMES):
             state = self.engine.state(name)
-            start, end = self.seen[partition]
-            assert state.high_watermark >= end, "the high watermark fell"
-            assert state.log_start_offset >= start, "the log start fell"
-            self.seen[partition] = (state.log_start_offset, state.high_watermark)
+            seen_in, start, end = self.seen[partition]
+            history = self.engine.log(name).history
+            assert history >= seen_in, "the history fell"
+            assert state.high_watermark >= end or history > seen_in, "the high watermark fell"
+            assert state.log_start_offset >= start or history > seen_in, "the log start fell"
+            self.seen[partition] = (history, state.log_start_offset, state.high_watermark)
         assert self.engine.buffered_bytes <= BUFFERED_BYTES_MAX
 
 
@@ -194,6 +200,8 @@ class Cluster:
         self.meta_faults = Faults(self.random, self.random.choice(rates), delays_s)
         self.store_faults = Faults(self.random, self.random.choice(rates), delays_s)
         self.ledger = Ledger()
+        # How often the database has gone back: what was promised before may no longer hold.
+        self.failovers = 0
         self.brokers: list[SimulatedBroker] = []
         self.some_opened = asyncio.Event()
         self._next_broker = 1
@@ -251,7 +259,7 @@ class Cluster:
         for _ in range(self.random.choice((1, 2, 2, 3))):
             self.start_broker()
         producers = [self.spawn(work) for work in self.producers(batches)]
-        self._consumers = [self.spawn(self._consume(partition)) for partition in range(PARTITIONS)]
+        self._consumers = [self.spawn(self.consume(partition)) for partition in range(PARTITIONS)]
         story = asyncio.create_task(self._story(steps, producers))
         await asyncio.wait((story, self._failure), return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
@@ -304,6 +312,22 @@ class Cluster:
                         continue
                     if header.producer_epoch < newest:
                         self.fail(AssertionError(f"epoch {header.producer_epoch} was stored after {newest}"))
+
+    def note_ack(self, partition: int, ticket: AppendTicket, crc: int) -> None:
+        """Note an acknowledgement in the ledger."""
+        self.ledger.ack(partition, ticket.base_offset, ticket.last_offset + 1, crc)
+
+    def is_unknown(self, key: str) -> bool:
+        """Return whether the metadata have forgotten the broker that stored an object."""
+        return False
+
+    def is_lost(self, crc: int) -> bool:
+        """Return whether the metadata have lost a batch that was committed."""
+        return False
+
+    def follows(self, before: int | None, number: int, producer: tuple[int, int]) -> bool:
+        """Return whether a batch of a producer may follow another in a log."""
+        return before is None or number == before + 1
 
     def acked(self, partition: int, ticket: AppendTicket, batch: bytearray) -> None:
         """Note what was acknowledged, beside the ledger."""
@@ -415,15 +439,17 @@ class Cluster:
             start = await broker.engine.delete_records(NAMES[partition], offset)
         except StorageUnavailable:
             return
-        assert start >= offset, "deleted records are still there"
+        assert start >= offset or self.failovers, "deleted records are still there"
 
     async def _list_offsets(self) -> None:
         """A refreshed end covers every acknowledgement before it. (7)"""
         broker = await self.some_broker()
-        ends = list(self.ledger.ends)
+        ends, failovers = list(self.ledger.ends), self.failovers
         try:
             await broker.engine.refresh(NAMES)
         except StorageUnavailable:
+            return
+        if self.failovers > failovers:
             return
         for name, end in zip(NAMES, ends, strict=True):
             assert broker.engine.state(name).high_watermark >= end, "an acknowledged record is past the end"
@@ -471,8 +497,9 @@ class Cluster:
                     shown[header.crc] = (partition, header.base_offset)
                     if header.crc in self.ledger.sequences:
                         producer, number = self.ledger.sequences[header.crc]
-                        before = order.get(producer)
-                        assert before is None or number == before + 1, "batches of a producer out of order"
+                        assert self.follows(order.get(producer), number, producer), (
+                            "batches of a producer out of order"
+                        )
                         order[producer] = number
             for crc, (at, base_offset) in self.ledger.acked.items():
                 if at == partition and base_offset >= state.log_start_offset:
@@ -513,12 +540,12 @@ class Cluster:
         await asyncio.sleep(_DEAD_MS / 1000 + 1)
         await broker.engine.upkeep.collect_garbage()
         named = {run.object.key for runs in self.meta.runs_of.values() for run in runs}
-        left = [key for key in self.store.objects if key not in named]
+        left = [key for key in self.store.objects if key not in named and not self.is_unknown(key)]
         assert not left, f"objects without runs are left: {left}"
 
     # ── consumers ──
 
-    async def _consume(self, partition: int) -> None:
+    async def consume(self, partition: int) -> None:
         """Read a partition from its start, now at this broker and now at that one."""
         name, offset = NAMES[partition], 0
         while True:
@@ -587,6 +614,10 @@ class Producer:
                     del unacked[number]
             await asyncio.sleep(random.choice((0, 0.01, 1)))
 
+    def must_go_on(self, error: BaseException) -> bool:
+        """Return whether an error is one after which the batch is sent again."""
+        return True
+
     async def _send(
         self, broker: SimulatedBroker, chunk: dict[int, tuple[bytearray, rb.BatchHeader]]
     ) -> list[int]:
@@ -605,7 +636,7 @@ class Producer:
         if waiting:
             await asyncio.wait(waiting, timeout=40)
         stored: list[int] = []
-        last_offset = -1
+        last_offset, last_crc = -1, 0
         for number, ticket, header in sent:
             future = ticket.future
             if future is None or not future.done():
@@ -615,17 +646,18 @@ class Producer:
             if isinstance(error, DuplicateSequence):
                 stored.append(number)
             elif error is None:
-                assert ticket.is_repeat or ticket.base_offset > last_offset, (
-                    "appends changed their order"
-                )  # (5)
-                last_offset = max(last_offset, ticket.last_offset)
-                self._cluster.ledger.ack(
-                    self._partition, ticket.base_offset, ticket.last_offset + 1, header.crc
-                )
+                assert (
+                    ticket.is_repeat or ticket.base_offset > last_offset or self._cluster.is_lost(last_crc)
+                ), "appends changed their order"  # (5)
+                if ticket.last_offset > last_offset:
+                    last_offset, last_crc = ticket.last_offset, header.crc
+                self._cluster.note_ack(self._partition, ticket, header.crc)
                 self._cluster.acked(self._partition, ticket, chunk[number][0])
                 stored.append(number)
             elif isinstance(error, ProducerFenced):
                 assert self._epoch < self._cluster.meta.named_epochs.get(self._number, 0), error
+                self._is_fenced = True
+            elif not self.must_go_on(error):
                 self._is_fenced = True
             else:
                 assert isinstance(error, StorageUnavailable | OutOfOrderSequence), error

@@ -344,11 +344,12 @@ class RandomCalls:
                 row.log_start - self.random.choice((0, 0, 0, 1)),
                 row.next_offset - self.random.choice((0, 0, 0, 1)),
                 row.size_bytes - self.random.choice((0, 0, 0, 1)),
+                row.history - self.random.choice((0, 0, 0, 1)),
             )
             for row in states.values()
         ]
         if known:
-            await self.both(lambda meta: meta.moved_logs([*known, KnownLog(999, 0, 0, 0)]))
+            await self.both(lambda meta: meta.moved_logs([*known, KnownLog(999, 0, 0, 0, 0)]))
         wanted = [
             RunsWanted(row.log_id, self.random.randint(0, row.next_offset + 1), self.random.randint(0, 2000))
             for row in states.values()

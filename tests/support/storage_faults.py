@@ -127,6 +127,11 @@ class Locks:
     def are_held(self) -> bool:
         return bool(self._running)
 
+    def drop(self) -> None:
+        """End these transactions without effect."""
+        for task in self._running:
+            task.cancel()
+
     async def free(self) -> None:
         while self._running:
             await asyncio.wait(set(self._running))

@@ -18,6 +18,6 @@ DESCRIPTION = """\
 One durable log. This API writes and reads it with JSON, NDJSON or bytes; the binary and the Kafka protocol serve the
 same records.
 
-Every write reports its durability (`synced`, `appended`, `none`). Every read is a plain GET and moves no position.
+Every write reports its durability (`replicated`, `synced`, `appended`, `none`). Every read is a plain GET and moves no position.
 Every error is an RFC 9457 problem with a stable `type`, a `kafka_code` and `retriable`.
 """

@@ -19,7 +19,7 @@ _RESULTS = {
     "type": "object",
     "properties": {
         "records": {"type": "array", "items": _RESULT},
-        "durability": {"type": "string", "enum": ["synced", "appended", "none"]},
+        "durability": {"type": "string", "enum": ["replicated", "synced", "appended", "none"]},
         "errors": {"type": "array", "items": {"type": "object"}},
     },
 }

@@ -40,11 +40,15 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Answer 200 if new clients may be sent to the broker.
 
-    503 with the reason if the log has stopped or the broker is shutting down, although a broker of several serves
-    those it has until the others know. 507 while the disk is full: reads continue, and so does what frees space.
+    503 with the reason if the log has stopped, if PostgreSQL or the object store has not answered for some seconds,
+    or if the broker is shutting down, although a broker of several serves those it has until the others know. 507
+    while the disk is full: reads continue, and so does what frees space.
     """
     broker = broker_of(request)
     await broker.check_writable()
+    stall = broker.stall
+    if stall is not None:
+        raise stall
     if broker.is_closing or broker.cluster.is_leaving:
         raise BrokerClosing
     return Response(b'{"status":"ready"}', media_type="application/json")

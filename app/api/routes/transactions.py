@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.messages import Durability
 
+from ...broker.produce import Produced
 from ...errors import ConcurrentTransactions, InvalidRequest
 from ...groups.messages import CommitRequest, OffsetToCommit
 from ...security.acl import READ_GROUP, READ_TOPIC
@@ -71,19 +72,30 @@ async def transact(request: Request) -> Response:
         records = TransactionRecords(state.broker, partial(require_write, request))
         await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
         is_shared = state.broker.cluster.is_shared
-        durability = (Durability.REPLICATED if is_shared else Durability.SYNCED).label
         answer = await atomic.execute(
             AtomicRequest(
                 batches=records.batches,
                 settlements=_settlements(body.leases, body.offsets),
                 answer_of=lambda produced: msgspec.json.encode(
-                    {"records": records.receipts(produced), "durability": durability}
+                    {
+                        "records": records.receipts(produced),
+                        "durability": _durability(produced, is_shared).label,
+                    }
                 ),
                 key=key,
             )
         )
     headers = {"Idempotent-Replayed": "true"} if answer.is_repeated else None
     return Response(answer.body, headers=headers, media_type="application/json")
+
+
+def _durability(produced: Sequence[Produced], is_shared: bool) -> Durability:
+    """Return that of the end of a transaction, which is synced at least."""
+    return (
+        min((each.durability for each in produced), default=Durability.SYNCED)
+        if is_shared
+        else Durability.SYNCED
+    )
 
 
 def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:

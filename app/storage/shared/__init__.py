@@ -22,6 +22,7 @@
 - ``backoff``, ``object_reads``   reads of objects that are repeated while the store fails
 - ``block_cache``, ``loads_ahead``   blocks in memory, several loads at a time
 - ``run_reader``, ``reader``   reads by offset and by time
+- ``histories``        another history of the metadata, which may know less
 - ``log_ends``         what other brokers appended
 - ``run_builder``, ``merged_objects``   objects that replace runs
 - ``cleaning_work``, ``compactor``   passes of compaction

@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ...clock import Clock
@@ -49,7 +50,7 @@ from .meta import (
     RunRead,
     StoreKind,
 )
-from .object_keys import ObjectKeys
+from .object_keys import WRITTEN, ObjectKeys, prefix_of
 from .objects import ObjectStore, ObjectStoreError
 from .refused_batches import RefusedBatches
 from .shared_log import SharedLog
@@ -70,7 +71,8 @@ class CommitOptions:
     Retries wait ``retry_ms``, then up to 16 times that.
 
     An object up to ``inline_bytes_max`` is stored in the metadata; without an object store each is.
-    ``upload_timeout_ms`` bounds all tries to store an object, and ``commit_timeout_ms`` those to commit it.
+    ``upload_timeout_ms`` bounds all tries to store an object, and ``commit_timeout_ms`` those to commit it. After
+    ``stalled_ms`` without success a broker is not ready for new clients.
     """
 
     uploads_max: int = 4
@@ -78,6 +80,7 @@ class CommitOptions:
     retry_ms: int = 50
     upload_timeout_ms: int = 30_000
     commit_timeout_ms: int = 30_000
+    stalled_ms: int = 10_000
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -133,6 +136,9 @@ class Committer:
         self._has_pending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._refused = RefusedBatches(meta, clock)
+        # When the last of each succeeded, and since when uploads fail; None if they do not.
+        self.committed_ms = self.uploaded_ms = clock.monotonic_ms()
+        self._failing_since_ms: int | None = None
         # Keys of objects that were perhaps stored and will not be committed.
         self.abandoned: list[str] = []
 
@@ -182,6 +188,10 @@ class Committer:
         if self._pending:
             await self._pending[-1].ended.wait()
 
+    def history_changed(self) -> None:
+        """Note that the metadata may have forgotten producers."""
+        self._refused.forget_settled()
+
     def refused(self, log: SharedLog, header: BatchHeader) -> None:
         """Note a batch that was not stored for now.
 
@@ -204,13 +214,44 @@ class Committer:
                     async with asyncio.timeout(max(left_ms, 1) / 1000):
                         await store.put(pending.key, pending.packed.data)
                 except (ObjectStoreError, TimeoutError) as error:
+                    if self._failing_since_ms is None:
+                        self._failing_since_ms = self._clock.monotonic_ms()
                     if self._clock.monotonic_ms() + backoff.next_ms >= deadline_ms:
                         logger.warning("object %s was not stored: %s", pending.key, error)
                         self._counts.failed_uploads += 1
                         return _unavailable(f"the object store does not take objects: {error}")
                 else:
+                    self.uploaded_ms, self._failing_since_ms = self._clock.monotonic_ms(), None
                     return None
                 await backoff.wait()
+
+    # ── health ──
+
+    @property
+    def has_store(self) -> bool:
+        """Return whether objects go to an object store."""
+        return self._store is not None
+
+    @property
+    def stall(self) -> str | None:
+        """Return what has not succeeded for ``stalled_ms``; None if all goes well."""
+        now_ms, limit_ms = self._clock.monotonic_ms(), self._options.stalled_ms
+        since_ms = self._failing_since_ms
+        if since_ms is not None and now_ms - since_ms >= limit_ms:
+            return f"the object store has taken no object for {(now_ms - since_ms) // 1000} seconds"
+        waited_ms = now_ms - self._pending[0].begun_ms if self._pending else 0
+        if waited_ms >= limit_ms:
+            return f"an append has waited for its commit for {waited_ms // 1000} seconds"
+        return None
+
+    async def probe(self) -> None:
+        """Ask the store whether it is back, if uploads fail and no producer finds out.
+
+        Raises ``ObjectStoreError``.
+        """
+        if self._store is not None and self._failing_since_ms is not None and not self._pending:
+            await self._store.list_page(prefix_of(WRITTEN, self._uploader))
+            self._failing_since_ms = None
 
     # ── commit ──
 
@@ -387,6 +428,7 @@ class Committer:
 
     def _committed(self, pending: Pending, places: Sequence[RunPlace]) -> None:
         """Let readers see what is committed, then end the tickets."""
+        self.committed_ms = self._clock.monotonic_ms()
         kind = StoreKind.INLINE if pending.is_inline else StoreKind.OBJECTS
         if pending.is_inline:
             self._counts.inline_objects += 1
@@ -396,26 +438,32 @@ class Committer:
             self._counts.object_bytes += len(pending.packed.data)
         ref = ObjectRef(pending.key, kind)
         self._keep(ref, pending.packed.data)
-        ended: list[tuple[QueuedAppend, Sequence[BatchPlace], int]] = []
+        ended: list[tuple[QueuedAppend, Sequence[BatchPlace], Durability]] = []
+        is_stored_well = pending.is_inline or (self._store is not None and self._store.is_durable)
         runs = iter(places)
         for log, appends in pending.rotation.by_log.items():
             size = 0
             for contiguous in _contiguous(appends):
                 place = next(runs)
                 if place.log is None:
-                    ended += ((append, (), 0) for append in contiguous)
+                    ended += ((append, (), Durability.NONE) for append in contiguous)
                     continue
-                size += _note_runs(log, ref, contiguous, place, pending.begun_ms)
+                if place.log.history == log.history:
+                    # The answer to a commit may be late, and of a history that is over.
+                    size += _note_runs(log, ref, contiguous, place, pending.begun_ms)
                 log.update(place.log)
                 batches = iter(place.places)
+                durability = place.log.durability
+                if not is_stored_well:
+                    durability = min(durability, Durability.SYNCED)
                 for append in contiguous:
-                    ended.append((append, [next(batches) for _ in append.headers], log.log_start_offset))
+                    ended.append((append, [next(batches) for _ in append.headers], durability))
             if size:
                 self._on_committed(log, size)
-        for append, batch_places, log_start in ended:
-            self._end(append, batch_places, log_start)
+        for append, batch_places, durability in ended:
+            self._end(append, batch_places, durability)
 
-    def _end(self, append: QueuedAppend, places: Sequence[BatchPlace], log_start: int) -> None:
+    def _end(self, append: QueuedAppend, places: Sequence[BatchPlace], durability: Durability) -> None:
         future = append.future
         if future.done():
             return
@@ -432,7 +480,8 @@ class Committer:
             base_offset=places[0].base_offset,
             last_offset=places[-1].base_offset + last.last_offset_delta,
             log_append_time_ms=append.log_append_time_ms,
-            log_start_offset=log_start,
+            log_start_offset=append.log.log_start_offset,
+            durability=durability,
             is_repeat=places[0].is_duplicate,
         )
         future.set_result(None)

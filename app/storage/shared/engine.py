@@ -53,6 +53,7 @@ from .block_cache import BlockCache
 from .commit_rules import view_of
 from .committer import Committer
 from .compactor import Compactor
+from .histories import Histories
 from .log_ends import LogEnds
 from .merged_objects import MergedObjects
 from .meta import Meta, MetaUnavailable, StoreKind
@@ -63,7 +64,7 @@ from .options import SharedOptions
 from .reader import SharedReader
 from .run_reader import RunReader
 from .shared_keys import SharedKeyReader
-from .shared_log import LEADER_EPOCH, SharedLog
+from .shared_log import SharedLog
 from .upkeep import Upkeep
 from .write_buffer import QueuedAppend, Rotation, WriteBuffer
 
@@ -81,6 +82,7 @@ class SharedEngine:
     log_ends_class = LogEnds
     compactor_class = Compactor
     upkeep_class = Upkeep
+    histories_class = Histories
 
     def __init__(
         self,
@@ -119,12 +121,22 @@ class SharedEngine:
             keep=self._cache.put,
             counts=self._counts,
         )
+        self._histories = self.histories_class(
+            meta=meta,
+            logs=self._logs,
+            on_adopted=self._adopted,
+            heartbeat=lambda: meta.heartbeat(incarnation),
+            counts=self._counts,
+        )
+        # What the brokers have agreed on; None if there is only this one.
+        self._shown_epoch: int | None = None
         self._ends = self.log_ends_class(
             meta=meta,
             logs=self._logs,
             waiters=self._waiters,
             on_grown=self._grown,
             on_start_moved=self._start_moved,
+            adopt=self._histories.adopt,
             poll_interval_ms=options.poll_interval_ms,
             idle_poll_interval_ms=options.idle_poll_interval_ms,
         )
@@ -190,6 +202,7 @@ class SharedEngine:
         await self._compactor.close()
         await self._key_reader.close()
         await self._ends.close()
+        await self._histories.close()
         await self._committer.close()
         await self._cache.close()
 
@@ -202,6 +215,32 @@ class SharedEngine:
 
     async def spend_kept_space(self) -> bool:
         return False
+
+    @property
+    def stall(self) -> StorageError | None:
+        reason = self._committer.stall
+        return None if reason is None else StorageUnavailable("storing records", reason)
+
+    # ── other histories of the metadata ──
+
+    async def adopt(self, history: int) -> None:
+        """Forget what is known of logs that is older than ``history`` of the metadata.
+
+        Raises ``StorageUnavailable``.
+        """
+        try:
+            await self._histories.adopt(history)
+        except MetaUnavailable as error:
+            raise _unavailable("taking over the history of the database", error) from error
+
+    def _adopted(self, log: SharedLog) -> None:
+        self._forget_keys(log)
+        self._committer.history_changed()
+        self._waiters.changed(log.topic_partition)
+
+    def show_epoch(self, epoch: int) -> None:
+        """Show clients this leader epoch from now on; -1: none."""
+        self._shown_epoch = epoch
 
     def abandon(self, key: str) -> None:
         """Have an object deleted that this broker perhaps stored and will not commit."""
@@ -300,7 +339,8 @@ class SharedEngine:
         if admit is not None:
             admit(header)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        ticket = AppendTicket(durability=Durability.REPLICATED, future=future)
+        # Whether it is more than synced, the session that commits it knows.
+        ticket = AppendTicket(durability=Durability.SYNCED, future=future)
         append = QueuedAppend(
             log=log,
             batches=batches,
@@ -435,13 +475,21 @@ class SharedEngine:
         return self._logs[topic_partition].state()
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        return LEADER_EPOCH
+        latest = self._logs[topic_partition].epochs.latest
+        shown = self._shown_epoch
+        return latest if shown is None else -1 if shown < 0 else max(shown, latest)
+
+    def oldest_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        return self._logs[topic_partition].history
 
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
-        record = await self._reader.offset_for_time(self._logs[topic_partition], timestamp_ms)
-        return (-1, NO_TIMESTAMP, LEADER_EPOCH) if record is None else (*record, LEADER_EPOCH)
+        log = self._logs[topic_partition]
+        record = await self._reader.offset_for_time(log, timestamp_ms)
+        if record is None:
+            return -1, NO_TIMESTAMP, log.epochs.latest
+        return *record, log.epochs.epoch_at(record[0])
 
     async def max_timestamp(self, topic_partition: TopicPartition) -> int:
         try:
@@ -462,8 +510,12 @@ class SharedEngine:
         return next((view for view in views if view.producer_id == producer_id), None)
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
-        """Return the epoch that was asked for and the log end: no log ever loses its end."""
-        return epoch, self._logs[topic_partition].next_offset
+        log = self._logs[topic_partition]
+        known, end_offset = log.epochs.end_offset_of(epoch, log_end_offset=log.next_offset)
+        if known >= 0:
+            return known, end_offset
+        # Earlier than all that are known: as in Kafka, its end is where the first one begins.
+        return epoch, log.epochs.entries()[0][1]
 
     @property
     def disk_views(self) -> DiskViews | None:
@@ -481,7 +533,7 @@ class SharedEngine:
             raise UnknownTopic(topic_partition.topic)
         log.update(row)
         self._start_moved(log)
-        return log.log_start_offset
+        return row.log_start
 
     async def enforce_retention(self) -> int:
         return await self._upkeep.enforce_retention()
@@ -512,6 +564,10 @@ class SharedEngine:
     def shared_counts(self) -> SharedStorageCounts:
         counts, cache = self._counts, self._cache.counts
         counts.in_flight = self._committer.in_flight
+        now_ms = self._clock.monotonic_ms()
+        counts.commit_age_ms = now_ms - self._committer.committed_ms
+        if self._committer.has_store:
+            counts.upload_age_ms = now_ms - self._committer.uploaded_ms
         counts.cache_hits, counts.cache_misses = cache.hits, cache.misses
         counts.loaded_bytes = cache.loaded_bytes
         return counts

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from ...errors import StorageUnavailable
 from ..topic_partition import TopicPartition
@@ -31,6 +31,7 @@ class LogEnds:
     ``on_change`` gets each log whose offsets moved, and by how much.
 
     Its arguments are the log, the bytes that it grew by (1 if they are not known), and whether its start moved.
+    ``adopt`` takes all logs over from another history of the metadata.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class LogEnds:
         waiters: Waiters,
         on_grown: Callable[[SharedLog, int], None],
         on_start_moved: Callable[[SharedLog], None],
+        adopt: Callable[[int], Awaitable[None]],
         poll_interval_ms: int,
         idle_poll_interval_ms: int,
     ) -> None:
@@ -49,6 +51,7 @@ class LogEnds:
         self._waiters = waiters
         self._on_grown = on_grown
         self._on_start_moved = on_start_moved
+        self._adopt = adopt
         self._poll_interval_ms = poll_interval_ms
         self._idle_poll_interval_ms = idle_poll_interval_ms
         self._asked: set[SharedLog] = set()
@@ -115,6 +118,9 @@ class LogEnds:
             rows = await self._meta.moved_logs([log.known for log in part])
             if not rows:
                 continue
+            history = max(row.history for row in rows.values())
+            if any(history > log.history for log in part):
+                await self._adopt(history)
             for log in part:
                 row = rows.get(log.log_id)
                 if row is None:

@@ -23,6 +23,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ...errors import SteleError
@@ -106,13 +107,14 @@ class KeptLog(NamedTuple):
 class KnownLog(NamedTuple):
     """What a broker knows of a log.
 
-    Each commit moves at least one of these.
+    Each commit moves at least one of these, unless the database has begun another ``history``.
     """
 
     log_id: int
     log_start: int
     next_offset: int
     size_bytes: int
+    history: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,11 @@ class LogRow:
     ``size_bytes`` counts the batches. ``unmerged_bytes`` of them are in objects of many partitions, all
     from ``merged_until`` on. ``first_open`` is the first offset of the oldest open transaction; None if none is
     open. ``last_aborted`` is the offset of the newest marker that aborted one; -1: there was none.
+
+    ``history`` is the epoch of the history of the metadata (ADR-0071): rows of different histories may differ in
+    anything. ``epoch`` is that in which the log got its last records; -1 if that was before there were any.
+    ``epochs`` has the first offset in each, ascending; only ``create_logs`` and ``log_rows`` fill it.
+    ``durability`` is that of what this session commits, as far as the metadata are concerned.
     """
 
     log_id: int
@@ -135,6 +142,10 @@ class LogRow:
     merged_until: int
     first_open: int | None = None
     last_aborted: int = -1
+    history: int = 0
+    epoch: int = -1
+    epochs: Sequence[tuple[int, int]] = ()
+    durability: Durability = Durability.SYNCED
 
     @property
     def last_stable(self) -> int:

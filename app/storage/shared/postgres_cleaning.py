@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ...postgres.pool import Connection
+from ...postgres.connector import Connection
 from ..config_types import INT64_MAX
 from ..engine import AbortedTransaction
 from ..keys.key_index import SALT_BYTES
 from .meta import RUNS_PLANNED_MAX, AbortedFound, CleaningPlan, CommittedRun, KeyRuns, LogDirt
-from .postgres_commit import LOG_COLUMNS, log_row
+from .postgres_commit import LOG_COLUMNS, LOG_WIDTH, log_row
 from .postgres_runs import NOW_MS, SHORT_RUN_COLUMNS, PostgresCalls, fetch, run_read
-
-_LOG_WIDTH = LOG_COLUMNS.count(",") + 1
 
 # A run with timestamps of the future is as old as its object. Where a transaction is open, no run may be cleaned.
 _DIRT = f"""
@@ -76,14 +74,14 @@ class PostgresCleaning(PostgresCalls):
         rows = await self._rows(_DIRT, list(log_ids))
         return {
             row[0]: LogDirt(
-                log=log_row(row[:_LOG_WIDTH]),
+                log=log_row(row[:LOG_WIDTH]),
                 first_dirty=first_dirty,
                 clean_bytes=clean_bytes,
                 dirty_since_ms=since_ms,
                 now_ms=now_ms,
             )
             for row in rows
-            for first_dirty, clean_bytes, since_ms, now_ms in [row[_LOG_WIDTH:]]
+            for first_dirty, clean_bytes, since_ms, now_ms in [row[LOG_WIDTH:]]
         }
 
     async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
@@ -172,7 +170,7 @@ def _aborted(
     if not rows:
         return None
     (row,) = rows
-    log, now_ms, columns = log_row(row[:_LOG_WIDTH]), row[_LOG_WIDTH], row[_LOG_WIDTH + 1 :]
+    log, now_ms, columns = log_row(row[:LOG_WIDTH]), row[LOG_WIDTH], row[LOG_WIDTH + 1 :]
     found = () if columns[0] is None else map(AbortedTransaction, *columns)
     stable = [transaction for transaction in found if transaction.first_offset < log.last_stable]
     return AbortedFound(log, sorted(stable, key=lambda transaction: transaction.first_offset)), now_ms

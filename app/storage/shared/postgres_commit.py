@@ -18,8 +18,9 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from stele.wire.messages import Durability
 
-from ...postgres.pool import Connection
+from ...postgres.connector import Connection
 from ..topic_partition import TopicPartition
 from .commit_rules import (
     Decision,
@@ -44,10 +45,19 @@ from .postgres_runs import NOW_MS
 
 # One batch of ``producer_state.recent``: base sequence, last sequence, base offset.
 _BATCH = struct.Struct(">iiq")
+# The last two are the same for all rows: one look per query.
 LOG_COLUMNS = (
     "l.log_id, l.topic_id, l.part, l.log_start, l.next_offset, l.size_bytes, l.unmerged_bytes, l.merged_until, "
-    "l.first_open, l.last_aborted"
+    "l.first_open, l.last_aborted, l.epoch, (SELECT epoch FROM history), "
+    "(SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1"
+    " WHEN current_setting('synchronous_commit') <> 'local' AND current_setting('synchronous_standby_names') <> ''"
+    " THEN 3 ELSE 2 END)"
 )
+LOG_WIDTH = 13
+EPOCH_COLUMNS = """
+    ARRAY(SELECT e.epoch FROM log_epochs e WHERE e.log_id = l.log_id ORDER BY e.epoch),
+    ARRAY(SELECT e.start_offset FROM log_epochs e WHERE e.log_id = l.log_id ORDER BY e.epoch)
+"""
 
 _INSERT_OBJECTS = """
     INSERT INTO objects (key, state, store, size, uploader)
@@ -87,14 +97,29 @@ _STORE = """
     WITH moved AS (
         UPDATE logs l
         SET next_offset = n.next_offset, size_bytes = n.size_bytes, unmerged_bytes = n.unmerged_bytes,
-            first_open = n.first_open, last_aborted = n.last_aborted,
+            first_open = n.first_open, last_aborted = n.last_aborted, epoch = n.epoch,
             unmerged_since = CASE WHEN l.unmerged_bytes = 0 THEN now() ELSE l.unmerged_since END
-        FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
-            AS n (log_id, next_offset, size_bytes, unmerged_bytes, first_open, last_aborted)
+        FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[])
+            AS n (log_id, next_offset, size_bytes, unmerged_bytes, first_open, last_aborted, epoch)
         WHERE l.log_id = n.log_id
     )
     INSERT INTO batches (log_id, base_offset, last_offset, object_id, pos, len, max_ts)
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], %s::bigint[])
+"""
+# The first records of a log in this history. Epochs are seconds: what retention has deleted needs none after a day, in
+# which brokers that were paused may have come back.
+_BEGIN_EPOCHS = """
+    WITH begun AS (
+        SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[])
+            AS b (log_id, epoch, start_offset, log_start)
+    ), gone AS (
+        DELETE FROM log_epochs e USING begun b
+        WHERE e.log_id = b.log_id AND e.epoch < b.epoch - 86400 AND EXISTS (
+            SELECT FROM log_epochs later
+            WHERE later.log_id = e.log_id AND later.epoch > e.epoch AND later.start_offset <= b.log_start
+        )
+    )
+    INSERT INTO log_epochs (log_id, epoch, start_offset) SELECT log_id, epoch, start_offset FROM begun
 """
 _STORE_PRODUCERS = """
     INSERT INTO producer_state (log_id, producer_id, epoch, is_whole, recent, last_at)
@@ -158,7 +183,7 @@ def commit_objects(
     is_commit_sent = False
     try:
         with connection.pipeline():
-            _store(connection, objects, known.inserted, decision)
+            _store(connection, objects, known, decision)
             # While COMMIT waits for a synchronous standby, a statement_timeout would make it report success
             # without the standby.
             connection.execute("SET LOCAL statement_timeout = 0", prepare=False)
@@ -181,7 +206,7 @@ def place_objects(connection: Connection, objects: Sequence[ObjectWrite]) -> Com
     known = _first_trip(connection, objects, begins=False)
     decision = known.decide(objects)
     with connection.pipeline():
-        _store(connection, objects, known.inserted, decision)
+        _store(connection, objects, known, decision)
     return decision.answer
 
 
@@ -228,10 +253,8 @@ def _first_trip(connection: Connection, objects: Sequence[ObjectWrite], *, begin
     )
 
 
-def _store(
-    connection: Connection, objects: Sequence[ObjectWrite], inserted: Mapping[str, int], decision: Decision
-) -> None:
-    ids = [inserted[written.key] for written in objects]
+def _store(connection: Connection, objects: Sequence[ObjectWrite], known: _Known, decision: Decision) -> None:
+    ids = [known.inserted[written.key] for written in objects]
     logs, runs = decision.logs.values(), decision.runs
     used = {run.object_at for run in runs}
     unused = [object_id for at, object_id in enumerate(ids) if at not in used]
@@ -245,6 +268,7 @@ def _store(
                 [log.unmerged_bytes for log in logs],
                 [log.first_open for log in logs],
                 [log.last_aborted for log in logs],
+                [log.history for log in logs],
                 [run.log_id for run in runs],
                 [run.base_offset for run in runs],
                 [run.last_offset for run in runs],
@@ -255,6 +279,12 @@ def _store(
             ),
             prepare=True,
         )
+        begun = [known.logs[log.log_id] for log in logs if log.epoch < log.history]
+        if begun:
+            connection.execute(
+                _BEGIN_EPOCHS,
+                _columns([(log.log_id, log.history, log.next_offset, log.log_start) for log in begun]),
+            )
     if decision.producers:
         keys, rows = decision.producers.keys(), decision.producers.values()
         connection.execute(
@@ -320,9 +350,9 @@ def _answer_of_earlier(
 
 
 def log_row(row: Sequence[Any]) -> LogRow:
-    """Return a log from ``LOG_COLUMNS``."""
+    """Return a log from ``LOG_COLUMNS``, and ``EPOCH_COLUMNS`` if the query has them."""
     log_id, topic_id, part, log_start, next_offset, size_bytes, unmerged_bytes, merged_until, *rest = row
-    first_open, last_aborted = rest
+    first_open, last_aborted, epoch, history, durability, *epochs = rest
     return LogRow(
         log_id=log_id,
         partition_id=PartitionId(topic_id, part),
@@ -333,6 +363,10 @@ def log_row(row: Sequence[Any]) -> LogRow:
         merged_until=merged_until,
         first_open=first_open,
         last_aborted=last_aborted,
+        history=history,
+        epoch=epoch,
+        epochs=tuple(zip(*epochs, strict=True)) if epochs else (),
+        durability=Durability(durability),
     )
 
 

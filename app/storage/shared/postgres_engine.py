@@ -13,8 +13,9 @@ from uuid import UUID
 
 from ...clock import Clock
 from ...errors import StorageUnavailable
+from ...postgres.connector import PostgresUnavailable
 from ...postgres.migrations import SchemaMismatch
-from ...postgres.pool import PostgresPool, PostgresUnavailable
+from ...postgres.pool import PostgresPool
 from ..data_dir import DataDir
 from ..engine import EngineStart
 from ..files import Files
@@ -124,6 +125,7 @@ class PostgresEngine(SharedEngine):
             raise StorageUnavailable("the start", text) from error
         except SchemaMismatch as error:
             raise StorageUnavailable("the start", str(error)) from error
+        await self._warn_of_losses()
         start = await super().open()
         try:
             await self._check_store()
@@ -134,6 +136,26 @@ class PostgresEngine(SharedEngine):
             await self.close()
             raise StorageUnavailable("the start", str(error)) from error
         return start
+
+    async def _warn_of_losses(self) -> None:
+        """Log what a failure of PostgreSQL can take."""
+        query = "SELECT name, setting FROM pg_settings WHERE name = ANY (%s)"
+        names = ["fsync", "synchronous_commit", "synchronous_standby_names"]
+        try:
+            rows = await self._pool.run(lambda connection: connection.execute(query, (names,)).fetchall())
+        except PostgresUnavailable as error:
+            raise StorageUnavailable("the start", str(error)) from error
+        settings: dict[str, str] = dict(rows)
+        off = [name for name in ("fsync", "synchronous_commit") if settings.get(name) == "off"]
+        if off:
+            logger.warning(
+                "acknowledged records can be lost when PostgreSQL crashes: %s is off", " and ".join(off)
+            )
+        elif not settings.get("synchronous_standby_names") or settings.get("synchronous_commit") == "local":
+            logger.warning(
+                "PostgreSQL has no synchronous standby: acknowledged records are synced, not replicated, and a failover"
+                " loses the newest. Set synchronous_standby_names"
+            )
 
     async def _check_store(self) -> None:
         if self._store is None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...postgres.pool import Connection, PostgresPool, PostgresUnavailable
+from ...postgres.connector import Connection, PostgresUnavailable
+from ...postgres.pool import PostgresPool
 from .objects import LIST_MAX, Buffer, ByteRange, ObjectNotFound, ObjectStoreError, StoredObject
 
 _T = TypeVar("_T")

@@ -15,7 +15,7 @@ from uuid import UUID
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
-from ...postgres.pool import Connection
+from ...postgres.connector import Connection
 from .meta import ObjectWrite, PartitionId, RunWrite
 from .object_format import Buffer, ObjectRun, footer_bytes, header_bytes
 from .object_keys import MARKERS, ObjectKeys

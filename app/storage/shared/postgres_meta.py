@@ -10,9 +10,10 @@ miss the rows of a transaction that was committed in the meantime.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import LiteralString
 from uuid import UUID
 
-from ...postgres.pool import Connection
+from ...postgres.connector import Connection
 from .meta import (
     ROWS_MAX,
     RUNS_DELETED_MAX,
@@ -34,8 +35,10 @@ from .meta import (
 )
 from .postgres_cleaning import CLAIM, PostgresCleaning
 from .postgres_commit import (
+    EPOCH_COLUMNS,
     LIST_PRODUCERS,
     LOG_COLUMNS,
+    LOG_WIDTH,
     STORE_INLINE,
     commit_objects,
     listed_producer,
@@ -45,7 +48,6 @@ from .postgres_polls import PostgresPolls
 from .postgres_runs import NOW_MS, RUN_COLUMNS, fetch, run_read
 from .upkeep_rules import expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
 
-_LOG_WIDTH = 10
 _AGO = "now() - make_interval(secs => %s)"
 
 _LOCK_LOG = f"SELECT {LOG_COLUMNS}, {NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL FOR UPDATE"
@@ -158,6 +160,12 @@ _FORGET_PRODUCERS = """
 """
 
 
+_OF_LOGS: tuple[LiteralString, ...] = (
+    *("open_transactions", "aborted_transactions", "upkeep", "cleaned_logs", "log_epochs"),
+    "logs",
+)
+
+
 class _PlanOutdatedError(Exception):
     """The runs of a merge plan are no longer those of the log."""
 
@@ -170,7 +178,7 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
     async def create_logs(self, topic_id: UUID, partitions: int) -> list[LogRow]:
         def work(connection: Connection) -> list[LogRow]:
             connection.execute(_CREATE_LOGS, {"topic": topic_id, "partitions": partitions})
-            query = f"SELECT {LOG_COLUMNS} FROM logs l WHERE topic_id = %s AND part < %s AND deleted_at IS NULL ORDER BY part"
+            query = f"SELECT {LOG_COLUMNS}, {EPOCH_COLUMNS} FROM logs l WHERE topic_id = %s AND part < %s AND deleted_at IS NULL ORDER BY part"
             return [log_row(row) for row in fetch(connection, query, topic_id, partitions)]
 
         return await self._run(work)
@@ -181,7 +189,7 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
         )
 
     async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
-        query = f"SELECT {LOG_COLUMNS} FROM logs l WHERE log_id = ANY (%s::bigint[]) AND deleted_at IS NULL"
+        query = f"SELECT {LOG_COLUMNS}, {EPOCH_COLUMNS} FROM logs l WHERE log_id = ANY (%s::bigint[]) AND deleted_at IS NULL"
         return {row[0]: log_row(row) for row in await self._rows(query, list(log_ids))}
 
     # ── T1 ──
@@ -203,10 +211,10 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
         )
         found: dict[int, tuple[LogRow, list[RunRead]]] = {}
         for row in rows:
-            log = log_row(row[:_LOG_WIDTH])
+            log = log_row(row[:LOG_WIDTH])
             _, runs = found.setdefault(log.log_id, (log, []))
-            if row[_LOG_WIDTH] is not None:
-                runs.append(run_read(row[_LOG_WIDTH:]))
+            if row[LOG_WIDTH] is not None:
+                runs.append(run_read(row[LOG_WIDTH:]))
         return {log_id: RunsFound(log, runs) for log_id, (log, runs) in found.items()}
 
     async def run_at_time(self, log_id: int, timestamp: int) -> RunRead | None:
@@ -289,7 +297,7 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
                 if len(runs) > len(gone):
                     return len(gone)
                 connection.execute(_FORGET_PRODUCERS.format("WHERE log_id = %s"), (log_id,))
-                for table in ("open_transactions", "aborted_transactions", "upkeep", "cleaned_logs", "logs"):
+                for table in _OF_LOGS:
                     connection.execute(f"DELETE FROM {table} WHERE log_id = %s", (log_id,))
                 return len(gone) + 1
 
@@ -421,7 +429,7 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
 def _lock_log(connection: Connection, log_id: int) -> tuple[LogRow | None, int]:
     """Return a log, locked until the end of the transaction, and the time in ms."""
     rows = fetch(connection, _LOCK_LOG, log_id)
-    return (log_row(rows[0][:_LOG_WIDTH]), rows[0][_LOG_WIDTH]) if rows else (None, 0)
+    return (log_row(rows[0][:LOG_WIDTH]), rows[0][LOG_WIDTH]) if rows else (None, 0)
 
 
 def _oldest(connection: Connection, log_id: int, limit: int) -> list[CommittedRun]:

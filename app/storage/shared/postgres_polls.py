@@ -13,10 +13,11 @@ from .postgres_runs import NOW_MS, PostgresCalls
 
 _MOVED_LOGS = f"""
     SELECT {LOG_COLUMNS}
-    FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
-        AS known (log_id, log_start, next_offset, size_bytes)
+    FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[])
+        AS known (log_id, log_start, next_offset, size_bytes, history)
     JOIN logs l ON l.log_id = known.log_id AND l.deleted_at IS NULL
     WHERE (l.log_start, l.next_offset, l.size_bytes) <> (known.log_start, known.next_offset, known.size_bytes)
+        OR known.history <> (SELECT epoch FROM history)
 """
 # As ``expired_runs`` judges the oldest run.
 _EXPIRING = f"""

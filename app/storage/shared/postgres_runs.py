@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, LiteralString, TypeVar
 
-from ...postgres.pool import Connection, PostgresPool, PostgresUnavailable
+from ...postgres.connector import Connection, PostgresUnavailable
+from ...postgres.pool import PostgresPool
 from .meta import ByteSpan, MetaUnavailable, ObjectRef, RunRead, StoreKind
 
 _T = TypeVar("_T")

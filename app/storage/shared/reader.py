@@ -74,9 +74,10 @@ class SharedReader:
             if past_end:
                 # Another broker may have appended: only the metadata knows that an offset is out of range.
                 await self._refresh(past_end)
+            histories = [self._history_of(request) for request in requests]
             plans = await self._plan(requests, max_bytes)
         except (MetaUnavailable, StorageUnavailable) as unavailable:
-            failure, plans = _unavailable(unavailable), {}
+            failure, plans, histories = _unavailable(unavailable), {}, [0] * len(requests)
         call = self._runs.begin(self._planned_reads(requests, plans), max_bytes)
         reads: list[PartitionRead] = []
         left, is_empty = max_bytes, True
@@ -100,6 +101,8 @@ class SharedReader:
                     )
                     if request.isolation is IsolationLevel.READ_COMMITTED:
                         aborted = await self._aborted(log, request.offset, found.batches, begun_ms)
+                    if histories[index] != log.history:
+                        raise _of_another_history()
                 except LateRead:
                     found = Batches()
                 except SteleError as refused:
@@ -109,6 +112,10 @@ class SharedReader:
                 left = max(0, left - len(found.batches))
             reads.append(_partition_read(request, log, found, aborted, error))
         return reads
+
+    def _history_of(self, request: PartitionFetch) -> int:
+        log = self._logs.get(request.topic_partition)
+        return 0 if log is None else log.history
 
     async def _aborted(
         self, log: SharedLog, offset: int, batches: bytes | bytearray, begun_ms: int
@@ -167,6 +174,8 @@ class SharedReader:
     def _planned(self, log: SharedLog, found: RunsFound | None) -> Sequence[RunRead]:
         if found is None:
             return ()
+        if found.log.history != log.history:
+            raise _of_another_history()
         log.update(found.log)
         log.note_cleaned(found.runs)
         return found.runs
@@ -211,6 +220,7 @@ class SharedReader:
                 log_start=log.log_start_offset,
                 end=end,
                 at_least_one=at_least_one,
+                epochs=log.epochs,
             )
 
         try:
@@ -334,3 +344,7 @@ def _out_of_range(log: SharedLog, offset: int) -> OffsetOutOfRange:
 
 def _unavailable(error: Exception) -> StorageUnavailable:
     return error if isinstance(error, StorageUnavailable) else StorageUnavailable("the read", str(error))
+
+
+def _of_another_history() -> StorageUnavailable:
+    return StorageUnavailable("the read", "the database has begun another history; it is taken over now")

@@ -59,6 +59,17 @@ class RefusedBatches:
             if len(self._refused) > _REFUSED_MAX:
                 self._refused.popitem(last=False)
 
+    def forget_settled(self) -> None:
+        """Forget batches for which no later one can be on its way.
+
+        The metadata begin another history: they may have forgotten a producer, and will not say that it has sent
+        them again.
+        """
+        now_ms = self._clock.monotonic_ms()
+        for key, failed in list(self._refused.items()):
+            if now_ms - failed.at_ms > _BEHIND_MS:
+                del self._refused[key]
+
     async def error(self, log: SharedLog, header: BatchHeader) -> SteleError | None:
         """Return why a batch must not be committed now; None if it may be.
 

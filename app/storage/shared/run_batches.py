@@ -13,8 +13,8 @@ from typing import NamedTuple
 import crc32c
 from stele.wire import record_batch as rb
 
+from ..checkpoint import LeaderEpochs
 from .object_format import Buffer
-from .shared_log import LEADER_EPOCH
 from .sparse_index import SparseIndexBuilder
 
 _LENGTH_AT = 8
@@ -24,6 +24,8 @@ _LAST_DELTA_AT = 23
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _UINT = struct.Struct(">I")
+# In the bytes of objects: readers get the epoch that the metadata name.
+_NO_EPOCH = -1
 
 
 class CorruptRunError(ValueError):
@@ -62,10 +64,11 @@ def cut(
     end_offset: int | None = None,
     max_bytes: int,
     at_least_one: bool,
+    epochs: LeaderEpochs,
 ) -> Cut:
-    """Return the batches from ``from_offset`` on within ``max_bytes``, with offsets.
+    """Return the batches from ``from_offset`` on within ``max_bytes``.
 
-    None begins at or after ``end_offset``.
+    They have their offsets and leader epochs. None begins at or after ``end_offset``.
 
     ``data`` begins with the batch of ``base_offset``. With ``at_least_one`` the first batch may be larger.
 
@@ -88,7 +91,7 @@ def cut(
             _check_crc(data, position, size)
             start = len(batches)
             batches += memoryview(data)[position : position + size]
-            rb.assign_offsets(batches, start, base_offset, LEADER_EPOCH)
+            rb.assign_offsets(batches, start, base_offset, epochs.epoch_at(base_offset))
         position += size
         base_offset = next_offset
     return Cut(batches, base_offset, position, rb.HEADER_BYTES)
@@ -102,6 +105,7 @@ def cut_cleaned(
     max_bytes: int,
     at_least_one: bool,
     skip_empty: bool,
+    epochs: LeaderEpochs,
 ) -> Cut:
     """Return batches as ``cut`` does, from a run that compaction has written.
 
@@ -118,7 +122,7 @@ def cut_cleaned(
     while position < end:
         if end - position < rb.HEADER_BYTES:
             return Cut(batches, base_offset, position, rb.HEADER_BYTES, empty)
-        size, _, next_offset = _measure_cleaned(data, position, base_offset)
+        size, first_offset, next_offset = _measure_cleaned(data, position, base_offset)
         if next_offset > from_offset:
             if len(batches) + size > max_bytes and (batches or not at_least_one):
                 return Cut(batches, base_offset, position, 0, empty)
@@ -129,7 +133,9 @@ def cut_cleaned(
                 empty = bytes(memoryview(data)[position : position + size])
             else:
                 empty = b""
+                start = len(batches)
                 batches += memoryview(data)[position : position + size]
+                rb.assign_offsets(batches, start, first_offset, epochs.epoch_at(first_offset))
         position += size
         base_offset = next_offset
     return Cut(batches, base_offset, position, rb.HEADER_BYTES, empty)
@@ -158,7 +164,7 @@ def batches_of(
             raise CorruptRunError("the run ends inside a batch", position=position)
         _check_crc(run, position, size)
         if not is_cleaned:
-            rb.assign_offsets(run, position, first_offset, LEADER_EPOCH)
+            rb.assign_offsets(run, position, first_offset, _NO_EPOCH)
         batch = bytes(memoryview(run)[position : position + size])
         try:
             header = rb.read_header(batch)
@@ -184,7 +190,7 @@ def index_run(run: bytearray, base_offset: int) -> tuple[bytes, int]:
         if position + size > len(run):
             raise CorruptRunError("the run ends inside a batch", position=position)
         _check_crc(run, position, size)
-        rb.assign_offsets(run, position, offset, LEADER_EPOCH)
+        rb.assign_offsets(run, position, offset, _NO_EPOCH)
         builder.add(offset - base_offset, position)
         position += size
         offset = next_offset

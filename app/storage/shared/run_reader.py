@@ -14,6 +14,7 @@ from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog, SteleError, StorageUnavailable
 from ...work_budget import WorkBudget
+from ..checkpoint import LeaderEpochs
 from ..engine import PartitionFetch
 from .block_cache import BlockCache
 from .loads_ahead import LoadsAhead, Part
@@ -110,6 +111,7 @@ class RunReader:
         log_start: int,
         end: int,
         at_least_one: bool,
+        epochs: LeaderEpochs,
     ) -> Batches:
         """Return the batches of ``runs`` up to the offset ``end``, within ``max_bytes``.
 
@@ -140,6 +142,7 @@ class RunReader:
                     end=min(end, request.until_offset),
                     at_least_one=at_least_one and not batches,
                     skip_empty=not batches,
+                    epochs=epochs,
                 )
             except (ObjectNotFound, LateRead, SteleError):
                 if not batches:
@@ -170,6 +173,7 @@ class RunReader:
         end: int,
         at_least_one: bool,
         skip_empty: bool,
+        epochs: LeaderEpochs,
     ) -> _RunPart:
         """Return batches of one run, and whether they reach its end.
 
@@ -193,6 +197,7 @@ class RunReader:
                     max_bytes=max_bytes - len(batches),
                     at_least_one=at_least_one and not batches,
                     skip_empty=skip_empty and not batches,
+                    epochs=epochs,
                 )
             except CorruptRunError as error:
                 if batches:
@@ -280,6 +285,7 @@ def _cut(
     max_bytes: int,
     at_least_one: bool,
     skip_empty: bool,
+    epochs: LeaderEpochs,
 ) -> Cut:
     if not run.cleaned_until:
         return cut(
@@ -289,6 +295,7 @@ def _cut(
             end_offset=end_offset,
             max_bytes=max_bytes,
             at_least_one=at_least_one,
+            epochs=epochs,
         )
     return cut_cleaned(
         data,
@@ -297,6 +304,7 @@ def _cut(
         max_bytes=max_bytes,
         at_least_one=at_least_one,
         skip_empty=skip_empty,
+        epochs=epochs,
     )
 
 

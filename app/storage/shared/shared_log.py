@@ -2,8 +2,9 @@
 
 Its offsets, and its newest runs.
 
-Other brokers append to the same log, so what is known here may be behind the metadata, never ahead of
-it. Offsets only rise. The newest runs are kept for consumers that follow the end of the log: reading
+Other brokers append to the same log, so what is known here may be behind the metadata. It is never ahead of
+it, and offsets only rise, within one history of the metadata; when that begins another one, the log is adopted from it
+(ADR-0071). The newest runs are kept for consumers that follow the end of the log: reading
 them needs no query. They are forgotten after a while, because a run may be merged or deleted meanwhile;
 the bytes of an object stay for longer than that.
 """
@@ -16,13 +17,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from ..checkpoint import LeaderEpochs
 from ..engine import LogState
 from ..topic_config import TopicConfig
 from ..topic_partition import TopicPartition
 from .meta import KnownLog, LogRow, PartitionId, RunRead
 
-# Kafka clients take an absent epoch from every broker; a number would have to rise with each change of leader.
-LEADER_EPOCH = -1
 # Runs that are kept per log; older ones are found by a query.
 _RECENT_RUNS = 256
 # Far shorter than the time for which the bytes of a dead object are kept.
@@ -40,6 +40,13 @@ class Progress(NamedTuple):
 
     is_in_transaction: bool
     is_stable_moved: bool
+
+
+class LostRecords(NamedTuple):
+    """Offsets that a broker knew, and that the metadata give to other records."""
+
+    first: int
+    end: int
 
 
 class _Recent(NamedTuple):
@@ -61,6 +68,9 @@ class SharedLog:
         self.last_stable_offset = row.last_stable
         self.last_aborted = row.last_aborted
         self.is_dropped = False
+        # The epoch of the history of the metadata that all this is from.
+        self.history = row.history
+        self.epochs = _epochs_of(row)
         # See ``LogEngine.compacted_until``: that of all runs that this broker has planned to read.
         self.compacted_until = 0
         # What readers were told of: the last stable offset and the end.
@@ -70,8 +80,11 @@ class SharedLog:
     def update(self, row: LogRow) -> None:
         """Take over what the metadata says.
 
-        Answers may come in another order than the metadata gave them, so older ones change nothing.
+        Answers may come in another order than the metadata gave them, so older ones change nothing. Nor do those
+        of another history, which are not comparable.
         """
+        if row.history != self.history:
+            return
         if row.next_offset >= self.next_offset and row.log_start >= self.log_start_offset:
             self.size_bytes = row.size_bytes
         self.next_offset = max(self.next_offset, row.next_offset)
@@ -79,10 +92,32 @@ class SharedLog:
         self.last_stable_offset = max(self.last_stable_offset, row.last_stable)
         self.last_aborted = max(self.last_aborted, row.last_aborted)
 
+    def adopt(self, row: LogRow) -> LostRecords | None:
+        """Take over what the metadata say in another history.
+
+        Return what they no longer know. ``row`` has ``epochs``.
+        """
+        if row.history <= self.history:
+            self.update(row)
+            return None
+        # Where the records of the histories after the known one begin; without any, nothing was appended since.
+        kept_end = min(
+            (start for epoch, start in row.epochs if epoch > self.history), default=row.next_offset
+        )
+        lost = LostRecords(kept_end, self.next_offset) if kept_end < self.next_offset else None
+        self.history, self.epochs = row.history, _epochs_of(row)
+        self.log_start_offset, self.next_offset = row.log_start, row.next_offset
+        self.last_stable_offset, self.last_aborted = row.last_stable, row.last_aborted
+        self.size_bytes = row.size_bytes
+        self.compacted_until = 0
+        self._told = (self.last_stable_offset, self.next_offset)
+        self.forget_runs()
+        return lost
+
     @property
     def known(self) -> KnownLog:
         """Return what would be different if another broker had changed the log."""
-        return KnownLog(self.log_id, self.log_start_offset, self.next_offset, self.size_bytes)
+        return KnownLog(self.log_id, self.log_start_offset, self.next_offset, self.size_bytes, self.history)
 
     def note_cleaned(self, runs: Sequence[RunRead]) -> None:
         """Note up to where the passes looked that wrote these runs.
@@ -118,7 +153,7 @@ class SharedLog:
             last_stable_offset=self.last_stable_offset,
             high_watermark=self.next_offset,
             log_end_offset=self.next_offset,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=self.epochs.latest,
             size_bytes=self.size_bytes,
             recovery_point=self.next_offset,
         )
@@ -160,3 +195,10 @@ class SharedLog:
             if size >= max_bytes:
                 break
         return runs
+
+
+def _epochs_of(row: LogRow) -> LeaderEpochs:
+    """Return the epochs of a log, with that of the records that it gets next."""
+    epochs = LeaderEpochs(row.epochs)
+    epochs.note(row.history, row.next_offset)
+    return epochs

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from ...postgres.pool import PostgresPool, PostgresUnavailable
+from ...postgres.connector import PostgresUnavailable
+from ...postgres.pool import PostgresPool
 from ..setup_problems import InvalidStorage, store_problem
 from .meta import StoreKind
 from .objects import Buffer, ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError, StoredObject

@@ -64,6 +64,7 @@ class UpkeepOptions:
     merge_interval_ms: int = 5_000
     sweep_interval_ms: int = 30_000
     heartbeat_interval_ms: int = 10_000
+    probe_interval_ms: int = 2_000
     merge_min_bytes: int = 32 << 20
     merge_min_age_ms: int = 600_000
     merged_bytes_max: int = 64 << 20
@@ -123,6 +124,7 @@ class Upkeep:
         self._every(options.heartbeat_interval_ms, self.heartbeat)
         if not options.is_enabled:
             return
+        self._every(options.probe_interval_ms, self._committer.probe)
         self._every(options.retention_interval_ms, self.enforce_retention)
         self._every(options.merge_interval_ms, self.merge_all)
         self._every(options.sweep_interval_ms, self.collect_garbage)

@@ -39,7 +39,7 @@ def test_every_protocol_reads_what_every_protocol_wrote_also_after_kill_9(
         with Client(broker.binary_url) as client:
             client.create_topic("orders")
             receipt = client.produce("orders", b"over binary")
-        assert receipt.durability.name == "REPLICATED"
+        assert receipt.durability.name == "SYNCED"
         answer = http.post("/v1/topics/orders/records", json={"records": [{"value": "over http"}]})
         assert answer.status_code == 200, answer.text
         with KafkaPeer(broker) as peer:

@@ -52,7 +52,7 @@ from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.cluster.transaction_store import DeleteTransaction
 from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
-from app.postgres.pool import Connection, connection_string
+from app.postgres.connector import Connection, Connector, connection_string
 from app.postgres.session import PostgresSession
 from load.postgres_server import PostgresServer
 from tests.support.waiting import eventually
@@ -65,7 +65,7 @@ NUL_AND_OMEGA = "client\0 Ω"
 
 @pytest.fixture
 def session(server: PostgresServer, schema: str) -> Iterator[PostgresSession]:
-    opened = PostgresSession(server.dsn, schema=schema)
+    opened = PostgresSession(Connector(server.dsn, schema=schema))
     opened.migrate()
     yield opened
     opened.close()
@@ -720,7 +720,7 @@ def test_the_files_of_a_broker_move_into_the_database_once(session: PostgresSess
 
 
 def test_a_call_outlives_a_restart_of_the_database(server: PostgresServer, schema: str) -> None:
-    session = PostgresSession(server.dsn, schema=schema, retry_s=30)
+    session = PostgresSession(Connector(server.dsn, schema=schema), retry_s=30)
     session.migrate()
     catalog = PostgresCatalog(session)
     catalog.create_topic(topic("before"))
@@ -737,7 +737,7 @@ def test_a_call_is_repeated_whose_transaction_was_idle_for_too_long(
     server: PostgresServer, schema: str
 ) -> None:
     """As when the machine is so busy that the broker has no CPU for two seconds."""
-    session = PostgresSession(server.dsn, schema=schema)
+    session = PostgresSession(Connector(server.dsn, schema=schema))
     backends: list[int] = []
 
     def work(connection: Connection) -> None:
@@ -754,7 +754,7 @@ def test_a_call_is_repeated_whose_transaction_was_idle_for_too_long(
 
 
 def test_without_a_database_a_call_fails_with_a_reason() -> None:
-    session = PostgresSession("postgresql://127.0.0.1:1/none", retry_s=0)
+    session = PostgresSession(Connector("postgresql://127.0.0.1:1/none"), retry_s=0)
     with pytest.raises(StorageUnavailable, match="try again"):
         PostgresCatalog(session).topics()
     session.close()

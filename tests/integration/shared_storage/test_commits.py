@@ -13,7 +13,8 @@ import pytest
 
 from app.cluster.postgres import PostgresCatalog
 from app.errors import ProducerFenced
-from app.postgres.pool import Connection, PostgresPool
+from app.postgres.connector import Connection, Connector
+from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import (
     CommitUnknown,
@@ -77,7 +78,7 @@ async def test_batches_of_an_earlier_version_of_a_named_producer_are_refused_whe
     server: PostgresServer, schema: str, meta: PostgresMeta
 ) -> None:
     """Another broker has begun the new version, and the log has not seen a batch of it."""
-    session = PostgresSession(server.dsn, schema=schema)
+    session = PostgresSession(Connector(server.dsn, schema=schema))
     try:
         catalog = PostgresCatalog(session)
         log = await _log(meta)
@@ -101,7 +102,7 @@ async def test_a_new_version_of_a_named_producer_waits_for_commits_of_the_one_be
     server: PostgresServer, schema: str, meta: PostgresMeta
 ) -> None:
     """So whoever begins it sees them all, and none comes after."""
-    session = PostgresSession(server.dsn, schema=schema)
+    session = PostgresSession(Connector(server.dsn, schema=schema))
     with PostgresProxy(server.port) as proxy:
         pool = _proxied(server, proxy, schema)
         try:

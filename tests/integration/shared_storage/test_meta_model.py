@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
+from app.postgres.connector import Connection, Connector
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import Meta
@@ -24,12 +26,27 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def _history(connection: Connection) -> tuple[int, int]:
+    """Return the epoch of the history, and the last log id that was given out or skipped."""
+    row = connection.execute(
+        "SELECT epoch, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM logs_log_id_seq) FROM history"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _begin_history(pool: PostgresPool, connection: Connection) -> tuple[int, int]:
+    with connection.transaction():
+        pool.connector.history.begin(connection, "a test")
+    return _history(connection)
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_random_calls_have_the_answers_of_the_model(
     meta: PostgresMeta, pool: PostgresPool, server: PostgresServer, schema: str, seed: int
 ) -> None:
     model = ModelMeta(_now_ms)
-    session = PostgresSession(server.dsn, schema=schema)
+    session = PostgresSession(Connector(server.dsn, schema=schema))
     names = PostgresNames(session, pool)
     model_names = ModelNames(model, ModelTransactions(model, {}, is_inline=True, now_ms=lambda: MARKED_MS))
     made = 0
@@ -47,8 +64,12 @@ async def test_random_calls_have_the_answers_of_the_model(
         assert told(answer) == told(await outcome(of_model)), f"seed {seed}, call {made}"
         return answer
 
-    calls = RandomCalls(Random(seed), both, both_names)
+    random = Random(seed)
+    calls = RandomCalls(random, both, both_names)
+    model.go_on_in(*await pool.run(_history))
     for _ in range(400):
+        if random.random() < 0.02:
+            model.go_on_in(*await pool.run(partial(_begin_history, pool)))
         await calls.step()
     for row in model.live_logs:
         assert row.log_start <= row.next_offset

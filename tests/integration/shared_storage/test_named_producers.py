@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from app.cluster.postgres import PostgresCatalog
+from app.postgres.connector import Connector
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import LogRow
 from app.storage.shared.postgres_meta import PostgresMeta
@@ -21,7 +22,7 @@ KEPT_MS = 30 * 24 * 3_600_000
 
 @pytest.fixture
 def catalog(server: PostgresServer, schema: str) -> Iterator[PostgresCatalog]:
-    session = PostgresSession(server.dsn, schema=schema)
+    session = PostgresSession(Connector(server.dsn, schema=schema))
     session.migrate()
     yield PostgresCatalog(session)
     session.close()

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from app.postgres.connection_counts import RECORDS
+from app.postgres.connector import Connection, PostgresUnavailable, connection_string
 from app.postgres.migrations import SchemaMismatch, newest_version
-from app.postgres.pool import Connection, PostgresPool, PostgresUnavailable, connection_string
+from app.postgres.pool import PostgresPool
 from app.storage.shared.meta import MetaUnavailable
 from app.storage.shared.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer

@@ -18,7 +18,8 @@ import pytest
 from stele.broker_process import BrokerStartError
 from stele.testing import BrokerProcess, run_broker
 
-from app.postgres.pool import PostgresPool, PostgresUnavailable
+from app.postgres.connector import PostgresUnavailable
+from app.postgres.pool import PostgresPool
 from app.storage.setup_problems import Advice, InvalidStorage, postgres_advice
 from app.storage.shared.objects import ObjectStore, ObjectStoreError
 from app.storage.shared.store_check import StoreCheck, check_store
@@ -29,6 +30,7 @@ from tests.support.certificates import Authority
 from tests.support.faults import hooks
 from tests.support.faults.links import LinkLoop
 from tests.support.faults.store_proxy import StoreFault, StoreMood, StoreProxy
+from tests.support.postgres_proxy import PoolerProxy
 from tests.support.s3_servers import BUCKET, moto, use_test_credentials
 from tests.support.waiting import eventually
 
@@ -85,6 +87,22 @@ async def test_an_outage_of_postgresql_is_no_mistake(url: str, advice: str) -> N
     given = await advice_for(url)
     assert advice in given.text
     assert not given.is_mistake
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "dropped"])
+def test_a_broker_behind_a_connection_pooler_ends_with_what_to_do(
+    server: PostgresServer, tmp_path: Path, is_refused: bool
+) -> None:
+    with PoolerProxy(server.port, is_refused=is_refused) as proxy:
+        environment = {
+            "STELE_STORAGE": "shared",
+            "STELE_POSTGRES_URL": server.dsn.replace(str(server.port), str(proxy.port)),
+        }
+        with (
+            pytest.raises(BrokerStartError, match=r"PostgreSQL cannot be used: [^$]*PgBouncer"),
+            run_broker(tmp_path, environment=environment),
+        ):
+            pytest.fail("the broker started")
 
 
 async def advice_for(url: str) -> Advice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from stele import Client, SteleClientError, TopicPartition
 
 from load.postgres_server import PostgresServer
 from tests.support.brokers import run_brokers
-from tests.support.postgres import postgres_bin
+from tests.support.postgres import programs_for_standbys
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -19,12 +18,7 @@ PARTITION = TopicPartition("orders", 0)
 
 
 def test_acknowledged_records_outlive_the_primary(tmp_path: Path) -> None:
-    programs = postgres_bin()
-    if not (programs / "pg_basebackup").exists():
-        missing = "this PostgreSQL has no pg_basebackup: apt-get install postgresql"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+    programs = programs_for_standbys()
     with PostgresServer(programs) as primary, PostgresServer(programs, primary=primary.dsn) as standby:
         primary.run("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
         primary.run("SELECT pg_reload_conf()")

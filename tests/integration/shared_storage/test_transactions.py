@@ -208,7 +208,7 @@ def test_a_request_with_an_idempotency_key_is_committed_once_whichever_broker_ge
     assert [answer.status_code for answer in repeated] == [200] * 3
     assert {answer.headers.get("Idempotent-Replayed") for answer in repeated} == {"true"}
     assert len({answer.content for answer in [*repeated, *answers] if answer.status_code == 200}) == 1
-    assert repeated[0].json()["durability"] == "replicated"
+    assert repeated[0].json()["durability"] == "synced"
     assert values(brokers, 2, topic) == ["once"]
 
 

@@ -21,12 +21,13 @@ _NO_EPOCH = -1
 
 
 def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -> ErrorCode:
-    """Return NONE, or the error for a client whose ``epoch`` is not the current one.
+    """Return NONE, or the error for a client whose ``epoch`` is not a current one.
 
     After it, the client requests metadata again.
 
-    -1 means that the client knows no epoch. Shared storage has none (ADR-0041), and accepts any: for -1 in the
-    metadata librdkafka sends 0.
+    -1 means that the client knows no epoch. With several brokers, epochs rise with each change of leaders; what is
+    before the history of the database is out of date (ADR-0071). A broker that shows none accepts any: for -1 in
+    the metadata librdkafka sends 0.
     """
     if epoch == _NO_EPOCH:
         return ErrorCode.NONE
@@ -36,7 +37,7 @@ def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -
         return error_code_of(error)
     if current == _NO_EPOCH:
         return ErrorCode.NONE
-    if epoch < current:
+    if epoch < broker.oldest_leader_epoch(topic, partition):
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > current else ErrorCode.NONE
 

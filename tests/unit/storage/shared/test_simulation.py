@@ -21,12 +21,14 @@ from app.storage.shared.commit_rules import Decision, ProducerKey
 from app.storage.shared.committer import Committer, Pending
 from app.storage.shared.compactor import Compactor
 from app.storage.shared.engine import SharedEngine
+from app.storage.shared.histories import Histories
 from app.storage.shared.log_ends import LogEnds
 from app.storage.shared.meta import (
     CleaningPlan,
     CommitAnswer,
     CommitUnknown,
     KeyRuns,
+    LogRow,
     MergedObject,
     MergePlan,
     ObjectRef,
@@ -34,10 +36,12 @@ from app.storage.shared.meta import (
     RunRead,
     StoreKind,
 )
+from app.storage.shared.shared_log import LostRecords, SharedLog
 from app.storage.shared.upkeep import KeyIndexing, Upkeep
 from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
 from tests.support.compacted_transactions import CompactedTransactionsCluster
+from tests.support.failover_cluster import FailoverCluster
 from tests.support.histories import short_and_long, silenced
 from tests.support.model_meta import ModelMeta, ModelObject
 from tests.support.model_transactions import ModelTransactions
@@ -54,6 +58,9 @@ _COMPACTED_SHORT_PARTS = 1
 TRANSACTIONAL_SEEDS = 1_000
 TRANSACTIONAL_PARTS = 20
 _TRANSACTIONAL_SHORT_PARTS = 1
+FAILOVER_SEEDS = 2_000
+FAILOVER_PARTS = 20
+_FAILOVER_SHORT_PARTS = 4
 COMPACTED_TRANSACTIONS_SEEDS = 1_000
 COMPACTED_TRANSACTIONS_PARTS = 20
 _COMPACTED_TRANSACTIONS_SHORT_PARTS = 1
@@ -88,6 +95,12 @@ def test_no_promise_is_broken_in_transactions(part: int) -> None:
         run(seed, TransactionalCluster)
 
 
+@pytest.mark.parametrize("part", short_and_long(FAILOVER_PARTS, short=_FAILOVER_SHORT_PARTS))
+def test_no_promise_is_broken_when_the_database_fails_over(part: int) -> None:
+    for seed in range(part, FAILOVER_SEEDS, FAILOVER_PARTS):
+        run(seed, FailoverCluster)
+
+
 @pytest.mark.parametrize(
     "part", short_and_long(COMPACTED_TRANSACTIONS_PARTS, short=_COMPACTED_TRANSACTIONS_SHORT_PARTS)
 )
@@ -99,7 +112,8 @@ def test_no_promise_is_broken_in_transactions_on_compacted_topics(part: int) -> 
 @pytest.mark.torture
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(
-    "cluster_class", [Cluster, CompactedCluster, TransactionalCluster, CompactedTransactionsCluster]
+    "cluster_class",
+    [Cluster, CompactedCluster, TransactionalCluster, FailoverCluster, CompactedTransactionsCluster],
 )
 def test_no_promise_is_broken_in_very_many_runs(cluster_class: type[Cluster], part: int) -> None:
     for seed in range(SEEDS + part, TORTURE_SEEDS, PARTS):
@@ -319,6 +333,26 @@ class EngineWithStaleEnds(SharedEngine):
     log_ends_class = StaleEnds
 
 
+class HistoriesThatKeep(Histories):
+    """Never lets what is known of a log fall, as if the metadata could not go back."""
+
+    def adopt_log(self, log: SharedLog, row: LogRow) -> LostRecords | None:
+        log.history = row.history
+        log.update(row)
+        return None
+
+
+class EngineThatKeepsLogs(SharedEngine):
+    histories_class = HistoriesThatKeep
+
+
+class EngineWithOneEpoch(SharedEngine):
+    """Lets clients go on where they are, whatever the metadata have lost."""
+
+    def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        return epoch, self.log(topic_partition).next_offset
+
+
 MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
     "a merge without the lock of the log": (SharedEngine, MergeWithoutLock),
     "a commit of fenced objects": (SharedEngine, CommitOfFencedObjects),
@@ -326,6 +360,13 @@ MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
     "an acknowledgement before the commit": (EngineWithAckBeforeCommit, ModelMeta),
     "commits out of order": (EngineWithCommitsOutOfOrder, ModelMeta),
     "an end that is not refreshed": (EngineWithStaleEnds, ModelMeta),
+}
+
+
+# For failovers of the database.
+FAILOVER_MUTANTS: dict[str, type[SharedEngine]] = {
+    "logs that are kept in another history": EngineThatKeepsLogs,
+    "an epoch that never ends": EngineWithOneEpoch,
 }
 
 
@@ -386,6 +427,11 @@ def test_each_mutant_of_transactions_on_compacted_topics_is_noticed(mutant: str)
         meta_class=meta_class,
         cluster_class=CompactedTransactionsCluster,
     )
+
+
+@pytest.mark.parametrize("mutant", FAILOVER_MUTANTS)
+def test_each_mutant_of_failovers_is_noticed(mutant: str) -> None:
+    assert_noticed(mutant, engine_class=FAILOVER_MUTANTS[mutant], cluster_class=FailoverCluster)
 
 
 @pytest.mark.parametrize("mutant", TRANSACTION_MUTANTS)

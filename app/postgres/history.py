@@ -1,0 +1,176 @@
+"""What tells a broker that PostgreSQL knows less than it did (ADR-0071).
+
+A standby that is promoted may lack the last commits of its primary, and a restored database lacks all since its
+backup. Brokers have seen these commits, clients have read what they stored, and the database gives the same offsets
+and ids out again. So each connection looks first whether the database is still the one that the broker knows: the same
+cluster of PostgreSQL on the same timeline, with at least as many heartbeats as the broker has sent. If not, it begins
+another history before anything else is done with that connection. Brokers compare the epoch of the history with each
+answer.
+
+Epochs are leader epochs of Kafka, and never repeat: they are at least the seconds since 2025, whatever a restored
+database remembers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import psycopg
+
+logger = logging.getLogger(__name__)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# Ids that the database has given out and forgotten are skipped. No part that is lost gives out so many.
+_SKIPPED_IDS = 1 << 32
+_SKIPPED_LEASE_EPOCHS = 1_000
+
+# The timeline is the beginning of the name of a WAL file: that of the control file is up to a checkpoint late.
+_SERVER = """
+    SELECT (SELECT system_identifier FROM pg_control_system()) || '/'
+        || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+"""
+# For services that do not let a role call these functions: each start of a server begins another history.
+_SERVER_START = "SELECT extract(epoch FROM pg_postmaster_start_time())::text"
+_READ = """
+    SELECT id, epoch, server, (SELECT beats FROM brokers WHERE incarnation = %s)
+    FROM history
+"""
+_LOCK = "SELECT id, epoch, server, leader_epoch FROM history FOR UPDATE"
+_SECONDS = "(extract(epoch FROM clock_timestamp() - timestamptz '2025-01-01 00:00:00+00'))::int"
+_INSERT = f"""
+    INSERT INTO history (id, epoch, leader_epoch, server) VALUES (%s, {_SECONDS}, {_SECONDS}, %s)
+    ON CONFLICT (is_one) DO NOTHING
+"""  # noqa: S608 - a constant from above
+_BEGIN = f"""
+    UPDATE history SET (id, epoch, leader_epoch, server, members) =
+        (SELECT %s, n.epoch, n.epoch, %s, '' FROM (SELECT greatest(leader_epoch + 1, %s, {_SECONDS}) AS epoch) AS n)
+    RETURNING epoch
+"""  # noqa: S608 - a constant from above
+_SKIP = (
+    "SELECT setval(pg_get_serial_sequence('logs', 'log_id'),"
+    " nextval(pg_get_serial_sequence('logs', 'log_id')) + %s)",
+    "UPDATE numbers SET value = (value::bigint + %s)::text WHERE name = 'next_producer_id'",
+)
+# Nobody holds a lease in a history that it was not given in.
+_SKIP_LEASES = "UPDATE leases SET epoch = epoch + %s, expires = least(expires, now())"
+
+
+class History(NamedTuple):
+    """One history of the database. ``epoch`` rises with each of them."""
+
+    id: UUID
+    epoch: int
+
+
+class HistoryKeeper:
+    """What one broker knows of the history. Its methods may be called from any thread.
+
+    ``incarnation`` is that of the broker.
+    """
+
+    def __init__(self, incarnation: UUID | None) -> None:
+        self._incarnation = incarnation
+        self._lock = threading.Lock()
+        self._known: History | None = None
+        self._leader_epoch = 0
+        self._beats = 0
+
+    @property
+    def known(self) -> History | None:
+        """Return the newest history that a connection has seen."""
+        return self._known
+
+    def saw_leader_epoch(self, epoch: int) -> None:
+        """Note a leader epoch that clients may have seen: the next history is above."""
+        self._leader_epoch = max(self._leader_epoch, epoch)
+
+    def registered(self) -> None:
+        """Note that the database counts the heartbeats of this broker from 0 again."""
+        self._beats = 0
+
+    def beaten(self, connection: Connection, beats: int) -> None:
+        """Note a heartbeat.
+
+        If the database has forgotten earlier ones, it begins another history.
+        """
+        if beats <= self._beats:
+            self.begin(connection, "it has forgotten heartbeats of this broker")
+        self._beats = beats
+
+    def settle(self, connection: Connection) -> None:
+        """Look whether the database is the one that is known.
+
+        It must be done before all other work with the connection. Raises ``psycopg.Error``.
+        """
+        server = server_of(connection)
+        # Before the query: a heartbeat of another connection may come between.
+        counted = self._beats
+        row = connection.execute(_READ, (self._incarnation,)).fetchone()
+        if row is None:
+            connection.execute(_INSERT, (uuid4(), server))
+            row = connection.execute(_READ, (self._incarnation,)).fetchone()
+            assert row is not None
+        history, beats = History(row[0], row[1]), row[3]
+        known = self._known
+        if row[2] != server:
+            self._begin(connection, server, history, f"PostgreSQL was {row[2]} and is {server}")
+        elif known is not None and history.epoch < known.epoch:
+            self._begin(connection, server, history, f"it is back at history {history.epoch}")
+        elif history == known and (beats or 0) < counted:
+            self._begin(connection, server, history, "it has forgotten heartbeats of this broker")
+        else:
+            self._note(history)
+
+    def begin(self, connection: Connection, reason: str) -> None:
+        """Begin another history, within the caller's transaction if there is one.
+
+        Raises ``psycopg.Error``.
+        """
+        row = connection.execute(_READ, (self._incarnation,)).fetchone()
+        if row is not None:
+            self._begin(connection, server_of(connection), History(row[0], row[1]), reason)
+
+    def _begin(self, connection: Connection, server: str, seen: History, reason: str) -> None:
+        with connection.transaction():
+            # A standby may be missing for long, and a history that is lost is followed by another one.
+            connection.execute("SET LOCAL synchronous_commit = local")
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute("SET LOCAL lock_timeout = 0")
+            row = connection.execute(_LOCK).fetchone()
+            assert row is not None
+            history = History(row[0], row[1])
+            if history == seen or row[2] != server:
+                least = max(self._leader_epoch, 0 if self._known is None else self._known.epoch) + 1
+                new = uuid4()
+                begun = connection.execute(_BEGIN, (new, server, least)).fetchone()
+                assert begun is not None
+                history = History(new, begun[0])
+                for statement in _SKIP:
+                    connection.execute(statement, (_SKIPPED_IDS,))
+                connection.execute(_SKIP_LEASES, (_SKIPPED_LEASE_EPOCHS,))
+                logger.warning("the database begins history %d: %s", history.epoch, reason)
+        self._beats = 0
+        self._note(history)
+
+    def _note(self, history: History) -> None:
+        with self._lock:
+            if self._known is None or history.epoch >= self._known.epoch:
+                self._known = history
+
+
+def server_of(connection: Connection) -> str:
+    """Return which PostgreSQL this is, and on which timeline."""
+    try:
+        row = connection.execute(_SERVER).fetchone()
+    except (
+        psycopg.errors.InsufficientPrivilege,
+        psycopg.errors.UndefinedFunction,
+        psycopg.errors.FeatureNotSupported,
+    ):
+        row = connection.execute(_SERVER_START).fetchone()
+    assert row is not None
+    return str(row[0])
