@@ -144,7 +144,7 @@ class SteleTraffic(Traffic):
                 def done(acked: Future[RecordMetadata]) -> None:
                     self._acked(number, acked.exception())
 
-                producer.enqueue(str(number), partition=number % PARTITIONS).add_done_callback(done)
+                producer.send(str(number), partition=number % PARTITIONS).add_done_callback(done)
 
             yield send
 

@@ -40,7 +40,7 @@ def application() -> FastAPI:
 
     @app.post("/orders")
     async def place(order: Order, orders: Orders) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
-        receipt = await orders.send(order, key=order.customer)
+        receipt = await orders.send_and_wait(order, key=order.customer)
         return {"offset": receipt.offset, "durability": receipt.durability.label}
 
     @app.get("/orders")
@@ -98,11 +98,11 @@ async def test_the_application_lives_while_the_broker_does_not(
 
     @app.post("/")
     async def place(producer: Patient) -> int:  # pyright: ignore[reportUnusedFunction]
-        return (await producer.send(b"x", partition=0)).offset
+        return (await producer.send_and_wait(b"x", partition=0)).offset
 
     @app.post("/quick")
     async def place_quickly(producer: Quick) -> int:  # pyright: ignore[reportUnusedFunction]
-        return (await producer.send(b"x", partition=0)).offset
+        return (await producer.send_and_wait(b"x", partition=0)).offset
 
     async with running(app) as caller:
         assert (await caller.post("/")).json() == 0

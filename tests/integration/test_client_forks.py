@@ -120,7 +120,7 @@ def test_the_end_of_a_child_closes_nothing_of_its_parent(broker: BrokerProcess, 
         Client(url) as client,
         Producer(client, topic) as producer,
     ):
-        producer.send(b"before")
+        producer.send_and_wait(b"before")
 
         def opened() -> list[str]:
             lines = metrics.get("/metrics").text.splitlines()
@@ -133,7 +133,7 @@ def test_the_end_of_a_child_closes_nothing_of_its_parent(broker: BrokerProcess, 
             client.close()
 
         Child(leave_all_blocks).result()
-        producer.send(b"after")
+        producer.send_and_wait(b"after")
         # The connections are those of before.
         assert opened() == before
     assert values(broker, topic) == [b"before", b"after"]
@@ -147,14 +147,14 @@ def test_an_asyncio_client_works_in_a_new_loop_of_the_child(
             await client.ping()
             first = await client.produce(topic, b"parent")
             async with asyncio.timeout(CHILD_S), AsyncProducer(client, topic) as producer:
-                await producer.send(b"parent")
+                await producer.send_and_wait(b"parent")
                 consumer = AsyncConsumer(client, topic)
                 await anext(consumer)
                 # A fetch, a long poll and an unsent record are under way at the fork.
-                pending = await producer.enqueue(b"pending")
+                pending = await producer.send(b"pending")
 
                 async def in_child() -> int:
-                    offset = (await producer.send(b"child")).offset
+                    offset = (await producer.send_and_wait(b"child")).offset
                     assert (await client.fetch(topic, offset=offset)).records[0].value == b"child"
                     seen = [(await anext(consumer)).value for _ in range(offset)]
                     assert seen[-1] == b"child"
@@ -179,7 +179,7 @@ def test_an_asyncio_client_works_in_a_new_loop_of_the_child(
 def test_shared_producers_are_those_of_the_process(broker: BrokerProcess, url: str, topic: str) -> None:
     async def send(value: bytes) -> int:
         producer = shared_producer("owner", lambda client: AsyncProducer(client, topic), url)
-        receipt = await producer.send(value)
+        receipt = await producer.send_and_wait(value)
         await close_shared()
         return receipt.offset
 
@@ -192,12 +192,12 @@ def test_records_that_wait_at_the_fork_are_stored_once_and_by_the_parent(
     broker: BrokerProcess, url: str, topic: str
 ) -> None:
     with Client(url) as client, Producer(client, topic, linger_ms=2000) as producer:
-        waiting = [producer.enqueue(f"parent-{n}") for n in range(50)]
+        waiting = [producer.send(f"parent-{n}") for n in range(50)]
 
         def in_child() -> str:
             with pytest.raises(ClosedError, match="the parent process, which stores"):
                 waiting[0].result(CHILD_S)
-            producer.send(b"child")
+            producer.send_and_wait(b"child")
             producer.flush()
             producer.close()
             return "done"
@@ -228,7 +228,7 @@ def test_a_lock_that_a_thread_of_the_parent_holds_is_free_in_the_child(
         thread = threading.Thread(target=producer.send, args=(b"parent",), name="holder")
         thread.start()
         assert is_held.wait(CHILD_S)
-        assert Child(lambda: producer.send(b"child").topic).result() == topic
+        assert Child(lambda: producer.send_and_wait(b"child").topic).result() == topic
         may_go.set()
         thread.join()
     assert sorted(str(v) for v in values(broker, topic)) == [str(b"child"), str(b"parent")]

@@ -58,8 +58,8 @@ def stored(url: str, topic: str) -> dict[int, list[Record[bytes]]]:
 
 async def test_a_record_is_acked_where_it_is(url: str, topic: str) -> None:
     async with AsyncClient(url) as client, AsyncProducer(client, topic) as producer:
-        first = await producer.send(b"a", key="k", headers={"h": "1"}, timestamp=5)
-        second = await producer.send(None)
+        first = await producer.send_and_wait(b"a", key="k", headers={"h": "1"}, timestamp=5)
+        second = await producer.send_and_wait(None)
     assert (first.offset, second.offset, first.durability) == (0, 1, Durability.SYNCED)
     (records,) = stored(url, topic).values()
     assert [(r.key, r.value, r.headers) for r in records] == [(b"k", b"a", (("h", b"1"),)), (None, None, ())]
@@ -68,8 +68,8 @@ async def test_a_record_is_acked_where_it_is(url: str, topic: str) -> None:
 
 def test_a_record_is_acked_where_it_is_for_threads_too(url: str, topic: str) -> None:
     with Client(url) as client, Producer(client, topic) as producer:
-        assert producer.send(b"a").offset == 0
-        futures = [producer.enqueue(str(i)) for i in range(100)]
+        assert producer.send_and_wait(b"a").offset == 0
+        futures = [producer.send(str(i)) for i in range(100)]
         assert [future.result().offset for future in futures] == list(range(1, 101))
     assert sum(map(len, stored(url, topic).values())) == 101
 
@@ -79,7 +79,7 @@ async def test_keys_choose_partitions_as_murmur2_does_and_order_is_kept(url: str
         await client.create_topic(topic, partitions=4)
         async with AsyncProducer(client, topic, batch_records_max=7) as producer:
             for number in range(1000):
-                await producer.enqueue(str(number), key=str(number % 13))
+                await producer.send(str(number), key=str(number % 13))
     count = 0
     for partition, records in stored(url, topic).items():
         numbers = [int(record.value or b"") for record in records]
@@ -93,18 +93,18 @@ async def test_partitioners_are_chosen_by_name_or_given(url: str, topic: str) ->
     async with AsyncClient(url) as client:
         await client.create_topic(topic, partitions=3)
         async with AsyncProducer(client, topic, partitioner="fnv1a") as producer:
-            receipt = await producer.send(b"x", key=b"some key")
+            receipt = await producer.send_and_wait(b"x", key=b"some key")
             assert receipt.partition == partition_for_key(b"some key", 3, hash_name="fnv1a")
         async with AsyncProducer(client, topic, partitioner=RoundRobinPartitioner()) as producer:
-            assert [(await producer.send(b"x")).partition for _ in range(4)] == [0, 1, 2, 0]
-            assert (await producer.send(b"x", partition=1)).partition == 1
+            assert [(await producer.send_and_wait(b"x")).partition for _ in range(4)] == [0, 1, 2, 0]
+            assert (await producer.send_and_wait(b"x", partition=1)).partition == 1
         with pytest.raises(ValueError, match="murmur2, fnv1a, round_robin"):
             AsyncProducer(client, topic, partitioner="random")
 
 
 async def test_records_sent_together_travel_together(url: str, topic: str) -> None:
     async with AsyncClient(url) as client, AsyncProducer(client, topic) as producer:
-        receipts = await asyncio.gather(*(producer.send(str(i)) for i in range(1000)))
+        receipts = await asyncio.gather(*(producer.send_and_wait(str(i)) for i in range(1000)))
         assert [receipt.offset for receipt in receipts] == list(range(1000))
 
 
@@ -116,7 +116,7 @@ async def test_batches_may_be_compressed(stele_broker_session: BrokerProcess, to
             AsyncProducer(client, topic, compression=codec, linger_ms=5) as producer,
         ):
             for _ in range(10):
-                await producer.enqueue(b"x" * 500)
+                await producer.send(b"x" * 500)
     (records,) = stored(url, topic).values()
     assert [record.value for record in records] == [b"x" * 500] * 50
 
@@ -132,9 +132,9 @@ async def test_values_are_serialized_or_raise(url: str, topic: str) -> None:
         AsyncClient(url) as client,
         AsyncProducer(client, topic, serializer=json_serializer) as producer,
     ):
-        await producer.send(Order("ann", 5))
+        await producer.send_and_wait(Order("ann", 5))
         with pytest.raises(SerializationError):
-            await producer.send(object())
+            await producer.send_and_wait(object())
     (records,) = stored(url, topic).values()
     assert [msgspec.json.decode(record.value or b"") for record in records] == [
         {"customer": "ann", "amount": 5}
@@ -146,7 +146,7 @@ async def test_a_record_that_is_too_large_fails_alone(url: str, topic: str) -> N
         await client.create_topic(topic, configs={"max.message.bytes": 20_000})
         producer = AsyncProducer(client, topic, linger_ms=5)
         futures = [
-            await producer.enqueue(bytes([65 + i % 26]) * (50_000 if i == 37 else 1000)) for i in range(100)
+            await producer.send(bytes([65 + i % 26]) * (50_000 if i == 37 else 1000)) for i in range(100)
         ]
         with pytest.raises(ProduceError) as caught:
             await producer.close()
@@ -163,11 +163,11 @@ async def test_a_full_buffer_makes_callers_wait(url: str, topic: str) -> None:
     ):
         most = 0
         for _ in range(200):
-            await producer.enqueue(b"x" * 500)
+            await producer.send(b"x" * 500)
             most = max(most, producer.buffered_bytes)
         assert most <= 5000
         with pytest.raises(RecordTooLargeError, match="buffer_bytes_max"):
-            await producer.enqueue(bytes(6000))
+            await producer.send(bytes(6000))
     assert sum(map(len, stored(url, topic).values())) == 200
 
 
@@ -179,7 +179,7 @@ def test_a_full_buffer_makes_threads_wait(url: str, topic: str) -> None:
 
         def produce() -> None:
             for _ in range(50):
-                producer.enqueue(b"x" * 500)
+                producer.send(b"x" * 500)
 
         threads = [threading.Thread(target=produce) for _ in range(4)]
         for thread in threads:
@@ -191,21 +191,21 @@ def test_a_full_buffer_makes_threads_wait(url: str, topic: str) -> None:
 
 async def test_a_cancelled_caller_does_not_affect_others(url: str, topic: str) -> None:
     async with AsyncClient(url) as client, AsyncProducer(client, topic) as producer:
-        tasks = [asyncio.create_task(producer.send(str(i))) for i in range(50)]
+        tasks = [asyncio.create_task(producer.send_and_wait(str(i))) for i in range(50)]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert not any(isinstance(outcome, SteleClientError) for outcome in outcomes)
-        assert (await producer.send(b"last")).offset >= 25
+        assert (await producer.send_and_wait(b"last")).offset >= 25
 
 
 async def test_acks_0_and_1(url: str, topic: str) -> None:
     async with AsyncClient(url) as client:
         async with AsyncProducer(client, topic, acks=1) as producer:
-            assert (await producer.send(b"x")).durability is Durability.APPENDED
+            assert (await producer.send_and_wait(b"x")).durability is Durability.APPENDED
         async with AsyncProducer(client, topic, acks=0) as producer:
-            assert (await producer.send(b"x")).durability is Durability.NONE
+            assert (await producer.send_and_wait(b"x")).durability is Durability.NONE
         with pytest.raises(ValueError, match="idempotent"):
             AsyncProducer(client, topic, acks=0, idempotent=True)
 
@@ -215,12 +215,12 @@ async def test_a_closed_producer_raises(url: str, topic: str) -> None:
         producer = AsyncProducer(client, topic)
         await producer.close()
         with pytest.raises(ClosedError):
-            await producer.send(b"x")
+            await producer.send_and_wait(b"x")
     with Client(url) as client:
         blocking = Producer(client, topic)
         blocking.close()
         with pytest.raises(ClosedError):
-            blocking.send(b"x")
+            blocking.send_and_wait(b"x")
 
 
 # ── the broker goes away ──
@@ -242,7 +242,7 @@ async def test_records_are_stored_once_and_in_order_through_kills(
 
         async def produce() -> None:
             for number in range(total):
-                future = await producer.enqueue(str(number), key=str(number % 7))
+                future = await producer.send(str(number), key=str(number % 7))
                 future.add_done_callback(count)
                 if number % 50 == 0:
                     await asyncio.sleep(0)
@@ -271,7 +271,7 @@ def test_threads_store_once_and_in_order_through_kills(stele_broker: BrokerProce
         client.create_topic("t", partitions=2)
         with Producer(client, "t", batch_records_max=20) as producer:
             for number in range(total):
-                producer.enqueue(str(number), key=str(number % 7))
+                producer.send(str(number), key=str(number % 7))
                 if number in (500, 1200):
                     stele_broker.kill()
                     stele_broker.start()
@@ -290,16 +290,16 @@ async def test_while_the_broker_is_down_a_record_fails_in_its_time_and_later_one
     url = url_of(stele_broker, transport)
     async with AsyncClient(url, connect_timeout_s=1) as client:
         async with AsyncProducer(client, "t", delivery_timeout_s=5) as producer:
-            await producer.send(b"before")
+            await producer.send_and_wait(b"before")
             stele_broker.kill()
             with pytest.raises(SteleClientError) as caught:
-                await producer.send(b"during")
+                await producer.send_and_wait(b"during")
             assert caught.value.retriable
             await asyncio.to_thread(stele_broker.start)
-            await producer.send(b"after")
+            await producer.send_and_wait(b"after")
         stele_broker.kill()
         producer = AsyncProducer(client, "t", delivery_timeout_s=0.3)
-        await producer.enqueue(b"never", partition=0)
+        await producer.send(b"never", partition=0)
         with pytest.raises(ProduceError) as failed:
             await producer.close()
         assert isinstance(failed.value.errors[0], BrokerUnavailableError)
@@ -313,9 +313,9 @@ async def test_while_the_broker_is_down_a_record_fails_in_its_time_and_later_one
 async def test_closing_with_a_time_limit_gives_every_record_an_outcome(stele_broker: BrokerProcess) -> None:
     async with AsyncClient(stele_broker.binary_url) as client:
         producer = AsyncProducer(client, "t")
-        await producer.send(b"x")
+        await producer.send_and_wait(b"x")
         stele_broker.kill()
-        futures = [await producer.enqueue(b"y") for _ in range(3)]
+        futures = [await producer.send(b"y") for _ in range(3)]
         with pytest.raises(ProduceError):
             await producer.close(timeout_s=0.2)
         assert all(isinstance(future.exception(), SteleClientError) for future in futures)
@@ -326,9 +326,9 @@ def test_closing_with_a_time_limit_gives_every_record_an_outcome_for_threads_too
 ) -> None:
     with Client(stele_broker.binary_url) as client:
         producer = Producer(client, "t")
-        producer.send(b"x")
+        producer.send_and_wait(b"x")
         stele_broker.kill()
-        futures = [producer.enqueue(b"y") for _ in range(3)]
+        futures = [producer.send(b"y") for _ in range(3)]
         with pytest.raises(ProduceError):
             producer.close(timeout_s=0.2)
         assert all(isinstance(future.exception(timeout=60), SteleClientError) for future in futures)

@@ -306,7 +306,7 @@ class Writers:
                         # Each writer has keys of its own, and keys of both.
                         key = b"%d-%d" % (rng.choice((number, 2)), rng.randrange(20))
                         value = None if rng.random() < 0.2 else rng.randbytes(rng.randrange(80))
-                        sent.append((producer.enqueue(value, key=key), key, value))
+                        sent.append((producer.send(value, key=key), key, value))
                     rows = [(future.result(DEADLINE_S), key, value) for future, key, value in sent]
                     with self._lock:
                         self._stored += rows

@@ -66,7 +66,7 @@ def write_producer(broker: BrokerProcess, changes: list[Change]) -> None:
     async def write() -> None:
         async with AsyncClient(broker.binary_url) as client, AsyncProducer(client, TOPIC) as producer:
             await asyncio.gather(
-                *[(await producer.enqueue(value, key=key)) for key, value in encoded(changes)]
+                *[(await producer.send(value, key=key)) for key, value in encoded(changes)]
             )
 
     asyncio.run(write())

@@ -83,7 +83,7 @@ def test_a_producer_delivers_its_records_when_there_is_room_again(broker: Broker
             Client(broker.binary_url) as client,
             Producer(client, "orders", delivery_timeout_s=TIMEOUT_S) as producer,
         ):
-            delivered = producer.enqueue(b"one", partition=0)
+            delivered = producer.send(b"one", partition=0)
             eventually(lambda: refused_by(broker, "binary") > 0, "a connection is refused")
             assert not delivered.done()
             held.close()

@@ -109,7 +109,7 @@ def write(broker: BrokerProcess) -> None:
                     headers={"content-type": "application/x-ndjson"},
                 ).raise_for_status()
                 with stele.Producer(client, topic, batch_records_max=9) as once:
-                    acked = [once.enqueue(f"once {n}", key=f"k{n}") for n in range(40)]
+                    acked = [once.send(f"once {n}", key=f"k{n}") for n in range(40)]
                 assert all(future.result().offset >= 0 for future in acked)
                 client.produce(topic, b"alone", partition=0)
                 for producer in kafka_producers:

@@ -146,7 +146,7 @@ async def test_the_asynchronous_client_reads_what_it_wrote(
         await client.create_topic("async")
         async with AsyncProducer(client, "async") as producer:
             for number in range(1000):
-                await producer.send(b"x" * 1000 + b"%d" % number)
+                await producer.send_and_wait(b"x" * 1000 + b"%d" % number)
         values: list[bytes | None] = []
         async with AsyncConsumer(client, "async", start="earliest") as consumer:
             async for record in consumer:

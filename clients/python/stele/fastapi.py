@@ -8,7 +8,7 @@
 
     @app.post("/orders")
     async def order(body: Order, orders: Orders) -> None:
-        await orders.send(body.model_dump_json(), key=body.customer)
+        await orders.send_and_wait(body.model_dump_json(), key=body.customer)
 
 The environment selects TCP or HTTP (``stele.config``). Each process has one
 connection, opened on first use. While the broker is down, routes get

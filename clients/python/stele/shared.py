@@ -62,7 +62,7 @@ async def close_shared() -> None:
     """Flush the shared producers and close the shared clients of this event loop.
 
     Raises:
-        ProduceError: enqueued records could not be stored.
+        ProduceError: sent records could not be stored.
     """
     loop = asyncio.get_running_loop()
     own_keys = [key for key in _clients if key[0] is loop]

@@ -87,7 +87,7 @@ def client_load(url: str, topic: str) -> Callable[[Load], None]:
         with Client(url) as client, SteleProducer(client, topic) as producer:
             while not load.is_over.is_set():
                 waiting = [
-                    (sent, producer.enqueue(str(sent).encode(), partition=sent % PARTITIONS))
+                    (sent, producer.send(str(sent).encode(), partition=sent % PARTITIONS))
                     for sent in range(number, number + 20)
                 ]
                 producer.flush()

@@ -134,7 +134,7 @@ def stele_producer(url: str, topic: str, letter: str, seed: int) -> Callable[[Wo
                     for at in range(random.choice((1, 10, 30)))
                 ]
                 number += len(sent)
-                futures = [producer.enqueue(value, partition=partition) for value, partition in sent]
+                futures = [producer.send(value, partition=partition) for value, partition in sent]
                 for (value, partition), future in zip(sent, futures, strict=True):
                     try:
                         receipt = future.result()

@@ -89,7 +89,7 @@ def produce(
     ):
         try:
             for record in _inputs(file, form, key_field, key_separator):
-                producer.enqueue(record.value, key=record.key, partition=partition)
+                producer.send(record.value, key=record.key, partition=partition)
                 count += 1
                 progress.advance(record.consumed_bytes)
             producer.flush()

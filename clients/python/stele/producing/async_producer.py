@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 Acked = asyncio.Future[RecordMetadata]
 
-# Records accepted before the event loop runs other tasks. Without this, a loop over enqueue
+# Records accepted before the event loop runs other tasks. Without this, a loop over send
 # would block the sending of its own batches until the buffer is full.
 YIELD_EVERY = 100
 
@@ -30,7 +30,7 @@ YIELD_EVERY = 100
 class AsyncProducer(Generic[V]):
     """Stores records of a topic in batches, exactly once and in order per partition.
 
-    ``await send(...)`` returns once the record is acked. ``await enqueue(...)`` returns
+    ``await send_and_wait(...)`` returns once the record is acked. ``await send(...)`` returns
     a future for the receipt once the record is accepted. ``flush`` waits for all records
     and raises ``ProduceError`` for those that failed. Retriable failures are retried for
     ``delivery_timeout_s`` without storing a record twice.
@@ -110,7 +110,7 @@ class AsyncProducer(Generic[V]):
 
     # ── records in ──
 
-    async def send(
+    async def send_and_wait(
         self,
         value: V | None,
         *,
@@ -129,7 +129,7 @@ class AsyncProducer(Generic[V]):
         """
         return await (await self._accept(value, key, headers, partition, timestamp, is_counted=False))
 
-    async def enqueue(
+    async def send(
         self,
         value: V | None,
         *,
@@ -171,7 +171,7 @@ class AsyncProducer(Generic[V]):
             partition = core.choose_partition(record.key, count, size)
         loop = asyncio.get_running_loop()
         acked: Acked = loop.create_future()
-        index = core.count_enqueued() if is_counted else -1
+        index = core.count_sent() if is_counted else -1
         core.append(partition, record, (acked, index), size, loop.time())
         self._pump_soon()
         return acked
@@ -311,7 +311,7 @@ class AsyncProducer(Generic[V]):
         """Wait until every record accepted before the call has an outcome.
 
         Raises:
-            ProduceError: records enqueued since the last flush failed.
+            ProduceError: records sent since the last flush failed.
         """
         waiting = [cast("tuple[Acked, int]", token)[0] for token in self._core.flush()]
         if waiting:

@@ -61,7 +61,7 @@ class ProducerCore(Generic[V]):
         self._producer_id: tuple[int, int] | None = None
         self._failures: dict[int, SteleClientError] = {}
         self._failure_count = 0
-        self._enqueued_count = 0
+        self._sent_count = 0
 
     def restart(self) -> list[Any]:
         """Forget records, failures and producer id; return the tokens of the records.
@@ -74,7 +74,7 @@ class ProducerCore(Generic[V]):
         self.buffered_bytes = 0
         self.last_error = None
         self._producer_id = None
-        self._failures, self._failure_count, self._enqueued_count = {}, 0, 0
+        self._failures, self._failure_count, self._sent_count = {}, 0, 0
         return tokens
 
     # ── records in ──
@@ -233,9 +233,9 @@ class ProducerCore(Generic[V]):
 
     # ── failures that flush() reports ──
 
-    def count_enqueued(self) -> int:
-        index = self._enqueued_count
-        self._enqueued_count += 1
+    def count_sent(self) -> int:
+        index = self._sent_count
+        self._sent_count += 1
         return index
 
     def note_failure(self, index: int, error: SteleClientError) -> None:
@@ -246,9 +246,9 @@ class ProducerCore(Generic[V]):
     def raise_failures(self) -> None:
         """Raise ProduceError for failures since the last call.
 
-        Indexes count enqueue calls.
+        Indexes count calls of ``send``.
         """
-        failures, total = self._failures, self._enqueued_count
-        self._failures, self._failure_count, self._enqueued_count = {}, 0, 0
+        failures, total = self._failures, self._sent_count
+        self._failures, self._failure_count, self._sent_count = {}, 0, 0
         if failures:
             raise ProduceError(failures, total=total)

@@ -27,7 +27,7 @@ Acked = Future[RecordMetadata]
 class Producer(Generic[V]):
     """Stores records of a topic in batches, exactly once and in order per partition.
 
-    ``send`` returns once the record is acked. ``enqueue`` returns a
+    ``send_and_wait`` returns once the record is acked. ``send`` returns a
     ``concurrent.futures.Future`` for the receipt and blocks only while the buffer is
     full. ``flush`` waits for all records and raises ``ProduceError`` for those that
     failed. Retriable failures are retried for ``delivery_timeout_s`` without storing a
@@ -113,7 +113,7 @@ class Producer(Generic[V]):
 
     # ── records in ──
 
-    def send(
+    def send_and_wait(
         self,
         value: V | None,
         *,
@@ -130,7 +130,7 @@ class Producer(Generic[V]):
         """
         return self._accept(value, key, headers, partition, timestamp, is_counted=False).result()
 
-    def enqueue(
+    def send(
         self,
         value: V | None,
         *,
@@ -168,7 +168,7 @@ class Producer(Generic[V]):
                 raise ClosedError("producer")
             if partition is None:
                 partition = core.choose_partition(record.key, count, size)
-            index = core.count_enqueued() if is_counted else -1
+            index = core.count_sent() if is_counted else -1
             core.append(partition, record, (acked, index), size, time.monotonic())
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -291,7 +291,7 @@ class Producer(Generic[V]):
         """Wait until every record accepted before has an outcome, or for ``timeout_s``.
 
         Raises:
-            ProduceError: records enqueued since the last flush failed.
+            ProduceError: records sent since the last flush failed.
         """
         with self._changed:
             waiting = [cast("tuple[Acked, int]", token)[0] for token in self._core.flush()]
