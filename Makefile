@@ -135,5 +135,5 @@ $(DEVELOPMENT): pyproject.toml | $(BIN)/python
 	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
 	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,spark]' | \
-		sed -nE 's/^(Collecting|Building wheels for|Installing) .*/  &/p' | cut -c -100
+		sed -unE 's/^((Collecting|Building wheels for|Installing) .{0,80}).*/  \1/p'
 	@touch $@ $(RUNTIME)

@@ -16,7 +16,8 @@ from ..cluster.sqlite_acls import SqliteAclStore
 from ..cluster.sqlite_credentials import SqliteCredentialStore
 from ..errors import DataDirLocked
 from ..storage.data_dir import LOCK
-from ..storage.files import RealFiles, read_file
+from ..storage.files import RealFiles
+from ..storage.whole_files import read_file
 from .acl_text import acl_of, document_of, filter_of
 from .acls import Acls
 from .credentials import Credentials

@@ -65,9 +65,7 @@ def write_http_library(broker: BrokerProcess, changes: list[Change]) -> None:
 def write_producer(broker: BrokerProcess, changes: list[Change]) -> None:
     async def write() -> None:
         async with AsyncClient(broker.binary_url) as client, AsyncProducer(client, TOPIC) as producer:
-            await asyncio.gather(
-                *[(await producer.send(value, key=key)) for key, value in encoded(changes)]
-            )
+            await asyncio.gather(*[(await producer.send(value, key=key)) for key, value in encoded(changes)])
 
     asyncio.run(write())
 

@@ -114,7 +114,7 @@ class GroupBench:
         store = self.coordinator.table._writer._store  # pyright: ignore[reportPrivateUsage]
         assert isinstance(store, SqliteGroupStore)
         assert store._opened is not None  # pyright: ignore[reportPrivateUsage]
-        store._opened.execute("PRAGMA busy_timeout = 0")  # pyright: ignore[reportPrivateUsage]
+        store._opened.connection.execute("PRAGMA busy_timeout = 0")  # pyright: ignore[reportPrivateUsage]
         self._blocker.execute("BEGIN IMMEDIATE")
 
     def mend_store(self) -> None:

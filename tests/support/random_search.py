@@ -53,7 +53,7 @@ def _chosen_seed(config: pytest.Config) -> int:
     process: dict[str, Any] | None = getattr(config, "workerinput", None)
     if process is not None:
         return process["stele_seed"]
-    given: str = config.getoption("seed")
+    given = str(config.getoption("seed"))
     if given == "new":
         return random.SystemRandom().randrange(1, 1 << 32)
     if not given.isdecimal():

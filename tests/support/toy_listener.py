@@ -141,6 +141,9 @@ class LineCutter:
     def has_partial_request(self) -> bool:
         return bool(self._rest) and not self.has_request()
 
+    def partial_bytes(self) -> int:
+        return len(self._rest) if self.has_partial_request() else 0
+
     def discard(self) -> None:
         self._rest = b""
 

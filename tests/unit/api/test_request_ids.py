@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import partial
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api.application import _bug
 from app.api.request_ids import RequestIds
+from app.broker.counts import Counts
 from app.logs import JsonFormatter
 
 
@@ -27,7 +29,7 @@ async def test_a_failure_is_answered_and_logged_with_its_id(caplog: pytest.LogCa
             lines.append(JsonFormatter().format(record))
 
     app = FastAPI()
-    app.add_exception_handler(Exception, _bug)
+    app.add_exception_handler(Exception, partial(_bug, Counts()))
 
     @app.get("/broken")
     async def broken() -> None:  # pyright: ignore[reportUnusedFunction]

@@ -395,7 +395,7 @@ async def test_an_open_transaction_ends_no_wait_and_its_end_does(
         usual = _at_the_end(listener, 12)
         fetch = replace(usual, isolation=1, bytes_min=1000, wait_ms=10_000_000)
         waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
-        while not listener.broker._engine.waiters.partitions:
+        while not listener.broker._engine.waiters.waited():
             await pause()
         for number in range(20):
             _append_in_transaction(listener, producer, number)
@@ -428,7 +428,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown(tmp_path: Path, vers
             async with connected(listener, is_generic=is_generic) as send:
                 fetch = replace(_at_the_end(listener, version), wait_ms=10_000_000)
                 waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
-                while not listener.broker._engine.waiters.partitions:
+                while not listener.broker._engine.waiters.waited():
                     await pause()
                 ids = [listener.broker.topic(name).topic_id.bytes for name in TOPICS]
                 await listener.broker.delete_topic("orders")
@@ -543,7 +543,7 @@ async def test_a_partition_that_is_read_no_more_is_forgotten_when_it_changes(tmp
         await send(client.frame(listener, _at_the_end(listener, 12, NAMES[:-1])))
         assert listener.idle_answers.left == before - len(NAMES) + 1
         append_to(listener, Append(*NAMES[-1], 1, 10))
-        watched = listener.broker._engine.waiters.partitions
+        watched = listener.broker._engine.waiters.waited()
         assert set(watched) == set(NAMES[:-1])
 
 
