@@ -96,7 +96,7 @@ async def read_batches(
     *,
     until_offset: int = OFFSET_MAX,
 ) -> Fetched:
-    """Return batches from ``offset`` on, without a wait; none from ``until_offset`` on are wanted.
+    """Return batches from ``offset`` to ``until_offset``, without a wait.
 
     What went wrong is in ``error``.
     """

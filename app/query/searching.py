@@ -343,7 +343,7 @@ class Search:
                 heapq.heapreplace(heads, (sign * following.timestamp, index, following))
 
     async def _begin(self, windows: Sequence[_Window]) -> list[Fetched | None]:
-        """Read the first piece of each window at once, as far as that does not wait for one of them."""
+        """Read the first piece of each window that needs no wait."""
         if len(windows) == 1:
             return [None]
         requests = [self._piece(window, window.first) for window in windows]

@@ -203,7 +203,7 @@ class Waiters:
         self._followed.append(followed)
 
     def waited(self) -> list[TopicPartition]:
-        """Return the partitions that are waited for, watched or followed, some of them twice."""
+        """Return the partitions waited for, watched or followed, some twice."""
         return [*self._by_partition, *chain.from_iterable(followed() for followed in self._followed)]
 
     def watch(self, *, notes_hidden: bool = False) -> PartitionWatch:

@@ -37,6 +37,17 @@ FOREIGN = {
         "KafkaTimeoutError",
         "KafkaShareConsumer",
     ),
+    "object stores, whose variables the library of the stores reads": (
+        "AWS_ROLE_ARN",
+        "AWS_SERVER_SIDE_ENCRYPTION",
+        "AWS_SSE_KMS_KEY_ID",
+        "AZURE_CLIENT_ID",
+        "AZURE_CLIENT_SECRET",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_TENANT_ID",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_SERVICE_ACCOUNT",
+    ),
     "Kafka Connect and Kafka Streams": (
         "processing.guarantee",
         "exactly_once_v2",

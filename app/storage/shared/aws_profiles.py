@@ -1,4 +1,4 @@
-"""Credentials of AWS that are in files: profiles, roles that they assume, single sign-on.
+"""Load credentials of AWS from files: profiles, their roles, single sign-on.
 
 obstore reads the environment and asks the machine, but no files. botocore knows all that can stand in them, and is
 imported only where they are used.

@@ -148,7 +148,7 @@ class BlockCache(Generic[Key]):
         return future
 
     def _begin_loads(self, key: Key, object_bytes: int) -> None:
-        """Load the missing blocks of an object, those that follow each other with one request."""
+        """Load the missing blocks of an object, adjacent ones with one request."""
         numbers: list[int] = []
         for number in self._missing:
             if numbers and (numbers[-1] + 1 != number or len(numbers) == _BLOCKS_PER_LOAD):

@@ -45,7 +45,7 @@ class LoadsAhead:
         self._bytes_max = bytes_max
 
     def next(self) -> None:
-        """Begin the loads of the next part and of those after it; call it before each part is read."""
+        """Begin the loads of the next parts; call it before each part is read."""
         while self._waiting and len(self._begun) < self._count:
             if self._begun and self._begun_bytes >= self._bytes_max:
                 break

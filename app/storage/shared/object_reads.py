@@ -41,7 +41,7 @@ class ReadOptions:
 
 
 class ObjectReads:
-    """Reads parts of objects from the store that has them. ``counts`` is kept up to date."""
+    """Reads parts of objects from their store, and keeps ``counts``."""
 
     def __init__(
         self, stores: Mapping[StoreKind, ObjectStore], options: ReadOptions, counts: SharedStorageCounts

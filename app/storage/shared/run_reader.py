@@ -57,7 +57,7 @@ class _RunPart(NamedTuple):
 
 
 class ReadCall:
-    """One call of a reader: how long it waits, and which loads begin before it gets there.
+    """One call of a reader: how long it waits, and what it loads ahead.
 
     It ends without more at ``answer_at_s`` if it has batches, and with an error at ``fail_at_s`` if not, both by the
     clock of the loop.
@@ -97,7 +97,7 @@ class RunReader:
         return ReadCall(ahead, options, max_bytes)
 
     def forget(self, runs: Sequence[RunRead]) -> None:
-        """Forget what is cached of the objects of these runs: some of it is not what was written."""
+        """Drop the cached parts of the objects of these runs, which are damaged."""
         for run in runs:
             self._cache.forget(run.object, size_of(run.object.key))
 
@@ -269,7 +269,7 @@ def _wanted_bytes(run: RunRead, max_bytes: int) -> int:
 
 
 def _stop(run: RunRead, end: int) -> int:
-    """Return a position in the run, from its start on, before which all batches before the offset ``end`` are."""
+    """Return a position in the run after all batches before the offset ``end``."""
     if end > run.last_offset:
         return run.length
     return find(run.sparse_index, end - run.base_offset)[1] + INTERVAL_BYTES

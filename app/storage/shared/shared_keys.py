@@ -337,7 +337,10 @@ class SharedKeyReader:
         return await self._cache.read(run.object, size_of(run.object.key), run.keys.position + start, length)
 
     def _ahead(self, runs: Sequence[RunRead], end: int) -> LoadsAhead:
-        """Return the loads of the keys of ``runs`` before the offset ``end``: from the index of a run, or its records."""
+        """Return the loads of the keys of ``runs`` before the offset ``end``.
+
+        They come from the index of a run, or from its records.
+        """
         spans = (
             (run, run.keys)
             if run.keys is not None and run.last_offset < end
