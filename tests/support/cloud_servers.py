@@ -53,9 +53,9 @@ def azurite() -> Generator[str]:
 def fake_gcs() -> Generator[str]:
     """Run fake-gcs-server, which asks for no credentials; yield the URL of a store in it.
 
-    Without it the test is skipped; in CI it fails.
+    Without it the test is skipped, in CI too, because building it takes longer than the tests.
     """
-    _require(FAKE_GCS, "install_fake_gcs_server.sh, which needs Go")
+    _require(FAKE_GCS, "install_fake_gcs_server.sh, which needs Go", fails_in_ci=False)
     with tempfile.TemporaryDirectory(prefix="stele-gcs-") as home, pytest.MonkeyPatch.context() as patch:
         (port,) = free_ports(1)
         address = f"http://127.0.0.1:{port}"
@@ -68,10 +68,10 @@ def fake_gcs() -> Generator[str]:
             yield f"gs://{BUCKET}/fake?endpoint={address}"
 
 
-def _require(program: Path, script: str) -> None:
+def _require(program: Path, script: str, *, fails_in_ci: bool = True) -> None:
     if not program.exists():
         missing = f"{program.name} is not installed: run tests/integration/{script}"
-        if os.environ.get("CI"):
+        if fails_in_ci and os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
 
