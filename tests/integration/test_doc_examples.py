@@ -55,6 +55,7 @@ NOT_RUN = {
     "curl --cacert": "test_tls.py runs it against a broker with TLS",
     "stele topics list --url stele+tls": "names are checked; test_tls.py runs the command line with TLS",
     "kcat": "make conformance CLIENTS=kcat runs it",
+    "echo 'N14228:from kcat' | kcat": "make conformance CLIENTS=kcat runs it",
     "kafka-": "Apache Kafka's own tools: make conformance CLIENTS=kafka-tools runs them",
     "spark-submit": "tests/integration/spark runs it",
     "python -m": "the module exists (checked)",
