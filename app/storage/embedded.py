@@ -106,6 +106,7 @@ class EmbeddedEngine:
         self._reader = LogReader(self._logs, self._log_dir, open_segments_max=options.open_segments_max)
         self._views = DataDirViews(self._logs, self._log_dir)
         self._waiters = Waiters()
+        self._deletions: set[asyncio.Task[int]] = set()
         self._flusher = Flusher(
             self._log_dir.threads,
             threads_max=options.sync_threads,
@@ -153,6 +154,8 @@ class EmbeddedEngine:
     async def close(self) -> None:
         await self._keys.stop()
         await self._housekeeping.stop()
+        if self._deletions:
+            await asyncio.wait(self._deletions)
         async with self._manager.checkpoints.lock:
             await self._close()
 
@@ -461,6 +464,13 @@ class EmbeddedEngine:
     # ── deletion ──
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
+        # A caller that stops waiting does not stop it halfway: what is saved must be in force.
+        deletion = asyncio.create_task(self._delete_records(topic_partition, before_offset))
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._deletions.discard)
+        return await asyncio.shield(deletion)
+
+    async def _delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
         log = self._logs[topic_partition]
         if topic_partition in self._logs.disk:
             # Deleted means deleted: the new start must outlive a crash before it is answered, or be refused.

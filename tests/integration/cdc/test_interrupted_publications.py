@@ -18,12 +18,14 @@ PARTS = (
 )
 RESTORED = "ALTER PUBLICATION stele SET (publish = 'insert, update, delete, truncate')"
 CHANGES = ("INSERT INTO t VALUES (2, 20)", "UPDATE t SET n = 11 WHERE id = 1")
-since_15 = pytest.mark.usefixtures("postgres_15")
+since_15 = pytest.mark.postgres_15
 
 
-@pytest.fixture
-def postgres_15(pg: PostgresServer) -> None:
-    """Skip the test with an older server, which has no such publications."""
+@pytest.fixture(autouse=True)
+def postgres_15(pg: PostgresServer, request: pytest.FixtureRequest) -> None:
+    """Skip a test that is marked so with an older server, which has no such publications."""
+    if request.node.get_closest_marker("postgres_15") is None:
+        return
     ((version,),) = pg.run("SELECT current_setting('server_version_num')::int")
     if version < 150_000:
         pytest.skip("publications of schemas, columns and rows are new in PostgreSQL 15")
