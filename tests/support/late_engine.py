@@ -96,7 +96,7 @@ class LateEngine(EmbeddedEngine):
                 last_offset=committed.last_offset,
                 log_append_time_ms=committed.log_append_time_ms,
                 log_start_offset=committed.log_start_offset,
-                durability=committed.durability,
+                durability=ticket.durability,
                 is_repeat=committed.is_repeat,
             )
             future.set_result(None)
