@@ -491,20 +491,20 @@ async def test_the_offsets_topic_has_a_staged_offset_once_it_is_committed(bench:
     def end() -> int:
         state = topic.state(partition)
         assert state.last_stable_offset == state.high_watermark
-        return state.high_watermark
+        return state.high_watermark - state.log_start_offset
 
-    start = end()
     await bench.stage(5)
-    assert end() == start
+    assert end() == 0
     await bench.end(commit=False)
-    assert end() == start
+    assert end() == 0
     await bench.stage(6)
     await bench.end()
-    assert end() == start + 1
+    assert end() == 1
     await bench.stage(7)
     # A view that is made later has the same.
     later = OffsetsTopic(bench.coordinator, cluster_id="here")
     await later.prepare(0)
+    start = topic.state(partition).log_start_offset
     assert later.read(partition, start, 1000, at_least_one=True) == topic.read(
         partition, start, 1000, at_least_one=True
     )
