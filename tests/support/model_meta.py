@@ -454,7 +454,9 @@ class ModelMeta:
         ]
         if not unmerged:
             return None
-        return MergePlan(log=log, runs=runs_to_merge(unmerged[:RUNS_DELETED_MAX], max_bytes))
+        return MergePlan(
+            log=replace(log, history=self.history), runs=runs_to_merge(unmerged[:RUNS_DELETED_MAX], max_bytes)
+        )
 
     async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
         known = self.objects.get(merged.key)

@@ -440,7 +440,10 @@ async def test_garbage_in_a_small_file_loses_no_record(how: str, content: bytes,
 @simulated
 async def test_a_missing_small_file_loses_no_record(path: Path) -> None:
     files = await closed()
-    files.unlink(path)
+    # Log start offsets have a file only once one has moved.
+    if path != LOG_START:
+        files.unlink(path)
+    assert path not in files.paths()
     engine = await start(files)
     assert await read_from(engine, 0) == records(0, 36)
     await engine.close()

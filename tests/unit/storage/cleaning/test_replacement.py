@@ -135,8 +135,10 @@ def replaced_up_to(files: SimulatedFiles, steps: int) -> Replacement:
     stopped: list[Replacement] = []
 
     def replace(replacement: Replacement) -> None:
+        replacement.open()
         for step in (replacement.commit, replacement.retire, replacement.install)[:steps]:
             step()
+        replacement.close()
         stopped.append(replacement)
         raise StopHere
 
