@@ -42,13 +42,13 @@ class EncodedSlashRoute(GuardedRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         sent = scope.get("raw_path", b"").decode("latin-1")
-        if _UNREADABLE in scope["path"] and not self._takes_bytes:
-            _refuse_bytes(sent)
-        if not _SLASH.search(sent):
-            return super().matches(scope)
-        path = unquote(_LATER.sub("%25", sent))
+        has_slash = _SLASH.search(sent) is not None
+        path = unquote(_LATER.sub("%25", sent)) if has_slash else scope["path"]
         match, child_scope = super().matches({**scope, "path": path})
-        if match is not Match.NONE:
+        # Only the route that serves the path knows whether it takes bytes.
+        if match is not Match.NONE and _UNREADABLE in path and not self._takes_bytes:
+            _refuse_bytes(sent)
+        if match is not Match.NONE and has_slash:
             parameters: dict[str, Any] = child_scope["path_params"]
             child_scope["path_params"] = {name: unquote(value) for name, value in parameters.items()}
         return match, child_scope

@@ -472,11 +472,10 @@ class EmbeddedEngine:
 
     async def _delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
         log = self._logs[topic_partition]
+        before_offset = min(before_offset, log.high_watermark)
         if topic_partition in self._logs.disk:
             # Deleted means deleted: the new start must outlive a crash before it is answered, or be refused.
-            await self._manager.checkpoints.move_start(
-                topic_partition, min(before_offset, log.high_watermark)
-            )
+            await self._manager.checkpoints.move_start(topic_partition, before_offset)
         log.advance_log_start(before_offset)
         self._waiters.changed(topic_partition)
         return log.log_start_offset

@@ -316,7 +316,7 @@ def test_a_fetch_that_waits_ends_with_a_commit(brokers: Brokers) -> None:
         end = wait_at_end(peer, shard_of(group))
         commit(other, group, 1)
         read = only_partition(peer.next_answer()[1])
-        assert rb.check_batch(read.records or b"").base_offset == end
+        assert rb.check_batch(read.records or b"").base_offset >= end
 
 
 def test_a_fetch_that_waits_ends_when_another_broker_leads(brokers: Brokers) -> None:

@@ -47,9 +47,9 @@ def write(broker: BrokerProcess, value: str) -> None:
     httpx.post(f"{broker.http_url}/v1/topics/orders/records", json=body, timeout=60).raise_for_status()
 
 
-def read(broker: BrokerProcess) -> httpx.Response:
+def read(broker: BrokerProcess, start: int = 0) -> httpx.Response:
     return httpx.get(
-        f"{broker.http_url}/v1/topics/orders/partitions/0/records", params={"from": 0}, timeout=60
+        f"{broker.http_url}/v1/topics/orders/partitions/0/records", params={"from": start}, timeout=60
     )
 
 
@@ -71,7 +71,8 @@ def test_a_cluster_moves_from_postgresql_to_an_object_store_broker_by_broker(
         with run_broker(first, environment=settings(own_server, 1, store_url)) as broker:
             assert values(inline) == values(broker) == ["a", "b"]
             write(broker, "c")
-            refused = read(inline)
+            assert values(inline) == ["a", "b"], "what comes before it is served"
+            refused = read(inline, 2)
             assert (refused.status_code, refused.json()["retriable"]) == (503, True)
             assert "set STELE_OBJECT_STORE" in refused.text
             write(inline, "d")

@@ -31,8 +31,10 @@ async def test_a_name_that_may_not_be_read_is_not_looked_up(tmp_path: Path) -> N
     security = ListenerSecurity(listener="kafka", authorizer=await authorizer_over([read]))
     looked_up: list[str] = []
 
-    async def find(names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
-        looked_up.extend(names)
+    async def find(
+        names: Iterable[str] = (), *, ids: Iterable[bytes] = (), partitions: Iterable[tuple[str, int]] = ()
+    ) -> None:
+        looked_up.extend({*names, *(topic for topic, _ in partitions)})
         assert not list(ids)
 
     async with kafka_listener(tmp_path) as plain:
