@@ -193,7 +193,7 @@ def test_topics_are_administered(url: str, topic: str) -> None:
     assert "partition 2: first offset 0, next offset 1" in out("topics", "describe", topic, url=url)
     assert stele("topics", "alter", topic, url=url).returncode == 2
     unasked = stele("topics", "delete", topic, url=url)
-    assert (unasked.returncode, b"no terminal to answer at; pass --yes" in unasked.stderr) == (2, True)
+    assert (unasked.returncode, b"nobody to answer; pass --yes" in unasked.stderr) == (2, True)
     assert out("topics", "delete", topic, "--yes", url=url) == f"deleted topic {topic}\n"
     assert stele("topics", "describe", topic, url=url).returncode == 1
 

@@ -94,7 +94,7 @@ def test_a_link_within_the_tree_is_used(tree: Path) -> None:
 
 @pytest.mark.parametrize("script", _INSTALLING, ids=lambda script: script.stem)
 def test_no_server_is_installed_into_another_tree(tree: Path, script: Path) -> None:
-    directory = "." + script.stem.removeprefix("install_")
+    directory = "." + script.stem.removeprefix("install_").replace("_", "-")
     other = tree.parent / "other" / directory
     other.mkdir()
     (tree / directory).symlink_to(other)

@@ -71,8 +71,10 @@ async def binary_fetch(at: Listeners, name: str) -> int:
 async def test_it_is_not_looked_up_and_refused_as_one_that_does_not_exist(ask: Any, tmp_path: Path) -> None:
     looked_up: list[str] = []
 
-    async def find(names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
-        looked_up.extend(names)
+    async def find(
+        names: Iterable[str] = (), *, ids: Iterable[bytes] = (), partitions: Iterable[tuple[str, int]] = ()
+    ) -> None:
+        looked_up.extend({*names, *(topic for topic, _ in partitions)})
         assert not list(ids)
 
     async with listeners(tmp_path, authorizer=await authorizer_over(RIGHTS)) as at:

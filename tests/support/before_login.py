@@ -277,7 +277,9 @@ class BinaryTarget(_Tcp):
 class HttpTarget:
     held_bytes_max = HEAD_BYTES_MAX + BUFFERED_BYTES_MAX
     # Redirects to the login page; errors of a request. No 500 is among them.
-    _STATUSES = frozenset((100, 200, 303, 400, 401, 403, 404, 405, 406, 408, 413, 415, 417, 431, 501, 503, 505))
+    _STATUSES = frozenset(
+        (100, 200, 303, 400, 401, 403, 404, 405, 406, 408, 413, 415, 417, 431, 501, 503, 505)
+    )
 
     def __init__(self, authenticator: Authenticator, settings: Settings) -> None:
         security = _security("http", authenticator)

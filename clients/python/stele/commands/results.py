@@ -57,13 +57,18 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask ``question`` unless ``yes``; end the command if the answer is no.
 
     Raises:
-        click.UsageError: there is no terminal to ask at.
+        click.UsageError: standard input is no terminal, and ends without an answer.
     """
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is no terminal to answer at; pass --yes")
-    click.confirm(question, abort=True)
+    try:
+        answer = click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError(f"{question} There is nobody to answer; pass --yes") from None
+    if not answer:
+        raise click.Abort
 
 
 def plural(count: int, noun: str) -> str:

@@ -429,7 +429,14 @@ def test_each_mutant_of_transactions_on_compacted_topics_is_noticed(mutant: str)
     )
 
 
-@pytest.mark.parametrize("mutant", FAILOVER_MUTANTS)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        # It takes minutes to go wrong.
+        pytest.param(mutant, marks=pytest.mark.long if mutant.startswith("logs that are kept") else ())
+        for mutant in FAILOVER_MUTANTS
+    ],
+)
 def test_each_mutant_of_failovers_is_noticed(mutant: str) -> None:
     assert_noticed(mutant, engine_class=FAILOVER_MUTANTS[mutant], cluster_class=FailoverCluster)
 
