@@ -75,7 +75,15 @@ class SharedReader:
                 # Another broker may have appended: only the metadata knows that an offset is out of range.
                 await self._refresh(past_end)
             histories = [self._history_of(request) for request in requests]
-            plans = await self._plan(requests, max_bytes)
+            try:
+                plans = await self._plan(requests, max_bytes)
+            except _HistoryChanged:
+                # The logs here are of the history before; once they are taken over, the plan is for them.
+                await self._refresh({r.topic_partition for r in requests if r.topic_partition in self._logs})
+                histories = [self._history_of(request) for request in requests]
+                plans = await self._plan(requests, max_bytes)
+        except _HistoryChanged:
+            failure, plans, histories = _of_another_history(), {}, [0] * len(requests)
         except (MetaUnavailable, StorageUnavailable) as unavailable:
             failure, plans, histories = _unavailable(unavailable), {}, [0] * len(requests)
         call = self._runs.begin(self._planned_reads(requests, plans), max_bytes)
@@ -175,7 +183,7 @@ class SharedReader:
         if found is None:
             return ()
         if found.log.history != log.history:
-            raise _of_another_history()
+            raise _HistoryChanged
         log.update(found.log)
         log.note_cleaned(found.runs)
         return found.runs
@@ -232,7 +240,10 @@ class SharedReader:
             return await read()
         try:
             wanted = RunsWanted(log.log_id, request.offset, max(max_bytes, _PLAN_BYTES_MIN))
-            runs = self._planned(log, (await self._meta.runs([wanted])).get(log.log_id))
+            try:
+                runs = self._planned(log, (await self._meta.runs([wanted])).get(log.log_id))
+            except _HistoryChanged:
+                raise _of_another_history() from None
             if request.offset < log.log_start_offset:
                 raise _out_of_range(log, request.offset)
             return await read()
@@ -344,6 +355,10 @@ def _out_of_range(log: SharedLog, offset: int) -> OffsetOutOfRange:
 
 def _unavailable(error: Exception) -> StorageUnavailable:
     return error if isinstance(error, StorageUnavailable) else StorageUnavailable("the read", str(error))
+
+
+class _HistoryChanged(Exception):
+    """A plan is of another history of the metadata than the log here."""
 
 
 def _of_another_history() -> StorageUnavailable:
