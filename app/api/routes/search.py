@@ -298,7 +298,7 @@ async def _of_matches(
     opening: Callable[[RecordView], bytes] | None = None,
     end: bytes = b"\n",
 ) -> AsyncGenerator[bytes]:
-    """Yield matches by ``lines``, or one that is large in pieces; nothing if there are none."""
+    """Yield matches by ``lines``, or a large one in pieces; nothing if there are none."""
     if not matches:
         return
     if len(matches) > 1 or not is_large(matches[0].record):
