@@ -67,8 +67,7 @@ async def arrow_body(decoder: Decoder, page: RecordPage, reader: DecodedReader) 
 async def _rows(decoder: Decoder, page: RecordPage, reader: DecodedReader) -> AsyncGenerator[bytes]:
     async with aclosing(page.parts(reader)) as parts:
         async for header, records in parts:
-            rows = decoder.add(header, records, sum(map(size_of, records)))
-            if rows is not None:
+            for rows in decoder.add(header, records, sum(map(size_of, records))):
                 async for piece in raw_pieces(memoryview(rows.serialize())):
                     yield piece
     rows = decoder.rest()

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import pytest
@@ -145,6 +146,33 @@ def test_a_page_counts_the_bytes_of_records_decompressed(
         offset, pages = int(answer.headers["Next-Offset"]), pages + 1
     # Small batches are not cut into pages of one.
     assert pages <= 12
+
+
+def test_an_arrow_batch_is_bounded_by_decoded_bytes(broker: BrokerProcess, http: httpx.Client) -> None:
+    pa: Any = pytest.importorskip("pyarrow", reason="pip install 'stele-broker[arrow]'")
+    from stele.wire.arrow import ARROW_BYTES_MAX
+
+    name, sizes = "bounded-arrow", [10] * 500 + [900_000] * 40
+    make_topic(broker.host, broker.kafka_port, name)
+    builder = BatchBuilder(compression=Compression.ZSTD)
+    for size in sizes:
+        builder.append(timestamp_ms=1, value=b"x" * size)
+    with connect(broker.host, broker.kafka_port) as producer:
+        producer.sendall(produce_request(name, bytes(builder.build()), acks=-1))
+        receive(producer)
+    found: list[int] = []
+    while len(found) < len(sizes):
+        answer = http.get(
+            f"/v1/topics/{name}/partitions/0/records",
+            params={"from": len(found)},
+            headers={"accept": "application/vnd.apache.arrow.stream"},
+        )
+        with pa.ipc.open_stream(answer.content) as rows:
+            for batch in rows:
+                lengths = [len(value.as_buffer()) for value in batch.column("value")]
+                assert sum(lengths) <= ARROW_BYTES_MAX
+                found += lengths
+    assert found == sizes
 
 
 def test_polls_count_the_bytes_of_records_decompressed(broker: BrokerProcess, http: httpx.Client) -> None:

@@ -10,6 +10,7 @@ many records at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from .arrow_types import Array, DataType, RecordBatch, Schema, np, pa
@@ -18,7 +19,12 @@ from .record_batch import BatchHeader, RecordView, check_batch, decode_slices, p
 # Rows per Arrow batch: large enough to make the cost per batch negligible, small enough for
 # the CPU cache (measured). A batch of large records is closed earlier, by its bytes.
 ROWS_WANTED = 4096
-BYTES_WANTED = 8 * 1024 * 1024
+# The most bytes of keys, values and headers in an Arrow batch; a larger record is alone in its batch.
+# They are counted decoded, because a stored batch of two kilobytes may hold 64 MiB.
+ARROW_BYTES_MAX = 8 * 1024 * 1024
+# What Arrow takes for a header beside its name and value: two offsets and the bits of validity.
+_HEADER_BYTES = 9
+_Headers = list[tuple[str, bytes | None]] | None
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 # The largest ms that fit in 64 bits as microseconds.
@@ -73,35 +79,48 @@ class Decoder:
             if header.base_offset >= end:
                 break
             plain = plain_batch(batches, header)
-            record_bytes = len(plain) // max(1, header.record_count)
             for records in decode_slices(plain, read_header(plain), ROWS_WANTED):
-                wanted = _within(header, records, start, end)
-                rows = self.add(header, wanted, len(wanted) * record_bytes)
-                if rows is not None:
-                    yield rows
+                yield from self.add(header, _within(header, records, start, end), len(plain))
         rows = self.rest()
         if rows is not None:
             yield rows
 
-    def add(self, header: BatchHeader, records: Sequence[RecordView], size: int) -> RecordBatch | None:
-        """Add ``size`` bytes of records of one stored batch.
+    def add(self, header: BatchHeader, records: Sequence[RecordView], size_max: int) -> Iterator[RecordBatch]:
+        """Add records of one stored batch, of at most ``size_max`` decoded bytes.
 
-        Returns an Arrow batch if it is full.
+        Yields the Arrow batches that are full.
         """
-        self._gathered.add(header, records, size)
-        is_full = self._gathered.count >= ROWS_WANTED or self._gathered.size >= BYTES_WANTED
-        return self.rest() if is_full else None
+        headers: list[_Headers] = []
+        if "headers" in self._wanted:
+            # Empty lists would take longer than the rest of the record.
+            headers = [r.headers or None for r in records]
+            size_max += _HEADER_BYTES * sum(map(len, filter(None, headers)))
+        if self._gathered.size + size_max > ARROW_BYTES_MAX:
+            # Only now, because it takes a call per record.
+            first = size = 0
+            for index, record in enumerate(records):
+                record_size = _size_of(record)
+                is_empty = not self._gathered.count and index == first
+                if self._gathered.size + size + record_size > ARROW_BYTES_MAX and not is_empty:
+                    self._gathered.add(header, records[first:index], headers[first:index], size)
+                    yield self._take()
+                    first, size = index, 0
+                size += record_size
+            records, headers, size_max = records[first:], headers[first:], size
+        self._gathered.add(header, records, headers, size_max)
+        if self._gathered.count >= ROWS_WANTED or self._gathered.size >= ARROW_BYTES_MAX:
+            yield self._take()
 
     def rest(self) -> RecordBatch | None:
         """Return the records since the last Arrow batch; None if there are none."""
-        gathered, self._gathered = self._gathered, _Gathered(self._wanted)
-        return self._rows(gathered) if gathered.count else None
+        return self._take() if self._gathered.count else None
 
     def release_memory(self) -> None:
         """Give back what Arrow keeps of freed memory."""
         pa.default_memory_pool().release_unused()
 
-    def _rows(self, gathered: _Gathered) -> RecordBatch:
+    def _take(self) -> RecordBatch:
+        gathered, self._gathered = self._gathered, _Gathered(self._wanted)
         arrays = [self._column(name, gathered) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -119,7 +138,7 @@ class Decoder:
                 return pa.array(np.concatenate(gathered.timestamp_types))
             case "headers":
                 # Null for a record without headers, as in spark-sql-kafka.
-                return pa.array(gathered.headers, HEADERS_ARROW)
+                return _header_lists(gathered.headers)
             case "topic":
                 return self._constant(name, self._topic, gathered.count)
             case _:
@@ -157,12 +176,14 @@ class _Gathered:
         self.size = 0
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.headers: list[list[dict[str, Any]] | None] = []
+        self.headers: list[_Headers] = []
         self.timestamps: list[int] = []
         self.offsets: list[Any] = []
         self.timestamp_types: list[Any] = []
 
-    def add(self, header: BatchHeader, records: Sequence[RecordView], size: int) -> None:
+    def add(
+        self, header: BatchHeader, records: Sequence[RecordView], headers: list[_Headers], size: int
+    ) -> None:
         count, wanted = len(records), self._wanted
         if not count:
             return
@@ -173,7 +194,7 @@ class _Gathered:
         if "value" in wanted:
             self.values += [r.value for r in records]
         if "headers" in wanted:
-            self.headers += [_headers(r) if r.headers else None for r in records]
+            self.headers += headers
         if "timestamp" in wanted:
             stamped = header.max_timestamp if header.is_log_append_time else None
             self.timestamps += [r.timestamp for r in records] if stamped is None else [stamped] * count
@@ -189,8 +210,29 @@ class _Gathered:
                 self.offsets.append(np.fromiter((r.offset for r in records), np.int64, count))
 
 
-def _headers(record: RecordView) -> list[dict[str, Any]]:
-    return [{"key": key, "value": value} for key, value in record.headers]
+def _size_of(record: RecordView) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"") + _HEADER_BYTES
+    return size
+
+
+def _header_lists(headers: list[_Headers]) -> Array:
+    """Return a column of headers, null for None, without a dictionary per header."""
+    if not any(headers):
+        return pa.nulls(len(headers), HEADERS_ARROW)
+    counts = np.fromiter((len(pairs or ()) for pairs in headers), np.int32, len(headers))
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
+    # An offset that is null makes its list null.
+    is_null = np.append(counts == 0, False)
+    pairs = list(chain.from_iterable(filter(None, headers)))
+    names = pa.array([name for name, _ in pairs], pa.string())
+    values = pa.array([value for _, value in pairs], pa.binary())
+    return pa.ListArray.from_arrays(
+        pa.array(ends, mask=is_null),
+        pa.StructArray.from_arrays([names, values], fields=list(HEADERS_ARROW.value_type)),
+        type=HEADERS_ARROW,
+    )
 
 
 def _within(header: BatchHeader, records: list[RecordView], start: int, end: int) -> Sequence[RecordView]:

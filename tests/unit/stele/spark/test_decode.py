@@ -14,7 +14,7 @@ from pyspark.sql.pandas import types as spark_arrow
 from stele.spark.options import OptionError
 from stele.spark.schema import COLUMNS, arrow_schema, read_columns, spark_schema
 from stele.wire import record_batch as rb
-from stele.wire.arrow import ROWS_WANTED, Decoder
+from stele.wire.arrow import ARROW_BYTES_MAX, ROWS_WANTED, Decoder
 from stele.wire.compression import Compression
 
 SCHEMA = spark_schema(include_headers=True)
@@ -107,6 +107,37 @@ def test_many_small_batches_become_few_large_ones() -> None:
     batches = b"".join(batch(i, 1) for i in range(ROWS_WANTED + 5))
     decoder = Decoder(topic="t", partition=0, schema=arrow_schema(SCHEMA))
     assert [len(part) for part in decoder.decode(batches, 0, ROWS_WANTED + 5)] == [ROWS_WANTED, 5]
+
+
+# What one stored batch holds: the sizes of its values, and how many headers of two bytes each record has.
+LARGE = {
+    "records whose mean size hides the large ones": ([10] * 5000 + [900_000] * 40, 0),
+    "records that are as large as a whole Arrow batch": ([ARROW_BYTES_MAX, 1, ARROW_BYTES_MAX - 1, 1], 0),
+    "a record that is larger than an Arrow batch": ([100, ARROW_BYTES_MAX + 1, 100, 0, 0], 0),
+    "headers that take more in Arrow than as stored": ([1] * 45, 20_000),
+}
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+@pytest.mark.parametrize("kind", LARGE)
+def test_an_arrow_batch_is_bounded_by_its_bytes_within_one_stored_batch(
+    kind: str, compression: Compression
+) -> None:
+    sizes, header_count = LARGE[kind]
+    builder = rb.BatchBuilder(compression=compression)
+    for size in sizes:
+        builder.append(timestamp_ms=1, value=b"v" * size, headers=[("", b"")] * header_count)
+    decoder = Decoder(topic="t", partition=0, schema=arrow_schema(SCHEMA))
+    found: list[int] = []
+    # The first record of the large batch meets what is left of the one before.
+    large = builder.build()
+    rb.assign_offsets(large, 0, 1, 0)
+    stored = bytes(rb.build_rows([(1, None, b"v", [])])) + large
+    for part in decoder.decode(stored, 0, 1 + len(sizes)):
+        found += [len(value.as_buffer()) for value in part.column("value")]
+        # The other columns of a row take some forty bytes.
+        assert part.nbytes <= ARROW_BYTES_MAX + 64 * len(part) or len(part) == 1
+    assert found == [1, *sizes]
 
 
 def test_times_that_no_calendar_holds_do_not_wrap_round() -> None:
