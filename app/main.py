@@ -392,6 +392,8 @@ async def run(settings: Settings) -> None:
     broker.kafka_security_protocol = "PLAINTEXT" if tls["kafka"] is None else "SSL"
     broker.listeners = {"kafka": Endpoint(*ports["kafka"].address)}
     broker.endpoints = _endpoints(settings, ports)
+    scheme = "http" if tls["http"] is None else "https"
+    broker.http_url = f"{scheme}://{broker.endpoints['http'].joined}"
     warn_of_few_files(
         open_files,
         connections_max=settings.connections_max,

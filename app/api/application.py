@@ -7,10 +7,13 @@ the documentation; it does not parse or encode records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
@@ -37,7 +40,8 @@ from .console.login import login_routes
 from .errors import HttpError, error_response, http_problem, problem_response
 from .guarded_route import GuardedRoute, guarded_app
 from .http_traffic import HttpTraffic
-from .metrics import HttpMetrics, RequestCounts, metrics, observe_broker
+from .metrics import HttpMetrics, RequestCounts, observe_broker
+from .openapi import document
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes
 from .routes import (
@@ -61,7 +65,7 @@ from .routes import groups as group_routes
 from .routes import (
     transactions as transaction_routes,
 )
-from .sessions import Sessions
+from .sessions import Sessions, cookie_name
 from .state import ApiState, CdcView
 from .throttling import Throttle
 
@@ -109,6 +113,11 @@ _DOCUMENTATION_HEADERS = [
 ]
 
 
+def _operation_id(route: APIRoute) -> str:
+    """Return the name of the function, after which generated clients name the call."""
+    return route.name
+
+
 def create_application(
     broker: Broker,
     groups: GroupServices,
@@ -130,6 +139,9 @@ def create_application(
         version=status.VERSION,
         description=openapi.DESCRIPTION,
         license_info={"name": "Apache-2.0"},
+        # No type of answer is assumed: each route describes its own.
+        default_response_class=Response,
+        generate_unique_id_function=_operation_id,
     )
     for route in app.router.routes:
         # At this point only the routes of the documentation and its schema exist.
@@ -179,11 +191,11 @@ def create_application(
     sessions = app.state.sessions = Sessions(SystemClock())
     if security is not None and has_login:
         app.router.routes.extend(login_routes(security, sessions, console.login_page))
-    app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
     for route in app.router.routes:
         # The others check by themselves.
         if isinstance(route, Route) and not isinstance(route, GuardedRoute):
             route.app = guarded_app(route.app, route.methods, route.path)
+    app.openapi = _completed(app.openapi, state)
     app.add_middleware(DecodeBodies)
     app.add_middleware(Throttle, quotas=broker.quotas)
     app.add_middleware(HttpMetrics, counts=counts)
@@ -194,6 +206,21 @@ def create_application(
     app.add_exception_handler(ClientDisconnect, _disconnected)
     app.add_exception_handler(Exception, partial(_bug, broker.counts))
     return app
+
+
+def _completed(openapi: Callable[[], dict[str, Any]], state: ApiState) -> Callable[[], dict[str, Any]]:
+    """Return a function that completes the OpenAPI document when it is first read."""
+
+    @cache
+    def completed() -> dict[str, Any]:
+        url = urlsplit(state.broker.http_url or f"http://127.0.0.1:{state.settings.http_port}")
+        return document.complete(
+            openapi(),
+            session_cookie=cookie_name(url.scheme, url.port or 0),
+            is_login_required=state.security is not None and state.security.is_required,
+        )
+
+    return completed
 
 
 async def _stele_error(request: Request, error: Exception) -> Response:

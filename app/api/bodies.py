@@ -143,11 +143,7 @@ class SharePollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}
     max_records: Annotated[int, _bounds(minimum=1, maximum=10_000)] = 100
     max_bytes: Annotated[int, _bounds(minimum=1)] = 1024 * 1024
     wait_ms: Annotated[int, _bounds(minimum=0, maximum=2000)] = 0
-    start: Annotated[
-        str | None,
-        Meta(description="where a new group begins; null: by its share.auto.offset.reset"),
-        _bounds(type=["string", "null"], enum=["earliest", "latest", None]),
-    ] = None
+    start: str | None = None
     lock: (
         Annotated[
             _Lock,
@@ -211,14 +207,8 @@ class QuotaBody(Struct, forbid_unknown_fields=True):
     Example: ``{"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}``.
     """
 
-    entity: Annotated[
-        dict[str, str | None],
-        Meta(
-            description="names by type: user, client-id, both of them, or ip; null for all without a quota of their own"
-        ),
-        _bounds(minProperties=1),
-    ]
-    values: Annotated[dict[str, float | None], Meta(description="quotas by Kafka's names; null removes one")]
+    entity: dict[str, str | None]
+    values: dict[str, float | None]
 
 
 class UserBody(Struct, forbid_unknown_fields=True):

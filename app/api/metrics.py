@@ -15,12 +15,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..groups.services import group_count, share_counts
@@ -28,7 +25,7 @@ from ..monitor.group_sampler import OTHERS
 from ..monitor.sampler import StickyNames, TopicSize, resident_bytes
 from .cluster_metrics import cluster_metrics
 from .listener_metrics import listener_metrics
-from .state import ApiState, broker_of
+from .state import ApiState
 from .transaction_metrics import transaction_metrics
 
 GROUP_TOPICS_MAX = 20
@@ -394,12 +391,3 @@ class _Groups(Collector):
             members.add_metric((OTHERS,), others.members)
             lag.add_metric((OTHERS, OTHERS), others.lag)
         return (members, lag, in_flight)
-
-
-async def metrics(request: Request) -> Response:
-    """Answer with all metrics in the text format of Prometheus."""
-    registry: CollectorRegistry = request.app.state.registry
-    surveys = broker_of(request).cluster.surveys
-    if surveys is not None:
-        await surveys.now()
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -78,6 +78,8 @@ class Broker:
         self.decoded = DecodedBytes(settings.decoded_bytes_max)
         # The advertised and the bound address of each listener, by its name; ``app.main`` sets them.
         self.endpoints: dict[str, Endpoint] = {}
+        # Where clients reach the HTTP listener; None until it has an address.
+        self.http_url: str | None = None
         self.listeners: dict[str, Endpoint] = {}
         self.kafka_security_protocol = "PLAINTEXT"
         self._engine = engine

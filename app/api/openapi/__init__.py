@@ -1,7 +1,9 @@
 """Complete the OpenAPI document: parameters, bodies, answers and examples.
 
-One module per module of ``app.api.routes``, with one operation per route; ``parts``
-holds what operations share. Every example can be sent as it stands.
+One module per module of ``app.api.routes``, with one operation per route.
+``components`` names schemas and errors, ``parts`` holds parameters and media types that
+operations share, and ``document`` adds the components and the logins to the document.
+Every example can be sent as it stands.
 
 Request bodies are generated from the structs that the routes decode
 (``request_bodies``). Parameters and answers are written by hand. Routes take the
@@ -9,7 +11,8 @@ bare request, because typed parameters of FastAPI would cost time on the hot pat
 and would answer a bad value with 422 and an error format of their own instead of a
 problem document. Answers are assembled as dicts or written as bytes, so no type
 exists from which they could be generated. ``tests/unit/api/test_openapi_parameters.py``
-checks the parameters against what each route reads.
+checks the parameters against what each route reads, and
+``tests/integration/test_openapi_answers.py`` the answers against what each returns.
 """
 
 from __future__ import annotations

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from ..bodies import GroupConfigsBody
-from .parts import GROUP, Operation, answers, json_content, object_of
+from .components import CONFIGS, STRING, model
+from .parts import GROUP, Operation, answers, json_content
 from .request_bodies import request_body
 
-_CONFIGS = json_content(
-    object_of(
-        group={"type": "string"},
-        configs={"type": "object"},
-        effective_configs={"type": "object"},
-    )
-)
+_CONFIGS = json_content(model("GroupConfigs", group=STRING, configs=CONFIGS, effective_configs=CONFIGS))
 
 GET_CONFIGS: Operation = {"parameters": [GROUP], "responses": answers(400, ok=_CONFIGS)}
 

@@ -2,78 +2,92 @@
 
 from __future__ import annotations
 
-from .parts import (
+from .components import (
     INTEGER,
+    INTEGER_BY_NAME,
     INTEGERS,
     NULLABLE_INTEGER,
+    NULLABLE_NUMBER,
     NULLABLE_STRING,
+    NUMBER,
     NUMBERS,
     STRING,
-    Operation,
-    answers,
-    json_content,
-    list_of,
-    object_of,
-    query,
+    array,
+    enum,
+    model,
+    named,
+    nullable,
+)
+from .parts import Operation, answers, json_content, query
+
+COUNTS = named("Counts", INTEGER_BY_NAME)
+TOTALS = model("Totals", records_in=INTEGER, bytes_in=INTEGER, bytes_out=INTEGER)
+_LISTENER = model(
+    "Listener",
+    name=STRING,
+    host=NULLABLE_STRING,
+    port=NULLABLE_INTEGER,
+    connections=INTEGER,
+    connections_opened=INTEGER,
+    bytes_in=INTEGER,
+    bytes_out=INTEGER,
+    bytes_in_per_s=NULLABLE_INTEGER,
+    bytes_out_per_s=NULLABLE_INTEGER,
 )
 
-_LISTENER = {
-    "name": STRING,
-    "host": NULLABLE_STRING,
-    "port": NULLABLE_INTEGER,
-    "connections": INTEGER,
-    "connections_opened": INTEGER,
-    "bytes_in": INTEGER,
-    "bytes_out": INTEGER,
-    "bytes_in_per_s": NULLABLE_INTEGER,
-    "bytes_out_per_s": NULLABLE_INTEGER,
-}
-
-OVERVIEW: Operation = {
+GET_OVERVIEW: Operation = {
     "responses": answers(
         ok=json_content(
-            object_of(
+            model(
+                "Overview",
                 version=STRING,
                 cluster_id=STRING,
                 broker_id=INTEGER,
                 now=INTEGER,
                 started_at=INTEGER,
                 uptime_ms=INTEGER,
-                health=object_of(
-                    status={"type": "string", "enum": ["ready", "closing", "failed"]}, reason=NULLABLE_STRING
+                health=model(
+                    "Health",
+                    status=enum("HealthStatus", "ready", "closing", "failed"),
+                    reason=NULLABLE_STRING,
                 ),
                 topics=INTEGER,
                 partitions=INTEGER,
                 groups=INTEGER,
-                totals=object_of(records_in=INTEGER, bytes_in=INTEGER, bytes_out=INTEGER),
+                totals=TOTALS,
                 rates={
-                    "type": ["object", "null"],
+                    **nullable(
+                        model(
+                            "Rates",
+                            over_ms=INTEGER,
+                            records_in_per_s=NUMBER,
+                            bytes_in_per_s=NUMBER,
+                            bytes_out_per_s=NUMBER,
+                            syncs_per_s=NUMBER,
+                        )
+                    ),
                     "description": "null until two samples exist",
-                    "properties": {
-                        "over_ms": INTEGER,
-                        "records_in_per_s": {"type": "number"},
-                        "bytes_in_per_s": {"type": "number"},
-                        "bytes_out_per_s": {"type": "number"},
-                        "syncs_per_s": {"type": "number"},
-                    },
                 },
-                listeners=list_of(**_LISTENER),
-                disk=object_of(
+                listeners=array(_LISTENER),
+                disk=model(
+                    "Disk",
                     path=STRING,
                     total_bytes=NULLABLE_INTEGER,
                     free_bytes=NULLABLE_INTEGER,
                     log_bytes=NULLABLE_INTEGER,
                 ),
-                syncs=object_of(
+                syncs=model(
+                    "Syncs",
                     count=INTEGER,
                     at=NULLABLE_INTEGER,
-                    p50_ms={"type": ["number", "null"]},
-                    p99_ms={"type": ["number", "null"]},
+                    p50_ms=NULLABLE_NUMBER,
+                    p99_ms=NULLABLE_NUMBER,
                 ),
-                compaction=object_of(
+                compaction=model(
+                    "Compaction",
                     partitions=INTEGER,
                     due_partitions=INTEGER,
-                    dirty_ratio_max={"type": "number"},
+                    dirty_ratio_max=NUMBER,
                     passes=INTEGER,
                     failures=INTEGER,
                     bytes_read=INTEGER,
@@ -81,19 +95,20 @@ OVERVIEW: Operation = {
                     last_pass_at=NULLABLE_INTEGER,
                     last_pass_took_ms=NULLABLE_INTEGER,
                 ),
-                process=object_of(resident_bytes=INTEGER),
+                process=model("Process", resident_bytes=INTEGER),
                 verifying={**NULLABLE_STRING, "description": "the partition that is being verified"},
-                searches=object_of(
+                searches=model(
+                    "Searches",
                     active=INTEGER,
                     scanned_records=INTEGER,
-                    ended={"type": "object", "additionalProperties": INTEGER},
+                    ended=COUNTS,
                 ),
             )
         )
     )
 }
 
-OVERVIEW_HISTORY: Operation = {
+GET_OVERVIEW_HISTORY: Operation = {
     "parameters": [
         query(
             "points",
@@ -104,7 +119,8 @@ OVERVIEW_HISTORY: Operation = {
     "responses": answers(
         400,
         ok=json_content(
-            object_of(
+            model(
+                "OverviewHistory",
                 interval_ms=INTEGER,
                 at=INTEGERS,
                 records_in_per_s=NUMBERS,
@@ -114,15 +130,21 @@ OVERVIEW_HISTORY: Operation = {
                 sync_p99_ms=NUMBERS,
                 log_bytes=INTEGERS,
                 free_bytes=NUMBERS,
-                listeners=list_of(
-                    name=STRING, bytes_in_per_s=NUMBERS, bytes_out_per_s=NUMBERS, connections=INTEGERS
+                listeners=array(
+                    model(
+                        "ListenerHistory",
+                        name=STRING,
+                        bytes_in_per_s=NUMBERS,
+                        bytes_out_per_s=NUMBERS,
+                        connections=INTEGERS,
+                    )
                 ),
             )
         ),
     ),
 }
 
-CONNECTIONS: Operation = {
+LIST_CONNECTIONS: Operation = {
     "parameters": [
         query(
             "limit",
@@ -133,19 +155,23 @@ CONNECTIONS: Operation = {
     "responses": answers(
         400,
         ok=json_content(
-            object_of(
+            model(
+                "ConnectionList",
                 total=INTEGER,
-                connections=list_of(
-                    protocol=STRING,
-                    peer=STRING,
-                    age_ms=INTEGER,
-                    client_id=NULLABLE_STRING,
-                    client_name=NULLABLE_STRING,
-                    client_version=NULLABLE_STRING,
-                    tls_version=NULLABLE_STRING,
-                    principal=STRING,
-                    bytes_in=INTEGER,
-                    bytes_out=INTEGER,
+                connections=array(
+                    model(
+                        "Connection",
+                        protocol=STRING,
+                        peer=STRING,
+                        age_ms=INTEGER,
+                        client_id=NULLABLE_STRING,
+                        client_name=NULLABLE_STRING,
+                        client_version=NULLABLE_STRING,
+                        tls_version=NULLABLE_STRING,
+                        principal=STRING,
+                        bytes_in=INTEGER,
+                        bytes_out=INTEGER,
+                    )
                 ),
             ),
             {

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from .parts import PARTITION, RECORD, TOPIC_NAME, Operation, answers, header, json_content, query
+from .components import BOOLEAN, DURABILITY, INTEGER, NEW_RECORD, PROBLEM, RECORD_ERROR, array, enum, model
+from .parts import PARTITION, TOPIC_NAME, Operation, answers, header, json_content, lines_content, query
 
-_RESULT = {
-    "type": "object",
-    "properties": {
-        "partition": {"type": "integer"},
-        "offset": {"type": "integer"},
-        "timestamp": {"type": "integer"},
-        "index": {"type": "integer"},
-        "error": {"type": "object"},
-    },
-}
+_RESULT = model(
+    "ProduceResult",
+    optional=("partition", "offset", "timestamp", "index", "error"),
+    partition=INTEGER,
+    offset=INTEGER,
+    timestamp=INTEGER,
+    index={**INTEGER, "description": "with error: the number of the record in the request, from 0"},
+    error=PROBLEM,
+)
 _NDJSON_EXAMPLE = '{"key":"N14228","value":{"from":"EWR"}}\n{"value":"just text"}\n'
-_RESULTS = {
-    "type": "object",
-    "properties": {
-        "records": {"type": "array", "items": _RESULT},
-        "durability": {"type": "string", "enum": ["replicated", "synced", "appended", "none"]},
-        "errors": {"type": "array", "items": {"type": "object"}},
-    },
+_PRODUCED = {
+    **json_content(
+        model(
+            "Produced",
+            optional=("errors",),
+            records=array(_RESULT),
+            durability=DURABILITY,
+            errors=array(RECORD_ERROR),
+        )
+    ),
+    **lines_content('{"partition":0,"offset":42,"timestamp":1763664000000}\n'),
 }
-_PRODUCED = {**json_content(_RESULTS), "application/x-ndjson": {"schema": {"type": "string"}}}
 
 PRODUCE: Operation = {
     "parameters": [
         TOPIC_NAME,
         query(
             "acks",
-            {"type": "string", "enum": ["all", "1", "0", "-1"], "default": "all"},
+            enum("Acks", "all", "1", "0", "-1", default="all"),
             "when to answer: all after the sync, 1 after the append, 0 at once",
         ),
         query(
@@ -67,12 +70,7 @@ PRODUCE: Operation = {
         "required": True,
         "content": {
             **json_content(
-                {
-                    "type": "object",
-                    "required": ["records"],
-                    "additionalProperties": False,
-                    "properties": {"records": {"type": "array", "items": RECORD}},
-                },
+                model("ProduceBody", records=array(NEW_RECORD)),
                 {
                     "records": [
                         {"key": "N14228", "value": {"from": "EWR", "to": "IAH"}},
@@ -85,7 +83,7 @@ PRODUCE: Operation = {
                     ]
                 },
             ),
-            "application/x-ndjson": {"schema": {"type": "string"}, "example": _NDJSON_EXAMPLE},
+            **lines_content(_NDJSON_EXAMPLE),
             "application/octet-stream": {
                 "schema": {"type": "string", "format": "binary"},
                 "example": "any bytes",
@@ -115,17 +113,16 @@ PRODUCERS: Operation = {
         400,
         503,
         ok=json_content(
-            {
-                "type": "object",
-                "properties": {
-                    "producer_id": {"type": "integer"},
-                    "producer_epoch": {"type": "integer"},
-                    "is_resumed": {
-                        "type": "boolean",
-                        "description": "named producers only: true if this version has been started before",
-                    },
+            model(
+                "ProducerId",
+                optional=("is_resumed",),
+                producer_id=INTEGER,
+                producer_epoch=INTEGER,
+                is_resumed={
+                    **BOOLEAN,
+                    "description": "named producers only: true if this version has been started before",
                 },
-            }
+            )
         ),
         ok_status=201,
     ),
@@ -147,14 +144,7 @@ PRODUCER_STATE: Operation = {
         400,
         404,
         ok=json_content(
-            {
-                "type": "object",
-                "properties": {
-                    "producer_epoch": {"type": "integer"},
-                    "last_sequence": {"type": "integer"},
-                    "last_offset": {"type": "integer"},
-                },
-            }
+            model("ProducerState", producer_epoch=INTEGER, last_sequence=INTEGER, last_offset=INTEGER)
         ),
     ),
 }

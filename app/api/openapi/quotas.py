@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from ..bodies import QuotaBody
+from .components import NUMBER, array, model, named
 from .parts import Operation, answers, json_content
 from .request_bodies import request_body
 
-_QUOTA = {
-    "type": "object",
-    "properties": {
-        "entity": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-        "values": {"type": "object", "additionalProperties": {"type": "number"}},
+_ENTITY = named(
+    "QuotaEntity",
+    {
+        "type": "object",
+        "additionalProperties": {"type": ["string", "null"]},
+        "minProperties": 1,
+        "description": "names by type: user, client-id, both of them, or ip; null for all without a quota of their own",
     },
-}
+)
+_CHANGES = named(
+    "QuotaChanges",
+    {
+        "type": "object",
+        "additionalProperties": {"type": ["number", "null"]},
+        "description": "quotas by Kafka's names; null removes one",
+    },
+)
+_QUOTA = model(
+    "Quota",
+    entity=_ENTITY,
+    values=named("QuotaValues", {"type": "object", "additionalProperties": NUMBER}),
+)
 LIST_QUOTAS: Operation = {
-    "responses": answers(
-        ok=json_content({"type": "object", "properties": {"quotas": {"type": "array", "items": _QUOTA}}})
-    )
+    "responses": answers(403, ok=json_content(model("QuotaList", quotas=array(_QUOTA))))
 }
-CHANGE_QUOTAS: Operation = {
+ALTER_QUOTAS: Operation = {
     "requestBody": request_body(
-        QuotaBody, {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}
+        QuotaBody,
+        {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}},
+        fields={"entity": _ENTITY, "values": _CHANGES},
     ),
     "responses": answers(400, 403, 413, 415, ok=json_content(_QUOTA)),
 }

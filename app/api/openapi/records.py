@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from .components import INTEGER, NULLABLE_INTEGER, PROBLEM, RECORD, Schema, array, model
 from .parts import (
+    ARROW,
     AS,
+    EVENTS,
     FILTER,
     ISOLATION,
+    OCTETS,
     OFFSET_OR_TIME,
     PARTITION,
-    RECORD,
     TOPIC_NAME,
     Operation,
     answers,
     header,
     json_content,
+    lines_content,
     query,
 )
 
+_LINE = '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228","value":"{\\"from\\":\\"EWR\\"}","headers":[]}\n'
+_EVENTS_EXAMPLE: Schema = {
+    "text/event-stream": {**EVENTS["text/event-stream"], "example": f"id: 0:41\ndata: {_LINE}\n"}
+}
 _MAX_PER_S = query(
     "max_per_s",
     {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
@@ -68,21 +76,21 @@ READ: Operation = {
         503,
         ok={
             **json_content(
-                {
-                    "type": "object",
-                    "properties": {
-                        "records": {"type": "array", "items": RECORD},
-                        "next_offset": {"type": "integer"},
-                        "high_watermark": {"type": "integer"},
-                        "last_stable_offset": {"type": "integer"},
-                        "log_start_offset": {"type": "integer"},
-                    },
-                }
+                model(
+                    "RecordPage",
+                    optional=("error",),
+                    records=array(RECORD),
+                    next_offset=INTEGER,
+                    high_watermark=INTEGER,
+                    last_stable_offset=INTEGER,
+                    log_start_offset=INTEGER,
+                    error=PROBLEM,
+                )
             ),
-            "application/x-ndjson": {"schema": {"type": "string"}},
-            "text/event-stream": {"schema": {"type": "string"}},
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+            **lines_content(_LINE),
+            **_EVENTS_EXAMPLE,
+            **OCTETS,
+            **ARROW,
         },
     ),
 }
@@ -102,10 +110,7 @@ TAIL: Operation = {
         404,
         406,
         429,
-        ok={
-            "application/x-ndjson": {"schema": {"type": "string"}},
-            "text/event-stream": {"schema": {"type": "string"}},
-        },
+        ok={**lines_content(_LINE), **_EVENTS_EXAMPLE},
     ),
 }
 
@@ -121,15 +126,13 @@ OFFSETS: Operation = {
         404,
         500,
         ok=json_content(
-            {
-                "type": "object",
-                "properties": {
-                    "partition": {"type": "integer"},
-                    "offset": {"type": "integer"},
-                    "timestamp": {"type": ["integer", "null"]},
-                    "leader_epoch": {"type": "integer"},
-                },
-            }
+            model(
+                "FoundOffset",
+                partition=INTEGER,
+                offset=INTEGER,
+                timestamp=NULLABLE_INTEGER,
+                leader_epoch=INTEGER,
+            )
         ),
     ),
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from ..bodies import RangesBody
+from .components import RECORD, STRING, enum
 from .parts import (
     FILTER,
     ISOLATION,
+    OCTETS,
     OFFSET_OR_TIME,
     PARTITION,
-    RECORD,
     TOPIC_NAME,
     Operation,
     answers,
     json_content,
+    lines_content,
     query,
 )
 from .request_bodies import request_body
@@ -23,7 +25,7 @@ _SEARCH_FORM = [
     ISOLATION,
     query(
         "order",
-        {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
+        enum("SearchOrder", "oldest", "newest", default="oldest"),
         "which records come first",
     ),
     query(
@@ -33,20 +35,19 @@ _SEARCH_FORM = [
     ),
     query(
         "format",
-        {"type": "string", "enum": ["events", "ndjson", "csv"], "default": "events"},
+        enum("SearchFormat", "events", "ndjson", "csv", default="events"),
         "format of the answer, see above",
     ),
 ]
 _FOUND = {
-    "application/x-ndjson": {
-        "schema": {"type": "string"},
-        "example": '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
+    **lines_content(
+        '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
         '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
         '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
         '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
-        '"too_large":0,"ranges":"0:42-336776","errors":[]}}\n',
-    },
-    "text/csv": {"schema": {"type": "string"}},
+        '"too_large":0,"ranges":"0:42-336776","errors":[]}}\n'
+    ),
+    "text/csv": {"schema": STRING},
 }
 
 SEARCH: Operation = {
@@ -82,7 +83,7 @@ GET_RECORD: Operation = {
             "example": 0,
         },
         ISOLATION,
-        query("part", {"type": "string", "enum": ["value", "key"]}, "download only these bytes"),
+        query("part", enum("RecordPart", "value", "key"), "download only these bytes"),
         FILTER[-1],
     ],
     "responses": answers(
@@ -91,9 +92,6 @@ GET_RECORD: Operation = {
         410,
         416,
         500,
-        ok={
-            **json_content(RECORD),
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        },
+        ok={**json_content(RECORD), **OCTETS},
     ),
 }

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from .parts import (
+from .components import (
     BOOLEAN,
     INTEGER,
     NULLABLE_INTEGER,
-    PARTITION,
+    NULLABLE_NUMBER,
+    NULLABLE_STRING,
     STRING,
-    TOPIC_NAME,
-    Operation,
-    answers,
-    json_content,
-    list_of,
-    object_of,
+    STRINGS,
+    array,
+    model,
+    nullable,
 )
+from .parts import PARTITION, TOPIC_NAME, Operation, answers, json_content
 
-_VERIFIED = object_of(
+_VERIFIED = model(
+    "Verification",
     topic=STRING,
     partition=INTEGER,
     is_good=BOOLEAN,
@@ -29,7 +30,22 @@ _VERIFIED = object_of(
     records=INTEGER,
     size_bytes=INTEGER,
     problem_count=INTEGER,
-    problems={"type": "array", "items": STRING},
+    problems=STRINGS,
+)
+_SEGMENT = model(
+    "Segment",
+    base_offset=INTEGER,
+    next_offset=INTEGER,
+    file=STRING,
+    size_bytes=INTEGER,
+    index_bytes=INTEGER,
+    created_at=INTEGER,
+    max_timestamp=NULLABLE_INTEGER,
+    is_sealed=BOOLEAN,
+    is_synced=BOOLEAN,
+    expires_at=NULLABLE_INTEGER,
+    is_over_size=BOOLEAN,
+    corrupt_ranges=STRINGS,
 )
 _VERIFIED_EXAMPLE: dict[str, Any] = {
     "topic": "orders",
@@ -80,31 +96,19 @@ SEGMENTS: Operation = {
         404,
         503,
         ok=json_content(
-            object_of(
+            model(
+                "SegmentList",
                 topic=STRING,
                 partition=INTEGER,
                 storage=STRING,
                 retention_ms=INTEGER,
                 retention_bytes=INTEGER,
                 cleanup_policy=STRING,
-                dirty_ratio={"type": ["number", "null"]},
-                cleaner={"type": ["string", "null"]},
+                dirty_ratio=NULLABLE_NUMBER,
+                cleaner=NULLABLE_STRING,
                 size_bytes=INTEGER,
-                segments=list_of(
-                    base_offset=INTEGER,
-                    next_offset=INTEGER,
-                    file=STRING,
-                    size_bytes=INTEGER,
-                    index_bytes=INTEGER,
-                    created_at=INTEGER,
-                    max_timestamp=NULLABLE_INTEGER,
-                    is_sealed=BOOLEAN,
-                    is_synced=BOOLEAN,
-                    expires_at=NULLABLE_INTEGER,
-                    is_over_size=BOOLEAN,
-                    corrupt_ranges={"type": "array", "items": STRING},
-                ),
-                verified={**_VERIFIED, "type": ["object", "null"]},
+                segments=array(_SEGMENT),
+                verified=nullable(_VERIFIED),
             ),
             _SEGMENTS_EXAMPLE,
         ),

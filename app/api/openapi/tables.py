@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from .parts import AS, FILTER, RECORD, TOPIC_NAME, Operation, answers, header, json_content, query
+from .components import RECORD, enum
+from .parts import (
+    AS,
+    EVENTS,
+    FILTER,
+    OCTETS,
+    TOPIC_NAME,
+    Operation,
+    answers,
+    header,
+    json_content,
+    lines_content,
+    query,
+)
 
 _PARTITION = query(
     "partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "only this partition"
 )
 _ISOLATION = query(
     "isolation",
-    {"type": "string", "enum": ["read_committed"], "default": "read_committed"},
+    enum("CommittedIsolation", "read_committed", default="read_committed"),
     "keys and tables have only committed records",
 )
 
@@ -25,7 +38,7 @@ GET_KEY: Operation = {
             "example": "ada",
         },
         _PARTITION,
-        query("encoding", {"type": "string", "enum": ["base64"]}, "base64: the key in the path is base64"),
+        query("encoding", enum("KeyEncoding", "base64"), "base64: the key in the path is base64"),
         _ISOLATION,
         AS,
         FILTER[-1],
@@ -37,10 +50,7 @@ GET_KEY: Operation = {
         409,
         500,
         503,
-        ok={
-            **json_content(RECORD),
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        },
+        ok={**json_content(RECORD), **OCTETS},
     ),
 }
 
@@ -63,13 +73,12 @@ TABLE: Operation = {
         429,
         503,
         ok={
-            "application/x-ndjson": {
-                "schema": {"type": "string"},
-                "example": '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"ada",'
+            **lines_content(
+                '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"ada",'
                 '"value":"{\\"city\\":\\"London\\"}","headers":[]}\n'
-                '{"end":{"reason":"end","records":1,"positions":{"0":42}}}\n',
-            },
-            "text/event-stream": {"schema": {"type": "string"}},
+                '{"end":{"reason":"end","records":1,"positions":{"0":42}}}\n'
+            ),
+            **EVENTS,
         },
     ),
 }

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from ..bodies import TopicBody
-from .parts import (
+from .components import (
+    CONFIGS,
+    DURABILITY,
     INTEGER,
+    NULLABLE_NUMBER,
     NULLABLE_STRING,
+    STRING,
+    array,
+    model,
+    nullable,
+)
+from .parts import (
     OFFSET_OR_TIME,
     PARTITION,
-    STRING,
     TOPIC_NAME,
     Operation,
     answers,
     json_content,
-    list_of,
-    object_of,
     query,
 )
 from .request_bodies import request_body
@@ -22,18 +28,41 @@ from .request_bodies import request_body
 _TOPIC_BODY = request_body(
     TopicBody, {"partitions": 3, "configs": {"retention.ms": 86400000}}, is_required=False
 )
+_UUID = {"type": "string", "format": "uuid"}
+_HELD_BACK = model(
+    "HeldBackBy",
+    transactional_id=NULLABLE_STRING,
+    producer_id=INTEGER,
+    since=INTEGER,
+)
+_PARTITION_STATE = model(
+    "PartitionState",
+    partition=INTEGER,
+    log_start_offset=INTEGER,
+    last_stable_offset=INTEGER,
+    held_back_by=nullable(_HELD_BACK),
+    high_watermark=INTEGER,
+    synced_offset=INTEGER,
+    leader_epoch=INTEGER,
+    size_bytes=INTEGER,
+    segments=INTEGER,
+    dirty_ratio=NULLABLE_NUMBER,
+    cleaner=NULLABLE_STRING,
+)
 _TOPIC = json_content(
-    {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "topic_id": {"type": "string", "format": "uuid"},
-            "partition_count": {"type": "integer"},
-            "configs": {"type": "object"},
-            "effective_configs": {"type": "object"},
-            "partitions": {"type": "array", "items": {"type": "object"}},
-        },
-    }
+    model(
+        "Topic",
+        name=STRING,
+        topic_id=_UUID,
+        partition_count=INTEGER,
+        configs=CONFIGS,
+        effective_configs=CONFIGS,
+        partitions=array(_PARTITION_STATE),
+    )
+)
+_SIZES = {"records": INTEGER, "size_bytes": INTEGER, "storage": STRING, "retention_ms": INTEGER}
+_LISTED_TOPIC = model(
+    "ListedTopic", optional=tuple(_SIZES), name=STRING, topic_id=_UUID, partition_count=INTEGER, **_SIZES
 )
 
 LIST_TOPICS: Operation = {
@@ -60,19 +89,7 @@ LIST_TOPICS: Operation = {
     "responses": answers(
         400,
         ok=json_content(
-            object_of(
-                topics=list_of(
-                    name=STRING,
-                    topic_id={"type": "string", "format": "uuid"},
-                    partition_count=INTEGER,
-                    records=INTEGER,
-                    size_bytes=INTEGER,
-                    storage=STRING,
-                    retention_ms=INTEGER,
-                ),
-                next_after=NULLABLE_STRING,
-                total=INTEGER,
-            ),
+            model("TopicList", topics=array(_LISTED_TOPIC), next_after=NULLABLE_STRING, total=INTEGER),
             {
                 "topics": [
                     {
@@ -101,7 +118,11 @@ PURGE_TOPIC: Operation = {
         503,
         507,
         ok=json_content(
-            object_of(topic=STRING, partitions=list_of(**_PURGED)),
+            model(
+                "PurgedTopic",
+                topic=STRING,
+                partitions=array(model("PurgedPartition", optional=(), **_PURGED)),
+            ),
             {"topic": "orders", "partitions": [{"partition": 0, "log_start_offset": 42, "deleted": 42}]},
         ),
     ),
@@ -122,13 +143,13 @@ PURGE_PARTITION: Operation = {
         503,
         507,
         ok=json_content(
-            object_of(topic=STRING, **_PURGED),
+            model("PurgedRecords", optional=(), topic=STRING, **_PURGED),
             {"topic": "orders", "partition": 0, "log_start_offset": 42, "deleted": 42},
         ),
     ),
 }
 
-PUT_TOPIC: Operation = {
+CREATE_TOPIC: Operation = {
     "parameters": [TOPIC_NAME],
     "requestBody": _TOPIC_BODY,
     "responses": {
@@ -139,17 +160,19 @@ PUT_TOPIC: Operation = {
 
 GET_TOPIC: Operation = {"parameters": [TOPIC_NAME], "responses": answers(400, 404, ok=_TOPIC)}
 
-PATCH_TOPIC: Operation = {
+ALTER_TOPIC: Operation = {
     "parameters": [TOPIC_NAME],
     "requestBody": _TOPIC_BODY,
-    "responses": answers(400, 404, 413, 415, 503, ok=_TOPIC),
+    "responses": answers(400, 404, 413, 415, 503, 507, ok=_TOPIC),
 }
 
 DELETE_TOPIC: Operation = {"parameters": [TOPIC_NAME], "responses": answers(400, 404, 503, ok_status=204)}
 
 FLUSH_TOPIC: Operation = {
     "parameters": [TOPIC_NAME],
-    "responses": answers(400, 404, 503, ok=json_content({"type": "object"})),
+    "responses": answers(
+        400, 404, 503, 507, ok=json_content(model("FlushedTopic", topic=STRING, durability=DURABILITY))
+    ),
 }
 
-FLUSH: Operation = {"responses": answers(503, ok=json_content({"type": "object"}))}
+FLUSH: Operation = {"responses": answers(503, 507, ok=json_content(model("Flushed", durability=DURABILITY)))}

@@ -5,21 +5,9 @@ A whole one in one request, or one over several requests.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..bodies import SettleBody, TransactionBody
-from .parts import (
-    INTEGER,
-    RECORD,
-    STRING,
-    Operation,
-    answers,
-    header,
-    json_content,
-    list_of,
-    object_of,
-    query,
-)
+from .components import DURABILITY, INTEGER, STRING, TOPIC_RECORD, array, model
+from .parts import Operation, answers, header, json_content, query
 from .request_bodies import request_body
 
 _ID = {
@@ -38,16 +26,11 @@ _PRODUCER = [
         "required: the epoch that the last begin, commit or abort returned",
     ),
 ]
-_PROPERTIES: dict[str, Any] = RECORD["properties"]
-_RECORD: dict[str, Any] = {
-    **RECORD,
-    "required": ["topic"],
-    "properties": {"topic": {"type": "string"}, **_PROPERTIES},
-}
-_RECORDS: dict[str, Any] = {"type": "array", "items": _RECORD}
-_RECEIPTS = list_of(topic=STRING, partition=INTEGER, offset=INTEGER, timestamp=INTEGER)
+_RECEIPTS = array(
+    model("TransactionReceipt", topic=STRING, partition=INTEGER, offset=INTEGER, timestamp=INTEGER)
+)
 _IDENTITY = json_content(
-    object_of(transactional_id=STRING, producer_id=INTEGER, producer_epoch=INTEGER),
+    model("TransactionalProducer", transactional_id=STRING, producer_id=INTEGER, producer_epoch=INTEGER),
     {"transactional_id": "job-7", "producer_id": 4000, "producer_epoch": 1},
 )
 _RECORDS_EXAMPLE = [
@@ -55,12 +38,6 @@ _RECORDS_EXAMPLE = [
     {"topic": "audit", "value": "order N14228"},
 ]
 _OFFSETS_EXAMPLE = [{"group": "billing", "topic": "orders", "partition": 0, "offset": 1}]
-
-
-def _transaction_body() -> Operation:
-    body = request_body(TransactionBody, {"records": _RECORDS_EXAMPLE, "offsets": _OFFSETS_EXAMPLE})
-    body["content"]["application/json"]["schema"]["properties"]["records"] = _RECORDS
-    return body
 
 
 TRANSACT: Operation = {
@@ -71,7 +48,11 @@ TRANSACT: Operation = {
             "chosen by the client: a repeated request gets the first answer",
         )
     ],
-    "requestBody": _transaction_body(),
+    "requestBody": request_body(
+        TransactionBody,
+        {"records": _RECORDS_EXAMPLE, "offsets": _OFFSETS_EXAMPLE},
+        fields={"records": array(TOPIC_RECORD)},
+    ),
     "responses": answers(
         400,
         404,
@@ -82,9 +63,7 @@ TRANSACT: Operation = {
         503,
         504,
         507,
-        ok=json_content(
-            object_of(records=_RECEIPTS, durability={"type": "string", "enum": ["synced", "replicated"]})
-        ),
+        ok=json_content(model("Transacted", records=_RECEIPTS, durability=DURABILITY)),
     ),
 }
 
@@ -105,17 +84,20 @@ RECORDS: Operation = {
     "requestBody": {
         "required": True,
         "content": json_content(
-            {
-                "type": "object",
-                "required": ["records"],
-                "additionalProperties": False,
-                "properties": {"records": _RECORDS},
-            },
+            model("TransactionRecords", records=array(TOPIC_RECORD)),
             {"records": _RECORDS_EXAMPLE},
         ),
     },
     "responses": answers(
-        400, 404, 409, 413, 415, 503, 504, 507, ok=json_content(object_of(records=_RECEIPTS))
+        400,
+        404,
+        409,
+        413,
+        415,
+        503,
+        504,
+        507,
+        ok=json_content(model("TransactionReceipts", records=_RECEIPTS)),
     ),
 }
 

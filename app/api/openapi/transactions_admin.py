@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .parts import (
+from .components import (
     BOOLEAN,
     INTEGER,
     NULLABLE_INTEGER,
     NULLABLE_STRING,
-    PARTITION,
     STRING,
-    TOPIC_NAME,
-    Operation,
-    answers,
-    json_content,
-    list_of,
-    object_of,
-    query,
+    array,
+    enum,
+    model,
 )
+from .parts import PARTITION, TOPIC_NAME, Operation, answers, json_content, query
 
-_STATE: dict[str, Any] = {
-    "type": "string",
-    "enum": ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"],
-}
+_STATE = enum(
+    "TransactionState",
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+)
 _TRANSACTIONAL_ID = {
     "name": "transactional_id",
     "in": "path",
@@ -40,16 +39,19 @@ _PRODUCER_ID = {
     "example": 4000,
 }
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}
-_OPEN = list_of(
-    topic=STRING,
-    partition=INTEGER,
-    transactional_id=NULLABLE_STRING,
-    producer_id=INTEGER,
-    producer_epoch=INTEGER,
-    first_offset=INTEGER,
-    since=INTEGER,
-    hanging=BOOLEAN,
-    holds_back=BOOLEAN,
+_OPEN = array(
+    model(
+        "OpenTransaction",
+        topic=STRING,
+        partition=INTEGER,
+        transactional_id=NULLABLE_STRING,
+        producer_id=INTEGER,
+        producer_epoch=INTEGER,
+        first_offset=INTEGER,
+        since=INTEGER,
+        hanging=BOOLEAN,
+        holds_back=BOOLEAN,
+    )
 )
 
 LIST_TRANSACTIONS: Operation = {
@@ -72,7 +74,7 @@ LIST_TRANSACTIONS: Operation = {
         query("search", {"type": "string"}, "only ids that contain this text, ignoring case"),
         query(
             "order",
-            {"type": "string", "enum": ["id", "oldest"], "default": "id"},
+            enum("TransactionOrder", "id", "oldest", default="id"),
             "oldest: the transaction that has been open for longest first",
         ),
         query(
@@ -87,11 +89,18 @@ LIST_TRANSACTIONS: Operation = {
         400,
         503,
         ok=json_content(
-            object_of(
+            model(
+                "TransactionList",
                 now=INTEGER,
                 open=INTEGER,
-                transactions=list_of(
-                    transactional_id=STRING, state=_STATE, producer_id=INTEGER, started_at=NULLABLE_INTEGER
+                transactions=array(
+                    model(
+                        "ListedTransaction",
+                        transactional_id=STRING,
+                        state=_STATE,
+                        producer_id=INTEGER,
+                        started_at=NULLABLE_INTEGER,
+                    )
                 ),
                 next_after=NULLABLE_STRING,
                 total=INTEGER,
@@ -107,7 +116,8 @@ GET_TRANSACTION: Operation = {
         404,
         503,
         ok=json_content(
-            object_of(
+            model(
+                "Transaction",
                 transactional_id=STRING,
                 state=_STATE,
                 producer_id=INTEGER,
@@ -115,8 +125,14 @@ GET_TRANSACTION: Operation = {
                 timeout_ms=INTEGER,
                 now=INTEGER,
                 started_at=NULLABLE_INTEGER,
-                partitions=list_of(
-                    topic=STRING, partition=INTEGER, first_offset=NULLABLE_INTEGER, holds_back=BOOLEAN
+                partitions=array(
+                    model(
+                        "TransactionPartition",
+                        topic=STRING,
+                        partition=INTEGER,
+                        first_offset=NULLABLE_INTEGER,
+                        holds_back=BOOLEAN,
+                    )
                 ),
             )
         ),
@@ -135,7 +151,10 @@ LIST_OPEN_TRANSACTIONS: Operation = {
         query("limit", _LIMIT, "rows at most"),
     ],
     "responses": answers(
-        400, 404, 503, ok=json_content(object_of(now=INTEGER, transactions=_OPEN, total=INTEGER))
+        400,
+        404,
+        503,
+        ok=json_content(model("OpenTransactionList", now=INTEGER, transactions=_OPEN, total=INTEGER)),
     ),
 }
 
@@ -145,7 +164,13 @@ LIST_PARTITION_TRANSACTIONS: Operation = {
         404,
         503,
         ok=json_content(
-            object_of(now=INTEGER, last_stable_offset=INTEGER, high_watermark=INTEGER, transactions=_OPEN)
+            model(
+                "PartitionTransactionList",
+                now=INTEGER,
+                last_stable_offset=INTEGER,
+                high_watermark=INTEGER,
+                transactions=_OPEN,
+            )
         ),
     ),
 }

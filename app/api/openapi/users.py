@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..bodies import KeyBody, PasswordBody, UserBody
-from .parts import INTEGER, NULLABLE_INTEGER, STRING, Operation, answers, json_content, list_of, object_of
+from .components import INTEGER, NULLABLE_INTEGER, STRING, STRINGS, array, model
+from .parts import Operation, answers, json_content
 from .request_bodies import request_body
 
 _USER = request_body(UserBody, {"name": "alice", "password": "a long generated password"})
@@ -16,15 +17,13 @@ LIST_USERS: Operation = {
     "responses": answers(
         401,
         403,
-        ok=json_content(
-            object_of(users=list_of(name=STRING, mechanisms={"type": "array", "items": {"type": "string"}}))
-        ),
+        ok=json_content(model("UserList", users=array(model("User", name=STRING, mechanisms=STRINGS)))),
     )
 }
 ADD_USER: Operation = {
     "requestBody": _USER,
     "responses": answers(
-        400, 401, 403, 409, 413, 415, ok=json_content(object_of(name=STRING)), ok_status=201
+        400, 401, 403, 409, 413, 415, ok=json_content(model("AddedUser", name=STRING)), ok_status=201
     ),
 }
 SET_PASSWORD: Operation = {
@@ -41,14 +40,18 @@ LIST_KEYS: Operation = {
         401,
         403,
         ok=json_content(
-            object_of(
-                keys=list_of(
-                    id=STRING,
-                    principal=STRING,
-                    description=STRING,
-                    created_at=INTEGER,
-                    expires_at=NULLABLE_INTEGER,
-                )
+            model(
+                "KeyList",
+                keys=array(
+                    model(
+                        "Key",
+                        id=STRING,
+                        principal=STRING,
+                        description=STRING,
+                        created_at=INTEGER,
+                        expires_at=NULLABLE_INTEGER,
+                    )
+                ),
             )
         ),
     )
@@ -56,7 +59,14 @@ LIST_KEYS: Operation = {
 CREATE_KEY: Operation = {
     "requestBody": _KEY,
     "responses": answers(
-        400, 401, 403, 409, 413, 415, ok=json_content(object_of(id=STRING, key=STRING)), ok_status=201
+        400,
+        401,
+        403,
+        409,
+        413,
+        415,
+        ok=json_content(model("CreatedKey", id=STRING, key=STRING)),
+        ok_status=201,
     ),
 }
 DELETE_KEY: Operation = {

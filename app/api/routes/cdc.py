@@ -14,8 +14,8 @@ from ..state import api_state
 router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 
 
-@router.get("/v1/cdc", openapi_extra=openapi.CDC, summary="Get the state of change data capture")
-async def cdc(request: Request) -> Response:
+@router.get("/v1/cdc", openapi_extra=openapi.GET_CDC, summary="Get the state of change data capture")
+async def get_cdc(request: Request) -> Response:
     """Return each connector of this broker.
 
     Slot, state, position, lag, tables and the last error.

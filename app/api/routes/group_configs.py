@@ -37,7 +37,7 @@ def _described(request: Request, group: str) -> Response:
     openapi_extra=openapi.GET_CONFIGS,
     summary="Get the configurations of a group",
 )
-async def get_configs(request: Request) -> Response:
+async def get_group_configs(request: Request) -> Response:
     """Return the configurations that are set on a group, and all that are in effect.
 
     The group need not exist yet.
@@ -48,7 +48,7 @@ async def get_configs(request: Request) -> Response:
 
 
 @router.patch("/v1/groups/{group}/configs", openapi_extra=openapi.PATCH_CONFIGS, summary="Configure a group")
-async def patch_configs(request: Request) -> Response:
+async def alter_group_configs(request: Request) -> Response:
     """Set configurations of a group; null resets one to its default.
 
     They take effect at once.

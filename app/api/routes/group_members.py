@@ -47,7 +47,7 @@ def _membership(request: Request, membership: Membership) -> dict[str, Any]:
 @router.post(
     "/v1/groups/{group}/members", status_code=201, openapi_extra=openapi.JOIN_GROUP, summary="Join a group"
 )
-async def join(request: Request) -> Response:
+async def join_group(request: Request) -> Response:
     """Join a group, or change the topics of the member with `member_id`.
 
     The answer comes with the next generation.
@@ -98,7 +98,7 @@ async def heartbeat(request: Request) -> Response:
     openapi_extra=openapi.LEAVE_GROUP,
     summary="Leave a group",
 )
-async def leave(request: Request) -> Response:
+async def leave_group(request: Request) -> Response:
     """Leave the group.
 
     The broker assigns the partitions of the member to the others at once.
@@ -133,7 +133,7 @@ _OWNER_EXAMPLE = '{"member_id": "…", "generation": 1}'
     openapi_extra=openapi.CLAIM,
     summary="Claim a partition",
 )
-async def claim(request: Request) -> Response:
+async def claim_partition(request: Request) -> Response:
     """Become the owner of a partition assigned in the current generation.
 
     The member keeps the ownership over a rebalance if the partition remains assigned to it.
@@ -157,7 +157,7 @@ async def claim(request: Request) -> Response:
     openapi_extra=openapi.RELEASE,
     summary="Release a partition",
 )
-async def release(request: Request) -> Response:
+async def release_partition(request: Request) -> Response:
     """Give up the ownership of a partition.
 
     Send `member_id` and `generation` in the body or in the query.
@@ -176,7 +176,7 @@ async def release(request: Request) -> Response:
     openapi_extra=openapi.COMMIT,
     summary="Commit an offset",
 )
-async def commit(request: Request) -> Response:
+async def commit_offset(request: Request) -> Response:
     """Commit the offset of the next record to read, as the owner of the partition.
 
     The owner must be a member of the current generation.
@@ -213,7 +213,7 @@ async def commit(request: Request) -> Response:
     openapi_extra=openapi.COMMITTED,
     summary="Get a committed offset",
 )
-async def committed(request: Request) -> Response:
+async def get_committed_offset(request: Request) -> Response:
     """Return the offset at which the group continues, or null without a commit."""
     topic = str(request.path_params["topic"])
     partition = path_integer(request, "partition")

@@ -116,10 +116,10 @@ def _listed(group: GroupListing | dict[str, Any], sampled: Mapping[str, GroupLag
 
 @router.get(
     "/v1/groups/{group}/lag/history",
-    openapi_extra=openapi.GROUP_LAG_HISTORY,
+    openapi_extra=openapi.GET_GROUP_LAG_HISTORY,
     summary="Get the lag of a group over the last hour",
 )
-async def lag_history(request: Request) -> Response:
+async def get_group_lag_history(request: Request) -> Response:
     """Return the lag of each partition at each sample, newest last.
 
     It is null where it was not known yet.
@@ -259,7 +259,7 @@ async def delete_group(request: Request) -> Response:
 
 
 @router.put("/v1/groups/{group}/offsets", openapi_extra=openapi.RESET_OFFSETS, summary="Reset offsets")
-async def put_offsets(request: Request) -> Response:
+async def reset_group_offsets(request: Request) -> Response:
     """Set the offsets at which a group without members continues.
 
     `dry_run=true` only reports the change.

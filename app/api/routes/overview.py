@@ -29,8 +29,8 @@ def _answer(document: object) -> Response:
     return Response(encode(document), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-@router.get("/v1/overview", openapi_extra=openapi.OVERVIEW, summary="Get an overview of the broker")
-async def overview(request: Request) -> Response:
+@router.get("/v1/overview", openapi_extra=openapi.GET_OVERVIEW, summary="Get an overview of the broker")
+async def get_overview(request: Request) -> Response:
     """Return health, totals, recent rates, listeners, disk and syncs.
 
     Rates are averages of the last ten seconds.
@@ -160,9 +160,11 @@ def _syncs(sampler: Sampler) -> dict[str, Any]:
 
 
 @router.get(
-    "/v1/overview/history", openapi_extra=openapi.OVERVIEW_HISTORY, summary="Get the history of the last hour"
+    "/v1/overview/history",
+    openapi_extra=openapi.GET_OVERVIEW_HISTORY,
+    summary="Get the history of the last hour",
 )
-async def history(request: Request) -> Response:
+async def get_overview_history(request: Request) -> Response:
     """Return columns of equal length, newest last.
 
     Rates between consecutive samples, and sizes at each sample.
@@ -203,8 +205,8 @@ async def history(request: Request) -> Response:
     )
 
 
-@router.get("/v1/connections", openapi_extra=openapi.CONNECTIONS, summary="List connections")
-async def connections(request: Request) -> Response:
+@router.get("/v1/connections", openapi_extra=openapi.LIST_CONNECTIONS, summary="List connections")
+async def list_connections(request: Request) -> Response:
     """List open connections, oldest first.
 
     Protocol, address, age, client, TLS, principal and bytes.

@@ -240,7 +240,7 @@ async def init_producer_id(request: Request) -> Response:
     openapi_extra=openapi.PRODUCER_STATE,
     summary="Get the state of a producer",
 )
-async def producer_state(request: Request) -> Response:
+async def get_producer_state(request: Request) -> Response:
     """Return the state of an idempotent producer in a partition.
 
     That is epoch, sequence and offset of its last record, or -1 if it has none.

@@ -44,8 +44,8 @@ async def list_quotas(request: Request) -> Response:
     return json_answer({"quotas": listed})
 
 
-@router.patch("/v1/quotas", openapi_extra=openapi.CHANGE_QUOTAS, summary="Set or remove quotas")
-async def change_quotas(request: Request) -> Response:
+@router.patch("/v1/quotas", openapi_extra=openapi.ALTER_QUOTAS, summary="Set or remove quotas")
+async def alter_quotas(request: Request) -> Response:
     """Set quotas of one entity, and remove those whose value is null.
 
     Return all that it has then.

@@ -228,7 +228,7 @@ def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_t
     openapi_extra=openapi.OFFSETS,
     summary="Find an offset",
 )
-async def offsets(request: Request) -> Response:
+async def find_offset(request: Request) -> Response:
     """Return the offset of `earliest`, `latest`, or of a time.
 
     For a time, it is that of the first record at or after it, or -1 if there is none.

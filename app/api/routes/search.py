@@ -82,7 +82,7 @@ async def search(request: Request) -> Response:
 @router.post(
     "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Continue a search of records"
 )
-async def search_on(request: Request) -> Response:
+async def continue_search(request: Request) -> Response:
     """Continue an earlier search, like GET with `ranges`.
 
     With many partitions they are too long for a URL.

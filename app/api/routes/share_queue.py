@@ -45,7 +45,7 @@ _LOCK_EXAMPLE = '{"lock": "…", "records": [{"topic": "orders", "partition": 0,
 @router.post(
     "/v1/groups/{group}/share/poll", openapi_extra=openapi.POLL, summary="Take records of a share group"
 )
-async def poll(request: Request) -> Response:
+async def share_poll(request: Request) -> Response:
     """Take records under a lock: no other client gets them until the lock ends.
 
     Acknowledge, release or reject them one by one or all at once; any client that knows the lock may. `deliveries`
@@ -140,7 +140,7 @@ async def _settle(request: Request, kind: AcknowledgeType) -> int:
 
 
 @router.post("/v1/groups/{group}/share/ack", openapi_extra=openapi.SETTLE, summary="Acknowledge records")
-async def ack(request: Request) -> Response:
+async def share_ack(request: Request) -> Response:
     """Finish records of a lock.
 
     The group never delivers them again, also after a crash.
@@ -151,7 +151,7 @@ async def ack(request: Request) -> Response:
 
 
 @router.post("/v1/groups/{group}/share/release", openapi_extra=openapi.SETTLE, summary="Release records")
-async def release(request: Request) -> Response:
+async def share_release(request: Request) -> Response:
     """Give records back before the lock ends.
 
     They are delivered again, unless it was their last delivery.
@@ -160,13 +160,13 @@ async def release(request: Request) -> Response:
 
 
 @router.post("/v1/groups/{group}/share/reject", openapi_extra=openapi.SETTLE, summary="Reject records")
-async def reject(request: Request) -> Response:
+async def share_reject(request: Request) -> Response:
     """Give records up: the group does not deliver them again."""
     return json_answer({"records": await _settle(request, AcknowledgeType.REJECT)})
 
 
-@router.post("/v1/groups/{group}/share/renew", openapi_extra=openapi.SETTLE, summary="Renew a lock")
-async def renew(request: Request) -> Response:
+@router.post("/v1/groups/{group}/share/renew", openapi_extra=openapi.RENEW, summary="Renew a lock")
+async def share_renew(request: Request) -> Response:
     """Let the lock of records last for `share.record.lock.duration.ms` from now on."""
     count = await _settle(request, AcknowledgeType.RENEW)
     lock_ms = group_of(request).queue.lock_ms(str(request.path_params["group"]))

@@ -1,10 +1,11 @@
-"""Serve the health checks and the description of the cluster."""
+"""Serve the health checks, the metrics and the description of the cluster."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,13 +31,13 @@ def _version() -> str:
 VERSION = _version()
 
 
-@router.get("/healthz", openapi_extra=openapi.HEALTH, summary="Check liveness")
+@router.get("/healthz", openapi_extra=openapi.HEALTHZ, summary="Check liveness")
 async def healthz(request: Request) -> Response:
     """Answer 200 while the event loop runs."""
     return Response(b'{"status":"alive"}', media_type="application/json")
 
 
-@router.get("/readyz", openapi_extra=openapi.READY, summary="Check readiness")
+@router.get("/readyz", openapi_extra=openapi.READYZ, summary="Check readiness")
 async def readyz(request: Request) -> Response:
     """Answer 200 if new clients may be sent to the broker.
 
@@ -54,8 +55,18 @@ async def readyz(request: Request) -> Response:
     return Response(b'{"status":"ready"}', media_type="application/json")
 
 
-@router.get("/v1/cluster", openapi_extra=openapi.CLUSTER, summary="Describe the cluster")
-async def cluster(request: Request) -> Response:
+@router.get("/metrics", openapi_extra=openapi.METRICS, summary="Get metrics")
+async def get_metrics(request: Request) -> Response:
+    """Return all metrics in the text format of Prometheus."""
+    registry: CollectorRegistry = request.app.state.registry
+    surveys = broker_of(request).cluster.surveys
+    if surveys is not None:
+        await surveys.now()
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/cluster", openapi_extra=openapi.GET_CLUSTER, summary="Describe the cluster")
+async def get_cluster(request: Request) -> Response:
     """Return the cluster: id, live brokers, leases, counts of topics and partitions.
 
     ``broker_id`` is the broker that answers. ``survey`` has all brokers, also those that were killed in the last

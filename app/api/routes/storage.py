@@ -37,7 +37,7 @@ def _answer(document: object) -> Response:
     openapi_extra=openapi.SEGMENTS,
     summary="List segments",
 )
-async def segments(request: Request) -> Response:
+async def list_segments(request: Request) -> Response:
     """List the segments of a partition, oldest first.
 
     Each has the time at which retention will delete it.
@@ -107,7 +107,7 @@ def _described(topic: Topic, states: list[SegmentState]) -> list[dict[str, Any]]
     openapi_extra=openapi.VERIFY,
     summary="Verify a partition",
 )
-async def verify(request: Request) -> Response:
+async def verify_partition(request: Request) -> Response:
     """Read every batch and index of a partition, and check CRCs and offsets.
 
     The broker keeps serving meanwhile.

@@ -123,7 +123,7 @@ def _partition(request: Request, broker: Broker, topic: str) -> int | None:
 
 
 @router.get("/v1/topics/{topic}/table", openapi_extra=openapi.TABLE, summary="Read a table")
-async def table(request: Request) -> Response:
+async def read_table(request: Request) -> Response:
     """Return the newest committed record per key of a compacted topic.
 
     Deleted keys are left out.

@@ -197,8 +197,8 @@ async def list_topics(request: Request) -> Response:
     )
 
 
-@router.put("/v1/topics/{topic}", openapi_extra=openapi.PUT_TOPIC, summary="Create a topic")
-async def put_topic(request: Request) -> Response:
+@router.put("/v1/topics/{topic}", openapi_extra=openapi.CREATE_TOPIC, summary="Create a topic")
+async def create_topic(request: Request) -> Response:
     """Create a topic.
 
     Repeating the request changes nothing (200); a different configuration is refused (409).
@@ -245,8 +245,8 @@ async def get_topic(request: Request) -> Response:
     return _answer(await _described(request, broker.topic(request.path_params["topic"])))
 
 
-@router.patch("/v1/topics/{topic}", openapi_extra=openapi.PATCH_TOPIC, summary="Alter a topic")
-async def patch_topic(request: Request) -> Response:
+@router.patch("/v1/topics/{topic}", openapi_extra=openapi.ALTER_TOPIC, summary="Alter a topic")
+async def alter_topic(request: Request) -> Response:
     """Set configurations, and increase the number of partitions.
 
     Null resets a configuration to its default.

@@ -188,7 +188,7 @@ def _producer_answer(transactional_id: str, producer: ProducerIdentity) -> Respo
     openapi_extra=openapi.BEGIN,
     summary="Begin with a transactional id",
 )
-async def begin(request: Request) -> Response:
+async def begin_transaction(request: Request) -> Response:
     """Return the producer id and epoch for all requests of the next transactions.
 
     A producer that began with the id before is fenced: its requests get 409, and what it left open is aborted.
@@ -208,7 +208,7 @@ async def begin(request: Request) -> Response:
     openapi_extra=openapi.RECORDS,
     summary="Append records in a transaction",
 )
-async def append(request: Request) -> Response:
+async def append_to_transaction(request: Request) -> Response:
     """Append records to several topics; readers see them when the transaction commits.
 
     The first request after `begin`, a commit or an abort opens the transaction. If a request fails, abort the
@@ -233,7 +233,7 @@ async def append(request: Request) -> Response:
     openapi_extra=openapi.SETTLE,
     summary="Settle leases and offsets in a transaction",
 )
-async def settle(request: Request) -> Response:
+async def settle_transaction(request: Request) -> Response:
     """Acknowledge leases and commit offsets when the transaction commits.
 
     A lease no longer expires then; if the transaction aborts, it is given back.
@@ -259,7 +259,7 @@ async def settle(request: Request) -> Response:
 @router.post(
     "/v1/transactions/{transactional_id}/commit", openapi_extra=openapi.END, summary="Commit a transaction"
 )
-async def commit(request: Request) -> Response:
+async def commit_transaction(request: Request) -> Response:
     """Make the transaction visible and durable.
 
     Return producer id and epoch for the next one.
@@ -272,7 +272,7 @@ async def commit(request: Request) -> Response:
 @router.post(
     "/v1/transactions/{transactional_id}/abort", openapi_extra=openapi.END, summary="Abort a transaction"
 )
-async def abort(request: Request) -> Response:
+async def abort_transaction(request: Request) -> Response:
     """Drop what the transaction wrote; return producer id and epoch for the next one.
 
     The leases that it settled are given back. The request may be repeated, with the same headers.

@@ -182,7 +182,7 @@ async def get_transaction(request: Request) -> Response:
     openapi_extra=openapi.ABORT_TRANSACTION,
     summary="Abort the open transaction of a transactional id",
 )
-async def abort_transaction(request: Request) -> Response:
+async def terminate_transaction(request: Request) -> Response:
     """Abort the open transaction, and fence its producer, which must begin again.
 
     Without one, this changes nothing.

@@ -91,7 +91,8 @@ async def send(
     return statuses[0]
 
 
-def value_of(schema: dict[str, Any]) -> str:
+def value_of(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
+    schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     for candidates in ([schema["default"]] if "default" in schema else [], schema.get("enum", [])):
         if candidates:
             return str(candidates[0]).lower()
@@ -131,7 +132,11 @@ async def test_every_route_reads_exactly_the_parameters_that_are_documented(
                         path = path.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
                 assert "{" not in path, f"{method} {template} lacks a path parameter"
                 given = {
-                    place: {p["name"]: value_of(p["schema"]) for p in parameters if p["in"] == place}
+                    place: {
+                        p["name"]: value_of(p["schema"], document["components"]["schemas"])
+                        for p in parameters
+                        if p["in"] == place
+                    }
                     for place in ("query", "header")
                 }
                 # An operation before may have deleted the record.
