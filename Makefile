@@ -35,7 +35,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster long-cluster conformance lint format bench load demo cluster fuzz mutants torture clean
+.PHONY: help setup run test long test-cluster long-cluster conformance lint format bench load demo cluster fuzz faults mutants torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -103,6 +103,9 @@ fuzz: $(DEVELOPMENT) ## search at random, FUZZ_SECONDS (60) each: tests with oth
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \
 		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; exit 1; }
 	$(BIN)/python -m tests.fuzz.kafka_decoders -max_total_time=$(FUZZ_SECONDS)
+
+faults: $(DEVELOPMENT) ## run faults for ten minutes: ARGS='--minutes 120', or ARGS='--brokers 1 --kills 100'
+	$(BIN)/python -m tests.support.faults $(ARGS)
 
 mutants: $(DEVELOPMENT) ## check that the tests fail for each mistake listed in tests/mutants
 	$(BIN)/python -m tests.mutants

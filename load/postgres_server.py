@@ -113,10 +113,13 @@ class PostgresServer:
         if primary is None:
             self._make_database()
         else:
-            self._copy(primary)
+            self.follow(primary)
 
-    def _copy(self, primary: str) -> None:
+    def follow(self, primary: str) -> None:
+        """Become a standby of ``primary``, a connection string, at the next start; what it had is deleted."""
         address = f"{primary}?application_name=standby"
+        if (self._home / "data").exists():
+            shutil.rmtree(self._home / "data")
         self._run(
             "pg_basebackup", "--pgdata", "data", "--dbname", address, "--checkpoint", "fast", "--no-sync"
         )

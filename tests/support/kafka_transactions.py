@@ -210,12 +210,11 @@ def read(
     return only_partition(peer.call(request, 12))
 
 
-def offsets_and_values(partition: Any) -> list[tuple[int, bytes | None]]:
-    """Records as a client that reads committed ones shows them: by the rule of the protocol, not by ours."""
-
+def visible_headers(partition: Any) -> list[rb.BatchHeader]:
+    """Batches that a client that reads committed records shows: by the rule of the protocol, not by ours."""
     aborted = sorted((one.first_offset, one.producer_id) for one in partition.aborted_transactions or ())
     skipped: set[int] = set()
-    shown: list[tuple[int, bytes | None]] = []
+    shown: list[rb.BatchHeader] = []
     position, batches = 0, partition.records
     while position < len(batches):
         header = rb.read_header(batches, position)
@@ -224,9 +223,19 @@ def offsets_and_values(partition: Any) -> list[tuple[int, bytes | None]]:
         if header.is_control:
             skipped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in skipped):
-            shown += records_in(batches[position : position + header.size])
+            shown.append(header)
         position += header.size
     return shown
+
+
+def offsets_and_values(partition: Any) -> list[tuple[int, bytes | None]]:
+    """Records as a client that reads committed ones shows them."""
+    batches = partition.records
+    return [
+        record
+        for header in visible_headers(partition)
+        for record in records_in(batches[header.position : header.position + header.size])
+    ]
 
 
 def end_offset(peer: KafkaPeer, topic: str, isolation: IsolationLevel, *, at: int = -1) -> int:

@@ -223,6 +223,11 @@ def _spawn_warm(
     )
 
 
+def use_warm_processes() -> None:
+    """Let ``BrokerProcess`` start brokers in this way, in a program that is no test."""
+    BrokerProcess.spawn = _spawn_warm
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cold_start: its brokers are started by a new interpreter")
 

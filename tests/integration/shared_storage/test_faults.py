@@ -2,7 +2,8 @@
 
 Producers and consumers of all protocols keep ledgers (``tests/support/faults``). Afterwards no acknowledged
 record is lost and none of an idempotent producer is there twice, offsets are dense at every broker, committed
-offsets never fell, every run has its object, and no other object is left.
+offsets never fell, every run has its object, and no other object is left. If the database fails over to an
+asynchronous standby, records and commits may be lost that the standby lacks, and brokers report them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tests.support.faults.world import Variant
 # Together what a run of CI causes.
 FAULTS = int(os.environ.get("STELE_FAULTS", "150"))
 TORTURE_FAULTS = int(os.environ.get("STELE_TORTURE_FAULTS", "10000"))
+# With a standby, whose failovers are among them.
+FAILOVER_FAULTS = int(os.environ.get("STELE_FAILOVER_FAULTS", "60"))
 # The cluster and the ledgers are new after so many.
 FAULTS_PER_CLUSTER = 250
 FAULTS_PER_PART = 1_000
@@ -32,6 +35,13 @@ RECORD = os.environ.get("STELE_FAULTS_RECORD")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_fault_breaks_a_promise(variant: Variant, tmp_path: Path) -> None:
     tell(tmp_path, variant, seed=seed_of_run(), faults=FAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_failover_loses_what_the_brokers_report_and_nothing_else(variant: Variant, tmp_path: Path) -> None:
+    told = tell(tmp_path, variant, seed=seed_of_run(), faults=FAILOVER_FAULTS, fails_over=True)
+    assert told.counts["asynchronous failover"]
 
 
 @pytest.mark.torture

@@ -2,9 +2,16 @@
 
 - ``links``        TCP proxies between each pair of parts, which stall or break
 - ``store_proxy``  an HTTP proxy before the S3 server, which fails requests in several ways
+- ``database``     PostgreSQL, which may have a standby and fail over to it
 - ``hooks``        what a broker under test does faster than those of users
 - ``ledger``       what clients were told, and the checks of it
 - ``clients``      producers and consumers of every protocol
+- ``epoch_reader`` a reader of the Kafka protocol that compares leader epochs
+- ``pairs``        transactions
+- ``reports``      what brokers say that they have lost
 - ``world``        all parts together, and the checks of the metadata and the store
 - ``story``        the faults, from a seed
+- ``record``       what became of each cluster
+
+``python -m tests.support.faults`` runs them for a given time.
 """

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from stele import Client, SteleClientError
 from stele import Producer as SteleProducer
+from stele.wire.messages import Durability
 
 from .ledger import Ledger, Place
 
@@ -24,8 +26,8 @@ PARTITIONS = 3
 # A record may wait for the end of several faults in a row.
 _DELIVERY_S = 600.0
 # How long to wait for an answer of a broker, which may be paused or cut off.
-_ANSWER_S = 4.0
-_ANSWER_MS = int(_ANSWER_S * 1000)
+ANSWER_S = 4.0
+_ANSWER_MS = int(ANSWER_S * 1000)
 _SESSION_MS = 6_000
 _PAD = b"x" * 2_000
 
@@ -54,8 +56,9 @@ class Work:
             self.ledger.fail(f"the client {self.name} gets no further after all faults are over")
 
 
-def _value(letter: str, number: int, random: Random) -> bytes:
-    return f"{letter}-{number}-".encode() + _PAD[: random.choice((0, 20, 200, 2_000))]
+def value_of(letter: str, number: int, ledger: Ledger, random: Random) -> bytes:
+    """Return the value of a record, which says who sent it and after how many failovers."""
+    return f"{letter}-{number}-{ledger.era}-".encode() + _PAD[: random.choice((0, 20, 200, 2_000))]
 
 
 # ── producers ──
@@ -93,23 +96,26 @@ def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
             try:
                 producer.produce(
                     "kafka",
-                    _value("k", number, random),
+                    value_of("k", number, work.ledger, random),
                     partition=number % PARTITIONS,
                     on_delivery=delivered,
                 )
+                number += 1
+                # Raises a fatal error, too.
+                producer.poll(0.01)
             except BufferError:
                 producer.poll(0.1)
-                continue
             except KafkaException as fatal:
                 # An idempotent producer that cannot go on; what it had not delivered has failed.
                 work.ledger.error("kafka producer (fatal)", fatal)
-                producer.flush(5)
+                with suppress(KafkaException):
+                    producer.flush(5)
                 producer = Producer(settings)
-                continue
-            number += 1
-            producer.poll(0.01)
-        if producer.flush(_DELIVERY_S):
-            work.ledger.fail("records of the Kafka producer were not delivered")
+        try:
+            if producer.flush(_DELIVERY_S):
+                work.ledger.fail("records of the Kafka producer were not delivered")
+        except KafkaException as fatal:
+            work.ledger.error("kafka producer (fatal)", fatal)
 
     return run
 
@@ -120,15 +126,15 @@ def stele_producer(url: str, topic: str, letter: str, seed: int) -> Callable[[Wo
     def run(work: Work) -> None:
         random, number = Random(seed), 0
         with (
-            Client(url, timeout_s=_ANSWER_S) as client,
+            Client(url, timeout_s=ANSWER_S) as client,
             SteleProducer(
-                client, topic, delivery_timeout_s=_DELIVERY_S, request_timeout_s=_ANSWER_S, in_flight_max=3
+                client, topic, delivery_timeout_s=_DELIVERY_S, request_timeout_s=ANSWER_S, in_flight_max=3
             ) as producer,
         ):
             while not work.is_over.is_set():
                 sent = [
                     (
-                        _value(letter, number + at, random),
+                        value_of(letter, number + at, work.ledger, random),
                         (number + at) % PARTITIONS,
                     )
                     for at in range(random.choice((1, 10, 30)))
@@ -141,7 +147,13 @@ def stele_producer(url: str, topic: str, letter: str, seed: int) -> Callable[[Wo
                     except SteleClientError as error:
                         work.ledger.error(f"{topic} producer", error)
                         continue
-                    work.ledger.ack((topic, partition), receipt.offset, value, topic)
+                    work.ledger.ack(
+                        (topic, partition),
+                        receipt.offset,
+                        value,
+                        topic,
+                        is_replicated=receipt.durability is Durability.REPLICATED,
+                    )
                 work.is_over.wait(0.05)
             # What failed was counted above.
             producer._core.raise_failures  # noqa: B018
@@ -154,9 +166,11 @@ def plain_http_producer(urls: Sequence[str], topic: str, seed: int) -> Callable[
 
     def run(work: Work) -> None:
         random, number = Random(seed), 0
-        with httpx.Client(timeout=_ANSWER_S) as http:
+        with httpx.Client(timeout=ANSWER_S) as http:
             while not work.is_over.is_set():
-                values = [_value("p", number + at, random) for at in range(random.choice((1, 5)))]
+                values = [
+                    value_of("p", number + at, work.ledger, random) for at in range(random.choice((1, 5)))
+                ]
                 number += len(values)
                 records = [{"value": value.decode(), "partition": number % PARTITIONS} for value in values]
                 try:
@@ -171,11 +185,18 @@ def plain_http_producer(urls: Sequence[str], topic: str, seed: int) -> Callable[
                     work.ledger.error("http", f"{answer.status_code} {answer.json().get('type', '')}")
                     work.is_over.wait(0.2)
                     continue
+                is_replicated = answer.json()["durability"] == "replicated"
                 for value, receipt in zip(values, answer.json()["records"], strict=True):
                     if "offset" not in receipt:
                         work.ledger.error("http", receipt.get("error", receipt))
                         continue
-                    work.ledger.ack((topic, number % PARTITIONS), receipt["offset"], value, "plain")
+                    work.ledger.ack(
+                        (topic, number % PARTITIONS),
+                        receipt["offset"],
+                        value,
+                        "plain",
+                        is_replicated=is_replicated,
+                    )
                 work.is_over.wait(0.1)
 
     return run
@@ -252,7 +273,10 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                     assert value is not None
                     place = (topic, partition)
                     expected = positions.get(place, offset)
-                    if offset != expected:
+                    if offset < expected and work.ledger.era:
+                        # It has found that its log was truncated, and begins where auto.offset.reset says.
+                        work.ledger.counts[f"truncations noticed by {group}"] += 1
+                    elif offset != expected:
                         # librdkafka begins anew if a broker that was the leader answers its ListOffsets late, as one
                         # that was paused does: it asks the new leader for the same (rd_kafka_toppar_handle_Offset).
                         if offset != begun[place]:
@@ -264,7 +288,8 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                         work.ledger.error(f"{group} (begun anew by librdkafka)", f"{place} at {offset}")
                     begun.setdefault(place, offset)
                     positions[place] = offset + 1
-                    work.ledger.see(place, offset, value)
+                    epoch = message.leader_epoch()
+                    work.ledger.see(place, offset, value, -1 if epoch is None else epoch)
                     work.ledger.counts[f"read by {group}"] += 1
                 if time.monotonic() >= commit_s:
                     commit_s = time.monotonic() + 1
@@ -276,6 +301,7 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
 
 
 def _commit(work: Work, consumer: Consumer, group: str) -> None:
+    window = work.ledger.window
     try:
         committed = consumer.commit(asynchronous=False) or []
     except KafkaException as error:
@@ -284,7 +310,7 @@ def _commit(work: Work, consumer: Consumer, group: str) -> None:
         return
     for partition in committed:
         if partition.error is None:
-            work.ledger.commit(group, (partition.topic, partition.partition), partition.offset)
+            work.ledger.commit(group, (partition.topic, partition.partition), partition.offset, window)
 
 
 def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:
@@ -294,7 +320,7 @@ def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:
         while not work.is_over.is_set():
             try:
                 with (
-                    Client(url, timeout_s=_ANSWER_S) as client,
+                    Client(url, timeout_s=ANSWER_S) as client,
                     client.group(group, topic, wait_s=0.5, lease_s=_SESSION_MS / 1000) as reader,
                 ):
                     while not work.is_over.is_set():
@@ -302,6 +328,7 @@ def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:
                         if batch is None:
                             continue
                         ends: dict[Place, int] = {}
+                        window = work.ledger.window
                         with batch:
                             for record in batch:
                                 place = (record.topic, record.partition)
@@ -309,7 +336,7 @@ def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:
                                 work.ledger.see(place, record.offset, record.value or b"")
                                 work.ledger.counts[f"read by {group}"] += 1
                         for place, end in ends.items():
-                            work.ledger.commit(group, place, end)
+                            work.ledger.commit(group, place, end, window)
             except SteleClientError as error:
                 work.ledger.error(group, error)
                 work.is_over.wait(0.2)
@@ -323,7 +350,7 @@ def tail(urls: Sequence[str], topic: str, seed: int) -> Callable[[Work], None]:
     def run(work: Work) -> None:
         random = Random(seed)
         positions = dict.fromkeys(range(PARTITIONS), 0)
-        clients = [Client(url, timeout_s=_ANSWER_S) for url in urls]
+        clients = [Client(url, timeout_s=ANSWER_S) for url in urls]
         try:
             while not work.is_over.is_set():
                 partition = random.randrange(PARTITIONS)
@@ -354,7 +381,7 @@ def offset_watcher(urls: Sequence[str], groups: Sequence[str], seed: int) -> Cal
 
     def run(work: Work) -> None:
         random = Random(seed)
-        with httpx.Client(timeout=_ANSWER_S) as http:
+        with httpx.Client(timeout=ANSWER_S) as http:
             while not work.is_over.wait(0.2):
                 group, url = random.choice(groups), random.choice(urls)
                 before = work.ledger.committed_now(group)
@@ -364,8 +391,8 @@ def offset_watcher(urls: Sequence[str], groups: Sequence[str], seed: int) -> Cal
                     work.ledger.error("watcher", error)
                     continue
                 if answer.status_code != 200:
-                    if answer.status_code == 404 and before:
-                        work.ledger.fail(f"{url} does not know group {group} any more")
+                    if answer.status_code == 404:
+                        work.ledger.see_committed(group, before, None, url)
                     work.ledger.error("watcher", f"{answer.status_code} {answer.text[:50]}")
                     continue
                 shown = {

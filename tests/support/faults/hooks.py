@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 # The variable that names ``install`` to the fork server, and what ``install`` reads.
 HOOK = "TEST_BROKER_HOOK"
 PEERS = "TEST_BROKER_PEERS"
+DEAD = "TEST_BROKER_DEAD_MS"
 INSTALL = "tests.support.faults.hooks:install"
 
 # A dead broker's objects are garbage after SILENT_MS, and dead bytes are deleted DEAD_MS later.
 SILENT_MS = 15_000
+# Unless the environment says how many.
 DEAD_MS = 4_000
 
 
@@ -35,7 +38,7 @@ def install() -> None:
         merge_min_age_ms=5_000,
         merged_bytes_max=400_000,
         merge_claim_ms=5_000,
-        dead_ms=DEAD_MS,
+        dead_ms=int(os.environ.pop(DEAD, DEAD_MS)),
         silent_ms=SILENT_MS,
     )
     commit = committer.CommitOptions(upload_timeout_ms=6_000, commit_timeout_ms=6_000)
@@ -56,14 +59,12 @@ def install() -> None:
     def look(self: Any) -> Any:
         state = original(self)
         members = tuple(_through_link(member, ports) for member in state.members)
-        return type(state)(members=members, versions=state.versions, leases=state.leases)
+        return replace(state, members=members)
 
     setattr(postgres_membership.PostgresMembership, "look", look)  # noqa: B010 - the method is replaced
 
 
 def _through_link(member: Any, ports: dict[int, int]) -> Any:
-    from dataclasses import replace
-
     if member.broker_id not in ports:
         return member
     endpoints = dict(member.endpoints)

@@ -98,6 +98,14 @@ class Link:
     def mend(self) -> None:
         self._loop.call(self._set(None))
 
+    def drop(self) -> None:
+        """End the connections that there are; others are served as before."""
+        self._loop.call(self._drop())
+
+    async def _drop(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
     async def _set(self, how: Cut | None) -> None:
         before, self._cut = self._cut, how
         if how is Cut.RESET or (how is None and before is Cut.HOLE):

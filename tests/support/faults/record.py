@@ -10,15 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .ledger import Loss
+
 _ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a cluster has survived.
+    """What became of a cluster.
 
     ``counts`` are its faults by kind, and ``beside`` by how many others were in effect when they began. A fault of
-    the store may have made many requests fail (``failed_requests``). ``story_s`` is the time of the faults alone.
+    the store may have made many requests fail (``failed_requests``). ``acknowledged`` are records by topic, and ``lost``
+    those of them that are gone, by what the brokers reported of that. ``broken`` are the
+    promises that were not kept. ``story_s`` is the time of the faults alone.
     """
 
     version: str
@@ -28,6 +32,9 @@ class Told:
     counts: dict[str, int]
     beside: dict[int, int]
     failed_requests: int
+    acknowledged: dict[str, int]
+    lost: dict[Loss, int]
+    broken: list[str]
     story_s: int
     seconds: int
 

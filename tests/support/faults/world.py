@@ -23,15 +23,16 @@ from stele.wire import record_batch as rb
 from app.storage.shared.object_keys import MERGED, WRITTEN
 from app.storage.shared.store_urls import open_object_store
 from load.pausing import pause, resume
-from load.postgres_server import PostgresServer
 from tests.support import kafka_peer
 from tests.support.kafka_peer import KafkaPeer
-from tests.support.postgres import postgres_bin
 from tests.support.s3_servers import seaweedfs
 
-from . import clients, hooks
+from . import clients, hooks, pairs
+from .database import Database
+from .epoch_reader import epoch_reader
 from .ledger import Ledger, Place
 from .links import Link, LinkGroup, LinkLoop
+from .reports import adopted_in, reports_in
 from .store_proxy import StoreMood, StoreProxy
 
 Variant = Literal["s3", "inline"]
@@ -40,14 +41,18 @@ BROKERS = (1, 2, 3)
 TOPICS = ("kafka", "http", "binary", "plain", "short")
 IDEMPOTENT_TOPICS = ("kafka", "http", "binary")
 GROUPS = ("kafka-readers", "http-readers", "binary-readers")
+# What producers count as acknowledged, by topic.
+ACKNOWLEDGED = (*TOPICS, pairs.TOPIC)
 # What each producer and group counts as it goes on. The others ask a random broker each time, which may be paused.
-PROGRESS = ("kafka", "http", "binary", "short", *(f"read by {group}" for group in GROUPS))
+PROGRESS = ("kafka", "http", "binary", "short", pairs.TOPIC, *(f"read by {group}" for group in GROUPS))
 # What a client, the last reads and the sweep may take once all faults are over, on a busy machine.
 PATIENCE_S = 180.0
 # How long a broker may take to end, or to start, while something that it needs may be cut off.
 _END_S = 8.0
 _START_S = 30.0
 _BATCHES_SHOWN = 40
+# A standby lags by less than the bytes of a dead object are kept.
+_DEAD_MS = 30_000
 
 
 class Broker:
@@ -59,6 +64,7 @@ class Broker:
         self.is_paused = False
         # SIGTERM was sent, and it may still be at work.
         self.is_stopping = False
+        self.starts = 0
 
     def signal(self, which: signal.Signals) -> None:
         os.kill(self.process.pid, which)
@@ -91,6 +97,11 @@ class Broker:
             self.is_paused = True
             pause(self.process.pid)
 
+    @property
+    def log(self) -> Path:
+        """The file with everything that it has logged, over all starts."""
+        return self.process.data_dir.parent / f"{self.process.data_dir.name}.stderr"
+
     def resume(self) -> None:
         if self.is_paused:
             self.is_paused = False
@@ -100,8 +111,9 @@ class Broker:
 class World:
     """The parts of a run, within a ``with``."""
 
-    def __init__(self, path: Path, variant: Variant, random: Random) -> None:
+    def __init__(self, path: Path, variant: Variant, random: Random, *, fails_over: bool = False) -> None:
         self.variant = variant
+        self._fails_over = fails_over
         self.ledger = Ledger()
         self._path = path
         self._random = random
@@ -120,16 +132,12 @@ class World:
         self._stack.close()
 
     def _start(self, stack: ExitStack) -> None:
-        self.postgres = stack.enter_context(
-            PostgresServer(
-                postgres_bin(), wal_level="replica", max_connections="200", log_min_messages="fatal"
-            )
-        )
         self.store_url = stack.enter_context(seaweedfs()) if self.variant == "s3" else "inline"
         self.loop = loop = stack.enter_context(LinkLoop())
-        self.postgres_links = {
-            n: Link(loop, f"{n}-postgres", ("127.0.0.1", self.postgres.port)) for n in BROKERS
-        }
+        self.postgres_links = {n: Link(loop, f"{n}-postgres") for n in BROKERS}
+        self.postgres = stack.enter_context(
+            Database(loop, list(self.postgres_links.values()), has_standby=self._fails_over)
+        )
         self.stores: dict[int, StoreProxy] = {}
         if self.variant == "s3":
             endpoint = urlsplit(dict(parse_qsl(urlsplit(self.store_url).query))["endpoint"])
@@ -173,6 +181,7 @@ class World:
                 if topic == "short":
                     configs["retention.bytes"] = "150000"
                 client.create_topic(topic, partitions=clients.PARTITIONS, configs=configs)
+            client.create_topic(pairs.TOPIC, partitions=len(pairs.PLACES), configs={"retention.ms": "-1"})
 
     def _broker(self, number: int) -> BrokerProcess:
         store = self.store_url
@@ -186,8 +195,8 @@ class World:
             self._path / f"broker-{number}",
             environment={
                 "STELE_STORAGE": "shared",
-                "STELE_POSTGRES_URL": self.postgres.dsn.replace(
-                    f":{self.postgres.port}", f":{self.postgres_links[number].port}"
+                "STELE_POSTGRES_URL": (
+                    f"postgresql://postgres@127.0.0.1:{self.postgres_links[number].port}/postgres"
                 ),
                 "STELE_OBJECT_STORE": store,
                 "STELE_SHARED_LINGER_MS": "30" if self.variant == "s3" else "5",
@@ -198,12 +207,14 @@ class World:
                 "AWS_SECRET_ACCESS_KEY": "test",
                 hooks.HOOK: hooks.INSTALL,
                 hooks.PEERS: json.dumps(peers),
+                hooks.DEAD: str(_DEAD_MS if self._fails_over else hooks.DEAD_MS),
             },
             start_timeout_s=PATIENCE_S,
         )
 
     def _connect(self, broker: Broker) -> None:
         process, number = broker.process, broker.number
+        broker.starts += 1
         self.http_links[number].target = (process.host, process.http_port)
         self.binary_links[number].target = (process.host, process.binary_port)
         self.kafka_links[number].target = (process.host, process.kafka_port)
@@ -237,6 +248,10 @@ class World:
             "binary reader": clients.leased_reader(binary, GROUPS[2], "binary"),
             "tail of plain": clients.tail(both["http"], "plain", seed + 5),
             "tail of kafka": clients.tail(both["binary"], "kafka", seed + 6),
+            "pair producer": pairs.pair_producer(self.bootstrap, seed + 8),
+            "epoch reader": epoch_reader(
+                [link.port for link in self.kafka_links.values()], "binary", seed + 9
+            ),
             "watcher": clients.offset_watcher(self.http_urls, GROUPS, seed + 7),
         }
         self._work = [clients.Work(name, ledger, run) for name, run in works.items()]
@@ -290,11 +305,37 @@ class World:
         for work in self._work:
             work.end(PATIENCE_S)
 
+    def await_adoption(self, epoch: int, before: dict[int, tuple[int, int]]) -> None:
+        """Wait until each broker that lives has taken over the history ``epoch``.
+
+        ``before`` has the number of its starts and the size of its log before the failover.
+        """
+        give_up_s = time.monotonic() + PATIENCE_S
+        for number, broker in self.brokers.items():
+            starts, size = before[number]
+            # One that has started since knows no other history.
+            while (
+                broker.process.is_running and broker.starts == starts and adopted_in(broker.log, size) < epoch
+            ):
+                if time.monotonic() > give_up_s:
+                    self.ledger.fail(
+                        f"broker {number} has not taken over history {epoch} within {PATIENCE_S:g} s"
+                    )
+                    return
+                time.sleep(0.05)
+
+    def logs_now(self) -> dict[int, tuple[int, int]]:
+        """Return, for ``await_adoption``, the number of starts of each broker and the size of its log."""
+        return {number: (broker.starts, broker.log.stat().st_size) for number, broker in self.brokers.items()}
+
     # ── checks ──
 
     def check(self) -> None:
         """Read everything at every broker, and compare metadata and store."""
         ledger = self.ledger
+        for broker in self.brokers.values():
+            ledger.reports += reports_in(broker.log)
+        ledger.check_reports()
         for number, broker in self.brokers.items():
             for topic in TOPICS:
                 for partition in range(clients.PARTITIONS):
@@ -305,10 +346,29 @@ class World:
                         continue
                     start, records = read
                     ledger.check_log(place, start, records, at)
+                    ledger.check_reader(place, records, at)
                     if topic in IDEMPOTENT_TOPICS:
                         self._check_once(broker, place, records)
+        self._check_pairs()
         self._check_metadata()
+        if self._fails_over:
+            # What only the lost part named is garbage once the broker that has stored it has ended.
+            for broker in self.brokers.values():
+                broker.stop()
+                self.start(broker)
         self._check_sweep()
+
+    def _check_pairs(self) -> None:
+        """Check that each transaction is there as a whole, once, or not at all."""
+        committed = [pairs.committed_in(self.bootstrap, partition) for _, partition in pairs.PLACES]
+        for place, records in zip(pairs.PLACES, committed, strict=True):
+            self.ledger.check_log(place, 0, records, "the cluster", is_dense=False)
+            self.ledger.check_order(place, records, "the cluster")
+            if twice := self.ledger.repeated(records):
+                self.ledger.fail(f"{place} has {len(twice)} records of transactions twice")
+        first, second = ({value[:20] for value in records.values()} for records in committed)
+        if torn := first ^ second:
+            self.ledger.fail(f"{len(torn)} transactions are there in part: {sorted(torn)[:3]}")
 
     def _check_once(self, broker: Broker, place: Place, records: dict[int, bytes]) -> None:
         """Check that each batch of a producer is there once, in the order of its sequences.
@@ -322,6 +382,9 @@ class World:
         for header in batches:
             producer = (header.producer_id, header.producer_epoch)
             sequence = expected.get(producer, 0)
+            if producer not in expected and self.ledger.may_have_forgotten(place, header.base_offset):
+                # Of an unknown producer, any first batch is accepted.
+                sequence = header.base_sequence
             if header.has_producer_id and header.base_sequence != sequence:
                 self.ledger.fail(
                     f"{at}: producer {producer} in {place} continues at offset {header.base_offset} with"
@@ -330,7 +393,15 @@ class World:
             expected[producer] = header.base_sequence + header.last_offset_delta + 1
         twice = self.ledger.repeated(records)
         if not twice:
-            self.ledger.check_order(place, records, at)
+            # Each time anew for a producer that replaces one that cannot go on: a request of the first may be late.
+            for producer_id in {header.producer_id for header in batches}:
+                own = {
+                    offset: records[offset]
+                    for header in batches
+                    if header.producer_id == producer_id
+                    for offset in range(header.base_offset, header.next_offset)
+                }
+                self.ledger.check_order(place, own, f"{at}, producer {producer_id}")
         elif place[0] == "kafka":
             shown = "; ".join(_described(batches, records, twice))
             self.ledger.error("kafka producer (sent again by librdkafka)", f"{place} {len(twice)}")
