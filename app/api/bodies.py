@@ -34,11 +34,11 @@ _LeaseMs = Annotated[int, _bounds(minimum=100, maximum=3_600_000)]
 class TopicBody(Struct, forbid_unknown_fields=True):
     """The body that creates or changes a topic.
 
-    ``{"partitions": 3, "configs": {"retention.ms": 1000}}``; null resets a config to its default.
+    ``{"partitions": 3, "configs": {"retention.ms": 1000}}``; null resets a config of an existing topic to its default.
     """
 
     partitions: Annotated[int | None, _bounds(type=["integer", "null"], minimum=1, maximum=100)] = None
-    configs: dict[str, str | int | bool | None] = {}
+    configs: dict[str, str | int | float | bool | None] = {}
 
 
 class RangesBody(Struct, forbid_unknown_fields=True):
@@ -156,7 +156,7 @@ class SharePollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}
 class GroupConfigsBody(Struct, forbid_unknown_fields=True):
     """Configurations of a group to set; null resets one to its default."""
 
-    configs: dict[str, str | int | bool | None]
+    configs: dict[str, str | int | float | bool | None]
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):

@@ -14,7 +14,10 @@ import zlib
 from array import array
 from collections.abc import Mapping
 
+from stele.wire.notation import parse_whole
+
 from ..errors import InvalidRequest
+from .requests import INT32_MAX
 
 # With more partitions an id would be larger than most records, so not every event has one.
 PLAIN_PARTITIONS_MAX = 64
@@ -57,11 +60,10 @@ def _parsed(text: str) -> dict[int, int] | None:
     seen: dict[int, int] = {}
     for part in text.split(","):
         name, _, offset = part.partition(":")
-        if not (
-            part.isascii() and name.isdigit() and offset.isdigit() and len(name) < 11 and len(offset) < 20
-        ):
+        number, last = parse_whole(name, INT32_MAX), parse_whole(offset)
+        if number is None or last is None:
             return None
-        seen[int(name)] = int(offset)
+        seen[number] = last
     return seen
 
 

@@ -10,11 +10,12 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from stele.wire.notation import parse_whole
 
 from ..errors import AuthorizationError
 from ..security.authorizer import Access
 from .errors import HttpError, error_response
-from .requests import CHECK_AGAIN
+from .requests import CHECK_AGAIN, INT32_MAX
 from .rights import NEEDS, Need, access_of
 from .state import broker_of
 
@@ -22,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 _READS = frozenset({"GET", "HEAD"})
 # Of a number of 32 bits.
-_PARTITION_DIGITS_MAX = 10
 
 
 class _Withdrawn(Exception):
@@ -69,10 +69,9 @@ async def _find_topic(request: Request) -> None:
     """Ask other brokers for the topic and the partition of the path, if unknown."""
     topic = request.path_params.get("topic")
     if topic is not None:
-        number = str(request.path_params.get("partition", ""))
         # The route refuses what is no number.
-        is_number = number.isdecimal() and len(number) <= _PARTITION_DIGITS_MAX
-        partitions = ((str(topic), int(number)),) if is_number else ()
+        partition = parse_whole(str(request.path_params.get("partition", "")), INT32_MAX)
+        partitions = () if partition is None else ((str(topic), partition),)
         await broker_of(request).find_topics((str(topic),), partitions=partitions)
 
 

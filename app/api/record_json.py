@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pybase64
 from msgspec import UNSET, Raw, Struct, UnsetType
+from stele.wire.notation import INT64_MAX
 from stele.wire.record_batch import RecordView, Row
 
 from ..errors import InvalidRequest
 
-TIMESTAMP_MAX_MS = 2**63 - 1
 _QUOTE, _N = ord('"'), ord("n")
 
 
@@ -225,9 +225,20 @@ def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
 
 
 def _timestamp(record: RecordIn) -> int | None:
-    if record.timestamp is not None and not 0 <= record.timestamp <= TIMESTAMP_MAX_MS:
-        raise InvalidRequest(f"timestamp is {record.timestamp}; give ms since 1970-01-01 UTC")
-    return record.timestamp
+    return None if record.timestamp is None else checked_timestamp(record.timestamp)
+
+
+def checked_timestamp(timestamp_ms: int) -> int:
+    """Return the time of a record as it is stored: -1 is none, less is before 1970.
+
+    The topic decides whether it accepts the time (``app/broker/timestamps.py``).
+
+    Raises:
+        InvalidRequest: a batch cannot hold it.
+    """
+    if not -INT64_MAX - 1 <= timestamp_ms <= INT64_MAX:
+        raise InvalidRequest(f"timestamp is {timestamp_ms}; give ms since 1970-01-01 UTC, or -1 for none")
+    return timestamp_ms
 
 
 def _from_b64(text: str, name: str) -> bytes:

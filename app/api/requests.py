@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.notation import INT64_MAX as INT64_MAX
+from stele.wire.notation import parse_boolean, parse_signed, parse_whole
 
 from ..errors import InvalidRequest
 from .errors import HttpError
@@ -14,8 +16,6 @@ from .errors import HttpError
 _OCTETS = "application/octet-stream"
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?", re.ASCII)
-_INTEGER = re.compile(r"-?\d{1,19}")
-INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 # The key in the scope of a check of the route's rights; it raises AuthorizationError.
 CHECK_AGAIN = "stele.check_again"
@@ -28,7 +28,8 @@ def integer_parameter(
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not _INTEGER.fullmatch(text) or not minimum <= (number := int(text)) <= maximum:
+    number = parse_signed(text)
+    if number is None or not minimum <= number <= maximum:
         raise InvalidRequest(
             f"{name} is {text[:40]!r}; it must be a whole number from {minimum} to {maximum}"
         )
@@ -41,9 +42,10 @@ def boolean_parameter(request: Request, name: str) -> bool:
     Raises ``InvalidRequest``.
     """
     text = request.query_params.get(name, "false")
-    if text not in ("true", "false"):
+    value = parse_boolean(text)
+    if value is None:
         raise InvalidRequest(f"{name} is {text[:40]!r}; it must be true or false")
-    return text == "true"
+    return value
 
 
 def isolation_of(request: Request) -> IsolationLevel:
@@ -57,12 +59,13 @@ def isolation_of(request: Request) -> IsolationLevel:
     return IsolationLevel[text.upper()]
 
 
-def path_integer(request: Request, name: str) -> int:
+def path_integer(request: Request, name: str, *, maximum: int = INT32_MAX) -> int:
     """Return a whole number from the path. Raises ``HttpError`` 404 if it is not one."""
     text = str(request.path_params[name])
-    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > INT32_MAX:
-        raise HttpError(404, f"{name} is {text[:40]!r}; it must be a whole number from 0 to {INT32_MAX}")
-    return int(text)
+    number = parse_whole(text, maximum)
+    if number is None:
+        raise HttpError(404, f"{name} is {text[:40]!r}; it must be a whole number from 0 to {maximum}")
+    return number
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -73,7 +76,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         AuthorizationError: a right of the client has ended while the body arrived.
     """
     declared = request.headers.get("content-length")
-    if declared and declared.isdigit() and int(declared) > limit:
+    if declared and (parse_whole(declared) or 0) > limit:
         raise HttpError(
             413,
             f"the body has {declared} bytes, more than the limit of {limit}; send less, or stream NDJSON",
@@ -144,7 +147,7 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
     return min(ranked)[2]
 
 
-def config_texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]:
+def config_texts(configs: dict[str, str | int | float | bool | None]) -> dict[str, str | None]:
     """Return the values of configurations as text; null stays."""
     return {
         name: value if value is None or isinstance(value, str) else str(value).lower()

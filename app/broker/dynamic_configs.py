@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 
 from ..cluster.catalog import ConfigRecord
 from ..errors import InvalidRequest
-from ..storage.config_types import ConfigType
+from ..storage.config_types import ConfigType, as_stored
 from ..storage.topic_config import CONFIG_ENTRIES
 from .broker_configs import (
     BROKER_CONFIGS,
@@ -108,7 +109,9 @@ class DynamicConfigs:
         async with self._changes:
             records = await self._catalog.run(lambda catalog: catalog.configs())
             self._set = {
-                (ConfigKind(record.kind), record.entity): dict(record.configs)
+                (kind := ConfigKind(record.kind), record.entity): as_stored(
+                    record.configs, partial(_type_of, kind)
+                )
                 for record in records
                 if record.kind != QUOTA_KIND
             }
@@ -276,7 +279,7 @@ class DynamicConfigs:
         await self._cluster.refresh()
         async with self._changes:
             values = changed_values(
-                changes, effective=self._effective(kind, entity), type_of=lambda name: _type_of(kind, name)
+                changes, effective=self._effective(kind, entity), type_of=partial(_type_of, kind)
             )
             self._check_values(kind, {name: value for name, value in values.items() if value is not None})
             merged = {**self._of(kind, entity), **values}

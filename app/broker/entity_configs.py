@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from stele.wire.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..errors import InvalidConfig, InvalidRequest
-from ..storage.config_types import ConfigType, boolean, choice, int32, split_list
+from ..linear_regex import InvalidPattern, LinearRegex
+from ..storage.config_types import INT64_MAX, ConfigType, boolean, choice, int32, split_list, trimmed
 from .topics import is_topic_name
 
 
@@ -51,9 +53,12 @@ _INTERVALS = {
         "assignment.interval.ms": "Has no effect: members of a share group have nothing to give up first.",
     },
 }
-# ISO 8601 without a sign: days, then hours, minutes and seconds.
+# As java.time.Duration reads it: days, then hours, minutes and seconds, each with a sign.
 _DURATION = re.compile(
-    r"P(?=.)((?P<days>\d{1,9})D)?(T(?=.)((?P<hours>\d{1,9})H)?((?P<minutes>\d{1,9})M)?((?P<seconds>\d{1,9}(\.\d{1,9})?)S)?)?"
+    r"(?P<sign>[+-]?)P(?=.)((?P<days>[+-]?[0-9]{1,19})D)?"
+    r"(T(?=.)((?P<hours>[+-]?[0-9]{1,19})H)?((?P<minutes>[+-]?[0-9]{1,19})M)?"
+    r"((?P<seconds>[+-]?[0-9]{1,19}([.,][0-9]{0,9})?)S)?)?",
+    re.IGNORECASE,
 )
 _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _MATCH_KEYS = frozenset(
@@ -82,16 +87,25 @@ def _group_number(
 
 
 def _offset_reset(text: str) -> str:
-    text = text.strip()
+    text = trimmed(text)
     kind, _, duration = text.partition(":")
-    is_duration = kind == "by_duration" and _DURATION.fullmatch(duration) is not None
-    if text not in ("earliest", "latest") and not is_duration:
+    if text not in ("earliest", "latest") and (kind != "by_duration" or _duration_ms(duration) is None):
         raise ValueError("it must be earliest, latest, or by_duration: with a duration of ISO 8601")
     return text
 
 
+def _duration_ms(text: str) -> int | None:
+    """Parse a duration that is not negative and fits into 64 bits."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    parts = (Decimal((match[unit] or "0").replace(",", ".")) * unit_ms for unit, unit_ms in _UNITS_MS.items())
+    duration_ms = int(sum(parts)) * (-1 if match["sign"] == "-" else 1)
+    return duration_ms if 0 <= duration_ms <= INT64_MAX else None
+
+
 def _dead_letter_topic(text: str) -> str:
-    name = text.strip()
+    name = trimmed(text)
     if name.startswith("__") or (name and not is_topic_name(name)):
         raise ValueError("it must be the name of a topic that does not begin with two underscores, or empty")
     return name
@@ -102,29 +116,40 @@ def share_start(reset: str, now_ms: int) -> int:
 
     A time in ms or a position.
     """
-    kind, _, duration = reset.strip().partition(":")
+    kind, _, duration = trimmed(reset).partition(":")
     if kind != "by_duration":
         return EARLIEST_TIMESTAMP if kind == "earliest" else LATEST_TIMESTAMP
-    match = _DURATION.fullmatch(duration)
-    assert match is not None, reset
-    back_ms = sum(float(match[unit] or 0) * unit_ms for unit, unit_ms in _UNITS_MS.items())
-    return max(0, now_ms - int(back_ms))
+    back_ms = _duration_ms(duration)
+    assert back_ms is not None, reset
+    return max(0, now_ms - back_ms)
 
 
-def _metrics_interval(text: str) -> int:
-    interval = int32(None)(text)
-    if not _INTERVAL_MS_MIN <= interval <= _INTERVAL_MS_MAX:
-        raise ValueError(f"interval must be between {_INTERVAL_MS_MIN} and {_INTERVAL_MS_MAX} (1 hour)")
-    return interval
+def _elements(text: str) -> list[str]:
+    elements = split_list(text)
+    if not all(elements):
+        raise ValueError("values must not be empty")
+    return elements
 
 
 def _matches(text: str) -> list[str]:
-    patterns = split_list(text)
+    patterns = _elements(text)
     for pattern in patterns:
-        key, equals, value = pattern.partition("=")
-        if key.strip() not in _MATCH_KEYS or not equals or not value.strip():
+        key, _, value = map(trimmed, pattern.partition("="))
+        if key not in _MATCH_KEYS or not value or not _is_pattern(value):
             raise ValueError(f"Illegal client matching pattern: {pattern[:80]}")
     return patterns
+
+
+def _is_pattern(text: str) -> bool:
+    """Return whether ``text`` is a regular expression in one of the syntaxes in use."""
+    try:
+        LinearRegex(text)
+    except InvalidPattern:
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError):
+            return False
+    return True
 
 
 GROUP_CONFIGS: dict[str, EntityConfig] = {
@@ -202,7 +227,7 @@ CLIENT_METRICS_CONFIGS: dict[str, EntityConfig] = {
         type=_INT,
         default="300000",
         description="How often clients would push metrics; telemetry is not served yet.",
-        parse=_metrics_interval,
+        parse=int32(None),
     ),
     "match": EntityConfig(
         type=_LIST,
@@ -214,7 +239,7 @@ CLIENT_METRICS_CONFIGS: dict[str, EntityConfig] = {
         type=_LIST,
         default="",
         description="Prefixes of metrics that are wanted; telemetry is not served yet.",
-        parse=split_list,
+        parse=_elements,
     ),
 }
 
@@ -301,15 +326,18 @@ def check_dead_letter_topic(values: Mapping[str, str], *, prefix: str) -> None:
 def check_client_metrics_values(values: Mapping[str, str]) -> None:
     """Check configurations of a client metrics subscription.
 
-    Raises ``InvalidRequest`` or, for a pattern of ``match``, ``InvalidConfig`` (as in Kafka).
+    Raises ``InvalidConfig`` or, as in Kafka for an unknown name and an interval out of bounds, ``InvalidRequest``.
     """
     for name, value in values.items():
         config = CLIENT_METRICS_CONFIGS.get(name)
         if config is None:
             raise InvalidRequest(f"Unknown client metrics configuration: {name[:80]}")
         try:
-            config.parse(value)
+            parsed = config.parse(value)
         except ValueError as error:
-            if name == "match":
-                raise InvalidConfig(name, value, str(error), message=str(error)) from error
-            raise InvalidRequest(str(InvalidConfig(name, value, str(error)))) from error
+            raise InvalidConfig(name, value, str(error)) from error
+        if isinstance(parsed, int) and not _INTERVAL_MS_MIN <= parsed <= _INTERVAL_MS_MAX:
+            raise InvalidRequest(
+                f"Invalid value {value[:80]} for {name}, interval must be between {_INTERVAL_MS_MIN} and "
+                f"{_INTERVAL_MS_MAX} (1 hour)"
+            )

@@ -31,8 +31,17 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ..storage.config_types import as_stored
 from ..storage.engine import LogEngine, PartitionSpec, ProducerState
-from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
+from ..storage.topic_config import (
+    CONFIG_ENTRIES,
+    TopicConfig,
+    check_topic_config,
+    explicit_configs,
+    parse_topic_config,
+    stored_topic_config,
+    type_of_topic_config,
+)
 from ..storage.topic_partition import TopicPartition
 from .catalog_thread import CatalogThread, whole
 from .placement import Placement
@@ -108,18 +117,6 @@ def _collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
-    explicit: dict[str, str] = {}
-    for name, value in configs.items():
-        if value is None:
-            message = f"Null value not supported for topic configs: {name[:80]}"
-            raise InvalidConfig(
-                name, None, "a value is needed; omit the configuration to use the default", message=message
-            )
-        explicit[name] = value
-    return explicit
-
-
 class TopicsRefreshed(Protocol):
     """Gets a topic as it was before a change of another broker and after it.
 
@@ -178,7 +175,7 @@ class Topics:
                 await self._forget_deleted(deleted.topic_id)
 
     def _topic(self, record: TopicRecord) -> Topic:
-        shown = parse_topic_config(record.configs, defaults=self._defaults)
+        shown = stored_topic_config(record.configs, defaults=self._defaults)
         return Topic(
             name=record.name,
             topic_id=record.topic_id,
@@ -211,7 +208,7 @@ class Topics:
         async with self._changes:
             self._defaults = defaults
             for number, topic in enumerate(self.all(), 1):
-                shown = parse_topic_config(topic.configs, defaults=defaults)
+                shown = stored_topic_config(topic.configs, defaults=defaults)
                 changed = replace(topic, shown=shown, config=shown.enforced())
                 self._topics[topic.name] = changed
                 for topic_partition in topic.topic_partitions():
@@ -293,7 +290,7 @@ class Topics:
         """
         async with self._changes:
             self._refuse_name(name)
-            explicit = _without_null(configs)
+            explicit = explicit_configs(configs)
             check_topic_config(parse_topic_config(explicit, defaults=self._defaults))
             partitions = placement.count(name, default=default_partitions, broker_ids=broker_ids)
             self._check_partitions(name, partitions, more=partitions)
@@ -361,7 +358,7 @@ class Topics:
         """
         async with self._changes:
             existing = self._topics.get(name)
-            merged: dict[str, str] = {} if existing is None else dict(existing.configs)
+            merged = {} if existing is None else as_stored(existing.configs, type_of_topic_config)
             for key, value in configs.items():
                 if value is None:
                     if key not in CONFIG_ENTRIES:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from stele.wire.notation import parse_time, parse_whole
 
 from ..broker.broker import Broker
 from ..errors import InvalidRequest
-
-_RELATIVE = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 async def offset_at(
@@ -33,9 +28,10 @@ async def offset_at(
     Raises:
         InvalidRequest: ``text`` is none of these.
     """
-    if text.isascii() and text.isdigit() and len(text) < 20:
-        return int(text)
-    at = parse_time(text, broker.now_ms())
+    given = parse_whole(text)
+    if given is not None:
+        return given
+    at = position_at(text, broker.now_ms())
     if at is None:
         raise InvalidRequest(
             f"{name} is {text[:60]!r}; give an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
@@ -47,8 +43,8 @@ async def offset_at(
     return offset
 
 
-def parse_time(text: str, now_ms: int) -> int | None:
-    """Parse ``earliest``, ``latest``, ``-1h`` (ms, s, m, h, d) or RFC 3339.
+def position_at(text: str, now_ms: int) -> int | None:
+    """Parse ``earliest``, ``latest``, or a time as ``parse_time`` does.
 
     Returns ms since 1970-01-01 UTC, ``EARLIEST_TIMESTAMP`` or ``LATEST_TIMESTAMP``;
     None if ``text`` is none of these.
@@ -57,17 +53,4 @@ def parse_time(text: str, now_ms: int) -> int | None:
         return EARLIEST_TIMESTAMP
     if text == "latest":
         return LATEST_TIMESTAMP
-    relative = _RELATIVE.fullmatch(text)
-    if relative:
-        return max(0, now_ms - int(relative[1]) * _UNIT_MS[relative[2]])
-    # The "+" of a time zone arrives as a blank unless the client escapes it.
-    moment = text.replace(" ", "+") if text[10:11] in ("T", "t") else text
-    try:
-        parsed = datetime.fromisoformat(moment)
-    except ValueError:
-        return None
-    if len(moment) < len("2026-11-20T10:00") or moment[10] not in "Tt ":
-        return None
-    if parsed.tzinfo is None:
-        parsed = parsed.replace(tzinfo=UTC)
-    return max(0, (parsed - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+    return parse_time(text, now_ms)

@@ -6,15 +6,17 @@ with the rule that the text breaks; the messages are Kafka's, which its tools sh
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
-# Kafka takes no underscores; earlier releases did, so stored topics may have them.
-_INTEGER = re.compile(r"[+-]?\d{1,20}(_\d{1,20}){0,9}")
+# What Java's ``trim`` removes; Kafka trims every value.
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
+_COMMA = re.compile(r"\s*,\s*", re.ASCII)
+_INTEGER = re.compile(r"([+-]?)0*(\d{1,19})")
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?[fFdD]?")
 
 
 class ConfigType(Enum):
@@ -30,14 +32,31 @@ class ConfigType(Enum):
     CLASS = "CLASS"
 
 
+def trimmed(text: str) -> str:
+    """Return a value without the blanks around it."""
+    return text.strip(_BLANKS)
+
+
+def as_stored(values: Mapping[str, str], type_of: Callable[[str], ConfigType | None]) -> dict[str, str]:
+    """Return values that were read from the catalog, as they would be written now.
+
+    Earlier releases took underscores between digits, and more kinds of blanks.
+    """
+    numbers = (ConfigType.INT, ConfigType.LONG)
+    return {
+        name: value.strip().replace("_", "") if type_of(name) in numbers else value.strip()
+        for name, value in values.items()
+    }
+
+
 def _integer(
     config_type: ConfigType, minimum: int | None, maximum: int | None = None
 ) -> Callable[[str], int]:
     largest = _INT32_MAX if config_type is ConfigType.INT else INT64_MAX
 
     def parse(text: str) -> int:
-        text = text.strip()
-        number = int(text) if _INTEGER.fullmatch(text) else None
+        digits = _INTEGER.fullmatch(trimmed(text))
+        number = None if digits is None else int(digits[1] + digits[2])
         if number is None or not -largest - 1 <= number <= largest:
             raise ValueError(f"Not a number of type {config_type.value}")
         if minimum is not None and number < minimum:
@@ -61,7 +80,7 @@ def int64(minimum: int | None, maximum: int | None = None) -> Callable[[str], in
 
 def boolean(text: str) -> bool:
     """Parse ``true`` or ``false`` in any case."""
-    value = text.strip().lower()
+    value = trimmed(text).lower()
     if value not in ("true", "false"):
         raise ValueError("Expected value to be either true or false")
     return value == "true"
@@ -71,7 +90,7 @@ def choice(*choices: str) -> Callable[[str], str]:
     """Return a parser that accepts one of ``choices``, in this spelling."""
 
     def parse(text: str) -> str:
-        text = text.strip()
+        text = trimmed(text)
         if text not in choices:
             raise ValueError(f"String must be one of: {', '.join(choices)}")
         return text
@@ -80,18 +99,18 @@ def choice(*choices: str) -> Callable[[str], str]:
 
 
 def split_list(text: str) -> list[str]:
-    """Split a list as Kafka writes it, and strip the spaces around its elements."""
-    return [element.strip() for element in text.split(",")] if text.strip() else []
+    """Split a list as Kafka writes it, and strip the blanks around its elements."""
+    text = trimmed(text)
+    return _COMMA.split(text) if text else []
 
 
 def ratio(text: str) -> float:
     """Parse a number from 0 to 1."""
-    try:
-        number = float(text.strip().replace("_", "x"))
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
+    text = trimmed(text)
+    if not _DOUBLE.fullmatch(text):
+        # Kafka takes NaN, and then compacts nothing.
         raise ValueError("Not a number of type DOUBLE")
+    number = float(text.rstrip("fFdD"))
     if number < 0:
         raise ValueError("Value must be at least 0")
     if number > 1:

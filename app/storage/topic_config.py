@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..errors import InvalidConfig
-from .config_types import INT64_MAX, ConfigType, boolean, choice, int32, int64, ratio, split_list
+from .config_types import INT64_MAX, ConfigType, as_stored, boolean, choice, int32, int64, ratio, split_list
 
 StorageKind = Literal["disk", "memory"]
 # When readers see a batch whose producer waits for a sync.
@@ -32,7 +32,7 @@ _VALUE_CHARACTERS_MAX = 32_767
 # Kafka's minimum is 1 MiB. Below 1 KiB nearly every record would get a file of its own.
 _SEGMENT_BYTES_MIN = 1024
 _BROKER_FLUSH_MS = -1
-_THROTTLED_REPLICA = re.compile(r"\d{1,10}:\d{1,10}")
+_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,6 +438,30 @@ def parse_topic_config(
         except ValueError as error:
             raise InvalidConfig(name, value, str(error)) from error
     return replace(defaults, **fields)  # type: ignore[arg-type]
+
+
+def explicit_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """Return those of a new topic. Raises ``InvalidConfig`` if one is null."""
+    explicit: dict[str, str] = {}
+    for name, value in configs.items():
+        if value is None:
+            message = f"Null value not supported for topic configs: {name[:80]}"
+            raise InvalidConfig(
+                name, None, "a value is needed; omit the configuration to use the default", message=message
+            )
+        explicit[name] = value
+    return explicit
+
+
+def stored_topic_config(configs: Mapping[str, str], *, defaults: TopicConfig) -> TopicConfig:
+    """Parse configurations that were read from the catalog."""
+    return parse_topic_config(as_stored(configs, type_of_topic_config), defaults=defaults)
+
+
+def type_of_topic_config(name: str) -> ConfigType | None:
+    """Return the type of a configuration, None if there is no such name."""
+    entry = CONFIG_ENTRIES.get(name)
+    return None if entry is None else entry.type
 
 
 def check_topic_config(config: TopicConfig) -> None:

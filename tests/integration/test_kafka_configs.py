@@ -18,7 +18,7 @@ from app.tcp.kafka.schemas import incremental_alter_configs as incremental
 from load.apache_kafka import apache_kafka, libs
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer
-from tests.support.kafka_topic_configs import DIFFERENCES, TOPIC_CONFIGS
+from tests.support.kafka_topic_configs import DIFFERENCES, SPELLINGS, TOPIC_CONFIGS
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -404,6 +404,50 @@ def test_values_of_a_configuration_are_taken_or_refused_as_kafka_does(
             continue
         assert found == code, (name, value, message)
         assert code == OK or (message and name in message) or name == "remote.storage.enable"
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_value_may_be_written_as_kafka_reads_it(peer: KafkaPeer, name: str) -> None:
+    create(peer, topic_of("altered"))
+    taken, refused = SPELLINGS[name]
+    expected = {**dict.fromkeys(taken, OK), **dict.fromkeys(refused, ErrorCode.INVALID_CONFIG)}
+    answers = {
+        value: alter(peer, TOPIC, "altered", (name, SET, value), validate_only=True)[0] for value in expected
+    }
+    assert answers == expected
+
+
+# Of groups and client metrics subscriptions.
+VALUES_OF_OTHERS: list[tuple[int, str, str, ErrorCode]] = [
+    *(
+        (GROUP, "share.auto.offset.reset", f"by_duration:{text}", OK)
+        for text in ("PT1H", "pt1h", "+PT1H", "P1DT2H", "PT0.5S", "PT2H-30M", "P99999999999D", "PT0S")
+    ),
+    *(
+        (GROUP, "share.auto.offset.reset", f"by_duration:{text}", ErrorCode.INVALID_CONFIG)
+        for text in ("", "P", "PT", "PT-1H", "-PT1H", "P1W", "P1Y", " PT1H", "P9999999999999999999D")
+    ),
+    (GROUP, "share.delivery.count.limit", "0_5", ErrorCode.INVALID_CONFIG),
+    (GROUP, "share.isolation.level", " read_committed ", OK),
+    (GROUP, "share.isolation.level", "READ_COMMITTED", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "interval.ms", "1_000", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "interval.ms", "x", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "interval.ms", "99", ErrorCode.INVALID_REQUEST),
+    (CLIENT_METRICS, "match", "client_id=a.*,client_software_name = b", OK),
+    (CLIENT_METRICS, "match", "client_id=[", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "match", "client_id=a,", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "match", "client_id", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "metrics", "a,,b", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "metrics", "", OK),
+]
+
+
+def test_values_of_groups_and_subscriptions_are_taken_or_refused_as_kafka_does(peer: KafkaPeer) -> None:
+    answers = [
+        (kind, name, value, alter(peer, kind, "one", (name, SET, value), validate_only=True)[0])
+        for kind, name, value, _ in VALUES_OF_OTHERS
+    ]
+    assert answers == VALUES_OF_OTHERS
 
 
 @pytest.mark.parametrize("name", TOPIC_CONFIGS)

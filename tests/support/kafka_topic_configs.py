@@ -270,3 +270,23 @@ DIFFERENCES = {
     ("segment.bytes", "1048575"): "small segments are useful in tests",
     ("flush.ms", "-1"): "the broker's own interval, in releases that had no other name for it",
 }
+
+
+# How a value may be written: configurations of each type, what Kafka takes, and what it refuses.
+_NUMBERS = (
+    ("\t5\n", "5\0", "0" * 25 + "5", "\u0663"),
+    ("1_000", "\xa05", "0_5", "\u20285", "++5", "- 5", "1e3", "0x10", "\u22125", ""),
+)
+SPELLINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "retention.ms": _NUMBERS,
+    "retention.bytes": _NUMBERS,
+    "index.interval.bytes": _NUMBERS,
+    "preallocate": (("TRUE", " true ", "false"), ("", "yes", "1", "t", "\xa0true")),
+    "min.cleanable.dirty.ratio": (
+        ("0.5f", "0.5D", "1e-1", ".5", "1.", " 0.5 ", "-0.0"),
+        ("", "0_5", "\xa00.5", "0,5", "1.0001", "Infinity", "inf"),
+    ),
+    "cleanup.policy": (("delete , compact", ""), ("\xa0", ",", "delete,", "delete,,compact", "Delete")),
+    "compression.type": ((" gzip ",), ("GZIP", "\xa0gzip", "gzip,")),
+    "leader.replication.throttled.replicas": (("1:2,", "99999999999:1"), ("\xa0", "*,1:2", "1:-2")),
+}

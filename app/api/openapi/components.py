@@ -70,7 +70,7 @@ PROBLEM = model(
 CONFIGS = named("Configs", {"type": "object", "additionalProperties": STRING})
 CONFIG_CHANGES = named(
     "ConfigChanges",
-    {"type": "object", "additionalProperties": {"type": ["string", "integer", "boolean", "null"]}},
+    {"type": "object", "additionalProperties": {"type": ["string", "integer", "number", "boolean", "null"]}},
 )
 POLL_START = enum("PollStart", "earliest", "latest")
 HEADER = model(
@@ -93,7 +93,7 @@ _TIMESTAMP: Schema = {"type": "integer", "minimum": 0, "description": "ms since 
 _SHOWN: dict[str, Schema] = {
     "partition": INTEGER,
     "offset": INTEGER,
-    "timestamp": {"type": "integer", "description": "ms since the epoch"},
+    "timestamp": {"type": "integer", "description": "ms since the epoch; -1 for none"},
     **_CONTENT,
     "value": {"description": "text; with as=json the value itself if it is valid JSON"},
 }

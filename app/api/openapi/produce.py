@@ -62,8 +62,8 @@ PRODUCE: Operation = {
         ),
         header(
             "Record-Timestamp",
-            {"type": "integer", "minimum": 0},
-            "octet-stream: timestamp in ms since 1970-01-01 UTC",
+            {"type": "integer"},
+            "octet-stream: timestamp in ms since 1970-01-01 UTC, or -1 for none",
         ),
     ],
     "requestBody": {

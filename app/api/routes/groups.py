@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from stele.wire.notation import parse_whole
 
 from ...errors import InvalidRequest
 from ...groups.coordinator import GroupCoordinator
@@ -19,7 +20,7 @@ from ...groups.lease import Lease
 from ...groups.messages import GroupDescription, GroupListing, MemberDescription
 from ...groups.services import list_groups as list_coordinated
 from ...monitor.group_sampler import GroupLag
-from ...query.positions import parse_time
+from ...query.positions import position_at
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
 from ..bodies import ResetBody
 from ..encoded_slash import EncodedSlashRoute
@@ -27,7 +28,7 @@ from ..forwarding import groups_elsewhere
 from ..group_json import by_topic, check_offset, leased_part
 from ..json_bodies import json_answer, json_body
 from ..openapi import groups as openapi
-from ..requests import INT32_MAX, integer_parameter
+from ..requests import INT32_MAX, boolean_parameter, integer_parameter
 from ..rights import is_seen, require
 from ..state import api_state, broker_of, group_of
 
@@ -268,15 +269,12 @@ async def reset_group_offsets(request: Request) -> Response:
     """
     broker, groups = broker_of(request), group_of(request)
     name = str(request.path_params["group"])
-    dry_run = request.query_params.get("dry_run", "false").lower()
-    if dry_run not in ("true", "false", "1", "0", ""):
-        raise InvalidRequest(f"dry_run is {dry_run[:40]!r}; it must be true or false")
+    is_dry = boolean_parameter(request, "dry_run")
     body = await json_body(request, ResetBody, '{"to": "earliest", "topics": ["orders"]}')
     if (body.to is None) == (body.offsets is None):
         raise InvalidRequest(
             'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
         )
-    is_dry = dry_run not in ("false", "0")
     named = [*(body.topics or ()), *(one.topic for one in body.offsets or ())]
     # Before they are looked up: otherwise the time of a refusal would tell whether a topic exists.
     require(request, READ_TOPIC, named)
@@ -312,8 +310,8 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
             for target in body.offsets
         ]
     text = str(body.to)
-    offset = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-    at = None if offset is not None else parse_time(text, broker.now_ms())
+    offset = parse_whole(text)
+    at = None if offset is not None else position_at(text, broker.now_ms())
     if offset is None and at is None:
         raise InvalidRequest(
             f"to is {text[:60]!r}; give earliest, latest, an offset, a time like 2026-11-20T10:00Z, "

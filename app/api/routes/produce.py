@@ -14,6 +14,7 @@ import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from stele.wire.notation import parse_signed, parse_whole
 
 from ...broker.produce import Acks
 from ...broker.topics import Topic
@@ -94,12 +95,13 @@ def _identity(request: Request) -> ProducerIdentity | None:
         return None
     numbers: list[int] = []
     for name, text, maximum in zip(names, texts, (INT64_MAX, 2**15 - 1, INT32_MAX), strict=True):
-        if text is None or not text.isascii() or not text.isdigit() or int(text[:20]) > maximum:
+        number = None if text is None else parse_whole(text, maximum)
+        if number is None:
             raise InvalidRequest(
-                f"{name} is {text!r}; an idempotent produce needs Producer-Id and Producer-Epoch from "
+                f"{name} is {text and text[:40]!r}; an idempotent produce needs Producer-Id and Producer-Epoch from "
                 "POST /v1/producers, and Producer-Sequence, a whole number counted from 0"
             )
-        numbers.append(int(text))
+        numbers.append(number)
     return ProducerIdentity(*numbers)
 
 
@@ -124,11 +126,12 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
             key = base64.b64decode(key_b64, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InvalidRequest(f"Record-Key-B64 is not base64: {error}") from error
-    timestamp = request.headers.get("record-timestamp")
-    if timestamp is not None and not (
-        timestamp.isascii() and timestamp.isdigit() and int(timestamp[:20]) <= INT64_MAX
-    ):
-        raise InvalidRequest(f"Record-Timestamp is {timestamp[:40]!r}; give ms since 1970-01-01 UTC")
+    text = request.headers.get("record-timestamp")
+    timestamp_ms = None if text is None else parse_signed(text)
+    if text is not None and timestamp_ms is None:
+        raise InvalidRequest(
+            f"Record-Timestamp is {text[:40]!r}; give ms since 1970-01-01 UTC, or -1 for none"
+        )
     headers: list[tuple[str, bytes | None]] = [
         (name.decode("latin-1")[len(_HEADER_PREFIX) :], content)
         for name, content in request.headers.raw
@@ -138,7 +141,7 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
         value=body,
         key=key,
         headers=headers,
-        timestamp_ms=None if timestamp is None else int(timestamp),
+        timestamp_ms=timestamp_ms,
         partition=None,
     )
 
@@ -245,11 +248,9 @@ async def get_producer_state(request: Request) -> Response:
 
     That is epoch, sequence and offset of its last record, or -1 if it has none.
     """
-    text = str(request.path_params["producer_id"])
-    if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
-        raise HttpError(404, f"producer_id is {text[:40]!r}; give the number from POST /v1/producers")
+    producer_id = path_integer(request, "producer_id", maximum=INT64_MAX)
     partition = path_integer(request, "partition")
-    view = await broker_of(request).producer(request.path_params["topic"], partition, int(text))
+    view = await broker_of(request).producer(request.path_params["topic"], partition, producer_id)
     answer = {
         "producer_epoch": -1 if view is None else view.epoch,
         "last_sequence": -1 if view is None else view.last_sequence,

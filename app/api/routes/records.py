@@ -12,13 +12,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from stele.wire.notation import parse_whole
 
 from ...broker.broker import Broker
 from ...broker.decoded_bytes import DecodedReader
 from ...broker.fetch import PartitionFetch, visible_bytes
 from ...concurrency import several
 from ...errors import CorruptLog, InvalidRequest, ReadMemoryFull
-from ...query.positions import offset_at, parse_time
+from ...query.positions import offset_at, position_at
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
 from ..event_ids import parse_event_id
@@ -191,7 +192,7 @@ async def _positions(
         positions = {partition: offset + 1 for partition, offset in seen.items()}
         # A partition without an event, or added since: the client has seen none of its records.
         start = "earliest"
-    if start.isdigit() and len(partitions) > 1:
+    if len(partitions) > 1 and parse_whole(start) is not None:
         raise InvalidRequest(
             "from is an offset, which belongs to one partition; follow a topic from latest, earliest or a time"
         )
@@ -239,7 +240,7 @@ async def find_offset(request: Request) -> Response:
     topic = request.path_params["topic"]
     partition = path_integer(request, "partition")
     text = request.query_params.get("at", "latest")
-    at = parse_time(text, broker.now_ms())
+    at = position_at(text, broker.now_ms())
     if at is None:
         raise InvalidRequest(
             f"at is {text[:60]!r}; give earliest, latest, a time like 2026-11-20T10:00Z or a time ago like -1h"

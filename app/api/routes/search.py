@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.notation import parse_whole
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
@@ -36,6 +37,7 @@ from ..record_form import RecordForm, base64_pieces, is_text, text_pieces
 from ..record_json import RecordOut, encode, encode_lines
 from ..record_responses import bytes_response, record_response
 from ..requests import (
+    INT32_MAX,
     INT64_MAX,
     content_type,
     integer_parameter,
@@ -156,13 +158,12 @@ def _partitions(request: Request, topic: str, count: int) -> list[int]:
     if not text:
         return list(range(count))
     names = text.split(",")
-    if len(names) > _PARTITIONS_MAX or not all(
-        name.isascii() and name.isdigit() and len(name) < 11 for name in names
-    ):
+    numbers = [parse_whole(name, INT32_MAX) for name in names[:_PARTITIONS_MAX]]
+    if len(names) > _PARTITIONS_MAX or None in numbers:
         raise InvalidRequest(
             f"partitions is {text[:60]!r}; give partition numbers separated by commas, like 0,2"
         )
-    partitions = sorted({int(name) for name in names})
+    partitions = sorted({number for number in numbers if number is not None})
     for partition in partitions:
         if partition >= count:
             raise UnknownPartition(topic, partition, partitions=count)
@@ -425,7 +426,7 @@ async def get_record(request: Request) -> Response:
     """
     broker = broker_of(request)
     reader = broker.decoded.reader()
-    partition, offset = path_integer(request, "partition"), _path_offset(request)
+    partition, offset = path_integer(request, "partition"), path_integer(request, "offset", maximum=INT64_MAX)
     topic = broker.topic(request.path_params["topic"]).name
     part = request.query_params.get("part")
     if part not in (None, "value", "key"):
@@ -443,13 +444,6 @@ async def get_record(request: Request) -> Response:
         "X-Content-Type-Options": "nosniff",
     }
     return bytes_response(opened, data, reader, headers=headers)
-
-
-def _path_offset(request: Request) -> int:
-    text = str(request.path_params["offset"])
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > INT64_MAX:
-        raise HttpError(404, f"offset is {text[:40]!r}; give a number, 0 or more")
-    return int(text)
 
 
 async def _record_at(

@@ -24,6 +24,7 @@ from ...security.acl import (
     DESCRIBE_TRANSACTIONAL_ID,
 )
 from ...storage.engine import LogState
+from ...storage.topic_config import explicit_configs
 from ...storage.topic_partition import TopicPartition
 from ...transactions.service import TransactionService
 from ...work_budget import pause, pause_among_partitions
@@ -206,7 +207,7 @@ async def create_topic(request: Request) -> Response:
     broker = broker_of(request)
     name = request.path_params["topic"]
     body = await _body(request)
-    configs = {key: value for key, value in config_texts(body.configs).items() if value is not None}
+    configs = explicit_configs(config_texts(body.configs))
     try:
         topic = await broker.create_topic(name, partitions=body.partitions, configs=configs)
     except TopicExists:

@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.messages import Durability
+from stele.wire.notation import parse_whole
 
 from ...broker.produce import Produced
 from ...errors import ConcurrentTransactions, InvalidRequest
@@ -160,12 +161,13 @@ def _producer(request: Request) -> ProducerIdentity:
     numbers: list[int] = []
     for name, maximum in (("producer-id", INT64_MAX), ("producer-epoch", _EPOCH_MAX)):
         text = request.headers.get(name)
-        if text is None or not text.isascii() or not text.isdigit() or int(text[:20]) > maximum:
+        number = None if text is None else parse_whole(text, maximum)
+        if number is None:
             raise InvalidRequest(
                 f"{name} is {text and text[:40]!r}; send Producer-Id and Producer-Epoch as the last begin, commit or "
                 "abort of this transactional id returned them"
             )
-        numbers.append(int(text))
+        numbers.append(number)
     return ProducerIdentity(*numbers)
 
 

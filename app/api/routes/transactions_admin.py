@@ -23,7 +23,6 @@ from ...transactions.states import TransactionState
 from ...work_budget import WorkBudget
 from ..authentication import peer_of
 from ..encoded_slash import EncodedSlashRoute
-from ..errors import HttpError
 from ..json_bodies import json_answer
 from ..openapi import transactions_admin as openapi
 from ..requests import INT32_MAX, INT64_MAX, boolean_parameter, integer_parameter, path_integer
@@ -295,7 +294,7 @@ async def abort_partition_transaction(request: Request) -> Response:
 
     One that the coordinator knows is aborted in all its partitions.
     """
-    name, producer_id = _partition(request), _producer_id(request)
+    name, producer_id = _partition(request), path_integer(request, "producer_id", maximum=INT64_MAX)
     broker_of(request).log_state(*name)
     await abort_in_partition(transactions_of(request).coordinator, name, producer_id=producer_id)
     _log(request, f"Topic:{name.topic} partition {name.partition}, producer {producer_id}")
@@ -305,10 +304,3 @@ async def abort_partition_transaction(request: Request) -> Response:
 def _partition(request: Request) -> TopicPartition:
     topic = broker_of(request).topic(str(request.path_params["topic"]))
     return TopicPartition(topic.name, path_integer(request, "partition"))
-
-
-def _producer_id(request: Request) -> int:
-    text = str(request.path_params["producer_id"])
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > INT64_MAX:
-        raise HttpError(404, f"producer_id is {text[:40]!r}; it must be a whole number from 0 to {INT64_MAX}")
-    return int(text)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
+from stele.wire.notation import parse_boolean
 
 from .aws_profiles import ProfileCredentials, profile_of, region_of
 from .object_stores import ObstoreStore
@@ -59,8 +60,8 @@ def open_object_store(url: str) -> ObstoreStore:
 def _open_s3(parts: SplitResult) -> ObstoreStore:
     options = _options(parts, "bucket", {"endpoint", "region", "path_style", "payload"})
     endpoint = options.get("endpoint")
-    path_style = options.get("path_style", "false" if endpoint is None else "true")
-    if path_style not in ("true", "false"):
+    path_style = parse_boolean(options.get("path_style", "false" if endpoint is None else "true"))
+    if path_style is None:
         raise ValueError("path_style of an s3 URL is true or false")
     payload = options.get("payload", "signed" if _is_plain(endpoint) else "unsigned")
     if payload not in ("signed", "unsigned"):
@@ -70,7 +71,7 @@ def _open_s3(parts: SplitResult) -> ObstoreStore:
     region = options.get("region") or region_of(os.environ)
     config: S3Config = {
         "region": region or (credentials and credentials.region) or _DEFAULT_REGION,
-        "virtual_hosted_style_request": path_style == "false",
+        "virtual_hosted_style_request": not path_style,
         # TLS protects the payload; to hash it as well costs four to ten times the CPU time of a PUT.
         "unsigned_payload": payload == "unsigned",
     }

@@ -371,7 +371,7 @@ class AsyncClient:
         default.
         """
         self._partition_counts.forget(topic)
-        changes = {n: None if v is None else calls.config_text(v) for n, v in (configs or {}).items()}
+        changes = calls.text_configs(configs)
         return await self.call(topics.AlterTopic(topic=topic, partitions=partitions, configs=changes))
 
     async def delete_topic(self, topic: str) -> None:

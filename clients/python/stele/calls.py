@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Unpack
 
 from .config import ClientConfig, FilePath, TlsFiles, url_from_environment
@@ -34,6 +35,8 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 # Below the default limit of 1 MiB, with room for the batch header.
 BATCH_BYTES_MAX = 900 * 1024
+# The end of the year 9999, the last that RFC 3339 can name.
+_TIME_MS_MAX = 253_402_300_799_999
 # The longest time until producers use a partition that was added.
 PARTITION_COUNT_MAX_AGE_S = 60.0
 
@@ -97,8 +100,11 @@ def parse_at(at: At) -> int:
             f"{at!r} is not a position in a log; use 'earliest', 'latest', a datetime or ms since the epoch"
         )
     timestamp_ms = to_timestamp_ms(at)
-    if timestamp_ms < 0:
-        raise ValueError(f"{timestamp_ms} is before the epoch; times are ms since 1970")
+    if isinstance(at, datetime):
+        # As the broker reads a time of a query: negative numbers have meanings of their own.
+        return max(0, timestamp_ms)
+    if not 0 <= timestamp_ms <= _TIME_MS_MAX:
+        raise ValueError(f"{timestamp_ms} is not ms since 1970, up to the year 9999")
     return timestamp_ms
 
 
@@ -268,10 +274,10 @@ def look_up_operation(topic: str, key: bytes | str, partition: int | None) -> Lo
     return LookUpKey(topic=topic, key=key.encode() if isinstance(key, str) else key, partition=partition)
 
 
-def text_configs(configs: Mapping[str, object] | None) -> dict[str, str]:
-    """Convert configuration values to text (True → ``true``)."""
-    return {name: config_text(value) for name, value in (configs or {}).items()}
+def text_configs(configs: Mapping[str, object] | None) -> dict[str, str | None]:
+    """Convert configuration values to text (True → ``true``); None stays."""
+    return {name: None if value is None else _config_text(value) for name, value in (configs or {}).items()}
 
 
-def config_text(value: object) -> str:
+def _config_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -286,9 +286,9 @@ def url_from_environment(environment: Mapping[str, str] | None = None) -> str:
 
 def _boolean(text: str) -> bool:
     match text.strip().lower():
-        case "1" | "true" | "yes" | "on":
+        case "1" | "true" | "t" | "yes" | "y" | "on":
             return True
-        case "0" | "false" | "no" | "off":
+        case "0" | "false" | "f" | "no" | "n" | "off":
             return False
         case _:
             raise ValueError(f"STELE_CLIENT_TCP_ENABLED is {text!r}; it must be true or false")

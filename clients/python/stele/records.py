@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from .wire.messages import Durability
+from .wire.notation import INT64_MAX
 
 V = TypeVar("V")
 
@@ -305,16 +306,21 @@ def to_headers(headers: HeadersLike) -> list[tuple[str, bytes | None]]:
     return [(name, to_bytes(value)) for name, value in headers]
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def to_timestamp_ms(moment: Timestamp) -> int:
     """Return a timestamp in ms since the epoch.
 
     Raises:
-        ValueError: a datetime has no time zone, so its meaning depends on the machine.
+        ValueError: a datetime has no time zone, so its meaning depends on the machine, or a number is too large.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise ValueError(f"{moment!r} has no time zone; write e.g. datetime(..., tzinfo=UTC)")
-        return int(moment.timestamp() * 1000)
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    if not -INT64_MAX - 1 <= moment <= INT64_MAX:
+        raise ValueError(f"timestamp {moment} has more than 64 bits; give ms since 1970, or -1 for none")
     return moment
 
 

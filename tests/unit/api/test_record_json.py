@@ -76,7 +76,7 @@ def test_a_string_is_stored_as_its_text_and_other_json_as_compact_json(
         b'{"value":1,"value_b64":"AA=="}',
         b'{"value":1,"key":"a","key_b64":"AA=="}',
         b'{"value_b64":"%%%"}',
-        b'{"value":1,"timestamp":-1}',
+        b'{"value":1,"timestamp":-9223372036854775809}',
         b'{"value":1,"timestamp":"now"}',
         b'{"value":1,"headers":[{"value":"no key"}]}',
         b'{"value":1,"headers":[{"key":"h","value":"a","value_b64":"AA=="}]}',

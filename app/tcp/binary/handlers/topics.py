@@ -67,9 +67,10 @@ def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
 
 
 async def create_topic(listener: BinaryListener, request: m.CreateTopicRequest) -> Buffers:
-    configs = {name: value for name, value in request.configs if value is not None}
     partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
-    topic = await listener.broker.create_topic(request.topic, partitions=partitions, configs=configs)
+    topic = await listener.broker.create_topic(
+        request.topic, partitions=partitions, configs=dict(request.configs)
+    )
     return m.CreateTopicResponse(
         topic_id=topic.topic_id.bytes, partitions=topic.partitions, configs=tuple(topic.configs.items())
     ).encode()

@@ -29,7 +29,7 @@ from ....broker.dynamic_configs import ConfigKind
 from ....broker.topics import Topic, validate_topic_name
 from ....errors import InvalidConfig, InvalidRequest, SteleError
 from ....storage.config_types import ConfigType
-from ....storage.topic_config import CONFIG_ENTRIES
+from ....storage.topic_config import CONFIG_ENTRIES, type_of_topic_config
 from ....work_budget import WorkBudget
 from ..schemas import alter_configs as replacing
 from ..schemas import incremental_alter_configs as incremental
@@ -214,7 +214,7 @@ async def alter_configs(
 async def _replace(broker: Broker, resource: replacing.AlterConfigsResource, *, validate_only: bool) -> None:
     resource_type, name = resource.resource_type, resource.resource_name
     changes = [ConfigChange(config.name, Operation.SET, config.value) for config in resource.configs]
-    values = changed_values(changes, effective={}, type_of=_topic_type)
+    values = changed_values(changes, effective={}, type_of=type_of_topic_config)
     configs = {name: value for name, value in values.items() if value is not None}
     if resource_type == ResourceType.TOPIC:
         topic = _topic_to_alter(broker, name)
@@ -258,7 +258,7 @@ async def _alter(broker: Broker, resource: incremental.AlterConfigsResource, *, 
     if resource_type == ResourceType.TOPIC:
         topic = _topic_to_alter(broker, name)
         effective = {} if topic is None else topic.effective_configs
-        values = changed_values(changes, effective=effective, type_of=_topic_type)
+        values = changed_values(changes, effective=effective, type_of=type_of_topic_config)
         # As in Kafka it is no error to unset a configuration that does not exist.
         known = {key: value for key, value in values.items() if value is not None or key in CONFIG_ENTRIES}
         await broker.alter_topic(name, configs=known, validate_only=validate_only)
@@ -285,10 +285,6 @@ def _topic_to_alter(broker: Broker, name: str) -> Topic | None:
         raise InvalidRequest("Default topic resources are not allowed.")
     validate_topic_name(name)
     return broker.topic(name) if broker.has_topic(name) else None
-
-
-def _topic_type(name: str) -> ConfigType | None:
-    return CONFIG_ENTRIES[name].type if name in CONFIG_ENTRIES else None
 
 
 async def _each_once(

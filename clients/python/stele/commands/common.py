@@ -140,12 +140,14 @@ def parse_configs(pairs: tuple[str, ...]) -> dict[str, str]:
     """Convert ``("retention.ms=1000",)`` to a dict.
 
     Raises:
-        click.BadParameter: an item is not ``NAME=VALUE``.
+        click.BadParameter: an item is not ``NAME=VALUE``, or a name is given twice.
     """
     configs: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE")
+        if name in configs:
+            raise click.BadParameter(f"{name} is given twice; give it once")
         configs[name] = value
     return configs

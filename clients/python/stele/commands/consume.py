@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Literal
 
 import click
 
-from ..calls import Isolation
+from ..calls import Isolation, now_ms
 from ..consuming.consumer import Consumer
+from ..wire.notation import parse_time, parse_whole
 from .common import connected, url_option
 from .outputs import JsonArray, Writer, record_options
-
-_AGO = re.compile(r"^-(\d+)(ms|s|m|h|d)$")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -35,7 +32,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
     default="earliest",
     show_default=True,
     metavar="POSITION",
-    help="earliest, latest, an offset, a time (2026-11-20T10:00Z), or a time ago (-5m, -1h, -2d).",
+    help="earliest, latest, an offset, a time (2026-11-20T10:00Z; UTC without a zone), or a time ago (-5m, -1h, -2d).",
 )
 @click.option(
     "-f", "--follow", is_flag=True, help="Wait for new records at the end of the topic, until ctrl-c."
@@ -115,16 +112,13 @@ def parse_start(text: str) -> Literal["earliest", "latest"] | int | datetime:
     """
     if text in ("earliest", "latest"):
         return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    if ago := _AGO.match(text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    offset = parse_whole(text)
+    if offset is not None:
+        return offset
+    at_ms = parse_time(text, now_ms())
+    if at_ms is None:
         raise click.BadParameter(
             f"{text!r} is not earliest, latest, an offset, a time such as 2026-11-20T10:00Z, or -1h",
             param_hint="--from",
-        ) from None
-    # A time without a zone is local time, as `date` shows it.
-    return moment if moment.tzinfo else moment.astimezone()
+        )
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms)

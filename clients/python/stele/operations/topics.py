@@ -160,7 +160,7 @@ class CreateTopic(Operation[TopicDescription]):
 
     topic: str
     partitions: int | None = None
-    configs: Mapping[str, str] = field(default_factory=dict[str, str])
+    configs: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
     def to_frame(self) -> m.Request:
         return m.CreateTopicRequest(

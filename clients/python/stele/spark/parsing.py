@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ..calls import Isolation
 from ..config import DEFAULT_TCP_PORT, Endpoint, has_password
+from ..wire.notation import parse_boolean, parse_duration_ms, parse_whole
 from .options import (
     BROKER_TIMEOUT_MS,
     EARLIEST,
@@ -42,8 +43,6 @@ from .options import (
 )
 
 _DEFAULT_HTTP_PORT = 8080
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _CONNECTION = (
     "kafka.bootstrap.servers",
@@ -274,9 +273,10 @@ class _Given:
         value = self.text(name)
         if value is None:
             return default
-        if value.lower() not in ("true", "false"):
+        chosen = parse_boolean(value)
+        if chosen is None:
             self.refuse(name, "write true or false")
-        return value.lower() == "true"
+        return chosen
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return one of ``choices``; the first is the default."""
@@ -289,9 +289,10 @@ class _Given:
         value = self.text(name)
         if value is None:
             return None
-        if not (value.isascii() and value.isdigit()) or int(value) >= 2**63:
+        number = parse_whole(value)
+        if number is None:
             self.refuse(name, "write a whole number, 0 or more")
-        return int(value)
+        return number
 
     def positive(self, name: str) -> int | None:
         number = self.whole(name)
@@ -309,10 +310,13 @@ class _Given:
         value = self.text(name)
         if value is None:
             return default
-        match = _DURATION.fullmatch(value.lower())
-        if match is None:
+        # As in Spark's own options, a number without a unit is milliseconds.
+        duration_ms = parse_whole(value)
+        if duration_ms is None:
+            duration_ms = parse_duration_ms(value)
+        if duration_ms is None:
             self.refuse(name, "write a time such as 500ms, 30s, 15m or 1h")
-        return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+        return duration_ms
 
     def json_object(self, name: str, example: str) -> dict[str, Any] | None:
         value = self.text(name)
@@ -337,11 +341,12 @@ class _Given:
                 self.refuse(name, f"{topic!r} has no object of partitions; write {example}")
             by_topic[topic] = {}
             for partition, number in cast("dict[str, Any]", partitions).items():
-                if not (partition.isascii() and partition.isdigit()):
+                number_of_partition = parse_whole(partition)
+                if number_of_partition is None:
                     self.refuse(name, f"{partition!r} of {topic!r} is no partition; write {example}")
                 if not isinstance(number, int) or isinstance(number, bool) or number < least:
                     self.refuse(name, f"{topic}-{partition} has {number!r}; write {example}")
-                by_topic[topic][int(partition)] = number
+                by_topic[topic][number_of_partition] = number
         return by_topic
 
 

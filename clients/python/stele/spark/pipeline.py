@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import signal
 import sys
 import threading
@@ -23,6 +22,7 @@ import msgspec
 
 from ..client import Client
 from ..errors import SteleClientError, UnknownTopicError
+from ..wire.notation import parse_duration_ms
 from .java import SparkMissingError, require_python, require_spark
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_PERIOD = re.compile(r"(\d+)\s*(ms|s|m|h)?")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", None: "seconds"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,12 +237,12 @@ def trigger_of(text: str) -> dict[str, Any]:
     """
     if text == "available-now":
         return {"availableNow": True}
-    match = _PERIOD.fullmatch(text.strip())
-    if match is None:
+    period_ms = parse_duration_ms(text.strip())
+    if period_ms is None:
         raise click.UsageError(
             f"--trigger is {text!r}; it must be available-now, or a time such as 5s, 500ms or 1m"
         )
-    return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
+    return {"processingTime": f"{period_ms} milliseconds"}
 
 
 def run_query(spark: SparkSession, run: Run, writer: DataStreamWriter, name: str) -> None:

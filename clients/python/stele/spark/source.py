@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from ..wire.notation import parse_boolean
 from .options import FORMAT, OptionError, ReadOptions, Use
 from .parsing import parse_read_options, parse_write_options
 from .schema import read_columns, spark_schema
@@ -36,7 +37,7 @@ class SteleDataSource(DataSource):
 
     def schema(self) -> StructType:
         # Spark does not say yet whether it reads a batch or a stream; the options are checked later.
-        include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        include = parse_boolean(str(self.options.get("includeHeaders", "false")).strip()) is True
         return spark_schema(include_headers=include)
 
     def reader(self, schema: StructType) -> BatchReader | TableReader:

@@ -11,5 +11,6 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``control_record``  the markers that end transactions
 - ``isolation_level`` whether a reader sees open and aborted transactions
 - ``partitioner``   key → partition
+- ``notation``      numbers, booleans, durations and times as users write them
 - ``arrow_types``, ``arrow``   batches → Arrow, with the extra ``arrow`` or ``spark``
 """

@@ -243,7 +243,7 @@ def _within(header: BatchHeader, records: list[RecordView], start: int, end: int
 
 def _timestamps(gathered: _Gathered) -> Array:
     values = np.array(gathered.timestamps, np.int64)
-    # A record without a time has -1; a time past the range would overflow.
-    np.clip(values, -1, _TIMESTAMP_MAX_MS, out=values)
+    # A record without a time has -1; a time out of the range of microseconds would overflow.
+    np.clip(values, -_TIMESTAMP_MAX_MS, _TIMESTAMP_MAX_MS, out=values)
     values *= 1000
     return pa.array(values).view(ARROW["timestamp"])
