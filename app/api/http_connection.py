@@ -16,6 +16,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from ..network.pending_bytes import HeldBytes, PendingBytes
+from ..patience import grace_s
 from .http_exchange import NO_ROOM, Exchange
 from .http_refusals import Refused, answer_for_the_server, answer_of, refusal_of
 from .http_rules import Fields, check_head, target_of
@@ -55,8 +56,8 @@ class _Ended(Exception):
 class HttpConnection(asyncio.Protocol):
     """Implements ``ExchangeOwner``.
 
-    ``head_timeout_s`` is the time for a head and for each piece of a body, ``idle_timeout_s`` that between the pieces
-    of a stream. ``pending`` counts the bodies of all connections.
+    ``head_timeout_s`` is the time for a head and for each piece of a body, ``idle_timeout_s`` that between requests
+    and between the pieces of a stream. ``pending`` counts the bodies of all connections.
     """
 
     head_timeout_s: float
@@ -71,7 +72,6 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.held = HeldBytes(self.pending)
         self._server_state = server_state
-        self._keep_alive_s = config.timeout_keep_alive
         self._server: tuple[str, int] | None = None
         self._scheme = "http"
         # ── what is parsed ──
@@ -97,6 +97,8 @@ class HttpConnection(asyncio.Protocol):
         self._since_s = 0.0
         self._body_since_s = 0.0
         self._linger_until_s = 0.0
+        # The last moment that was put off because the broker was late.
+        self._put_off_s = 0.0
         self._is_read_paused = False
         self._can_write: asyncio.Event | None = None
 
@@ -456,7 +458,7 @@ class HttpConnection(asyncio.Protocol):
         if parsed is None:
             return None
         if parsed.is_body_whole:
-            return self._since_s + self._keep_alive_s if self._served is None else None
+            return self._since_s + self.idle_timeout_s if self._served is None else None
         if parsed.is_complete:
             return self._since_s + self.head_timeout_s
         if parsed is not self._served or self._is_read_paused or not parsed.is_awaited:
@@ -484,6 +486,9 @@ class HttpConnection(asyncio.Protocol):
             return
         if due_s > now_s:
             self._watch(due_s)
+        elif due_s != self._put_off_s and (grace := grace_s(now_s - due_s)):
+            self._put_off_s = due_s
+            self._watch(now_s + grace)
         elif self._served is None:
             self.transport.close()
         elif self._has_begun:

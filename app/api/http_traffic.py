@@ -20,6 +20,7 @@ from ..network.accept_loop import AcceptLoop
 from ..network.admission import Admission
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 from ..network.pending_bytes import PendingBytes
+from ..patience import Timeout
 from ..security.authorizer import Access
 from ..security.principal import ANONYMOUS, Principal
 from .errors import http_problem, problem_response
@@ -204,7 +205,7 @@ def counted_protocol(
         idle_timeout_s = idle_timeout_ms / 1000
         pending = held
         _peer: HttpPeer | None = None
-        _first_request: asyncio.TimerHandle | None = None
+        _first_request: Timeout | None = None
         _is_first = True
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -227,7 +228,7 @@ def counted_protocol(
             else:
                 self.transport.abort()
                 return
-            self._first_request = self.loop.call_later(wait_s, self.transport.close)
+            self._first_request = Timeout(self.loop, wait_s, self.transport.close)
 
         def data_received(self, data: bytes) -> None:
             if self._is_first:

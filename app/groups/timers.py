@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Protocol
 
+from ..patience import grace_s
+
 
 class Scheduler(Protocol):
     """Time that passes and calls back; an event loop is one."""
@@ -69,9 +71,13 @@ class Timer:
         self._handle = None
         if self._at_s is None:
             return
-        left_s = self._at_s - self._handle_at_s
-        if left_s > 0:
-            self._wait(self._at_s, max(0.0, self._at_s - self._scheduler.time()))
+        now_s = self._scheduler.time()
+        if self._at_s > self._handle_at_s:
+            self._wait(self._at_s, max(0.0, self._at_s - now_s))
+            return
+        # Later than its time: it was put off.
+        if self._handle_at_s == self._at_s and (grace := grace_s(now_s - self._at_s)):
+            self._wait(now_s + grace, grace)
             return
         self._at_s = None
         assert self._ring is not None

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
+from ..patience import Timeout
 from ..security.principal_mapping import NoPrincipal
 from ..security.tls import ListenerTls
 from .first_bytes import begins_tls
@@ -114,7 +115,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._handshake_bytes = 0
         # The handshake has ended, well or not; nothing more is read after a bad end.
         self._is_over = False
-        self._closing_timer: asyncio.TimerHandle | None = None
+        self._closing_timer: asyncio.TimerHandle | Timeout | None = None
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._high = _SOCKET_BUFFER_BYTES
@@ -235,7 +236,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
         self._socket.set_write_buffer_limits(high=min(_SOCKET_BUFFER_BYTES, self._high))
-        self._closing_timer = self._loop.call_later(self._timeout_s, self._time_out)
+        self._closing_timer = Timeout(self._loop, self._timeout_s, self._time_out)
 
     def data_received(self, data: bytes) -> None:
         if self._protocol is not None:

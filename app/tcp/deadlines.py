@@ -11,6 +11,8 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Protocol
 
+from ..patience import grace_s
+
 logger = logging.getLogger(__name__)
 
 # Connections that are due at about the same time are looked at together. Long waits are rounded
@@ -45,6 +47,7 @@ class Deadlines:
         # The moments in ``_due``, as a heap.
         self._moments: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._is_put_off = False
 
     def watch(self, connection: Watched, delay_s: float) -> None:
         """Call ``look_at_clock`` in about ``delay_s``.
@@ -80,8 +83,14 @@ class Deadlines:
         self._timer = self._loop.call_at(moment_s, self._look)
 
     def _look(self) -> None:
-        self._timer = None
+        timer, self._timer = self._timer, None
+        assert timer is not None
         now_s = self._loop.time()
+        grace = 0.0 if self._is_put_off else grace_s(now_s - timer.when())
+        self._is_put_off = grace > 0
+        if grace:
+            self._set_timer(now_s + grace)
+            return
         left = _PER_TURN
         while self._moments and left:
             moment_s = self._moments[0]

@@ -31,6 +31,7 @@ from stele.wire.record_batch import HEADER_BYTES, build_values
 from ...broker.produce import Acks, PendingProduce
 from ...broker.quotas.timed import HeldTime
 from ...errors import AuthorizationError, BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
+from ...patience import Timeout
 from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
 from ...security.forwarding import ForwardedClient
@@ -95,7 +96,7 @@ class BinaryConnection(Connection[Frame]):
         self._delays: QuotaDelays | None = None
         # None where nobody can log in.
         self._login: BinaryLogin | None = None
-        self._login_timer: asyncio.TimerHandle | None = None
+        self._login_timer: Timeout | None = None
         # The produces that are not answered yet; None if there was never one.
         self._produces: set[asyncio.Future[None]] | None = None
 
@@ -112,7 +113,7 @@ class BinaryConnection(Connection[Frame]):
         )
         if self._login.must_login:
             self._frames.limit(LOGIN_FRAME_BYTES_MAX)
-            self._login_timer = self._loop.call_later(security.login_timeout_ms / 1000, self._login_overdue)
+            self._login_timer = Timeout(self._loop, security.login_timeout_ms / 1000, self._login_overdue)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

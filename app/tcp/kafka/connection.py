@@ -28,6 +28,7 @@ from stele.wire.schema import MalformedMessage
 from ...broker.fetch import Fetched
 from ...broker.produce import PendingProduce
 from ...errors import SteleError, UnknownPartition
+from ...patience import Timeout
 from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
 from ...security.principal import Principal
@@ -132,7 +133,7 @@ class KafkaConnection(Connection[memoryview]):
         self._charge: DirectCharge | None = None
         # None where nobody can log in.
         self._sasl: SaslSession | None = None
-        self._login_timer: asyncio.TimerHandle | None = None
+        self._login_timer: Timeout | None = None
         self._access: Access | None = None
         # None until it produces.
         self._routes: Routes | None = None
@@ -171,7 +172,7 @@ class KafkaConnection(Connection[memoryview]):
         )
         if self._sasl.must_login:
             self._frames.limit(LOGIN_REQUEST_BYTES_MAX)
-            self._login_timer = self._loop.call_later(security.login_timeout_ms / 1000, self._login_overdue)
+            self._login_timer = Timeout(self._loop, security.login_timeout_ms / 1000, self._login_overdue)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

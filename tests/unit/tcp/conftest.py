@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,7 +19,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-async def clock() -> SteeredClock:
+async def clock(monkeypatch: pytest.MonkeyPatch) -> SteeredClock:
+    # Its jumps are time that passes, not a broker that stands still.
+    monkeypatch.setattr("app.patience._LATE_S", math.inf)
     return SteeredClock(asyncio.get_running_loop())
 
 
