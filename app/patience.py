@@ -16,7 +16,10 @@ _GRACE_MAX_S = 5.0
 
 
 def grace_s(late_s: float) -> float:
-    """Return for how many seconds to put a time-out off that is noticed ``late_s`` after its time; 0.0 for not."""
+    """Return for how many seconds a time-out is put off; 0.0 if it is not.
+
+    It was noticed ``late_s`` after its time.
+    """
     return min(late_s, _GRACE_MAX_S) if late_s > _LATE_S else 0.0
 
 

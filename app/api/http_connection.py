@@ -19,7 +19,7 @@ from ..network.pending_bytes import HeldBytes, PendingBytes
 from ..patience import grace_s
 from .http_exchange import NO_ROOM, Exchange
 from .http_refusals import Refused, answer_for_the_server, answer_of, refusal_of
-from .http_rules import Fields, check_head, target_of
+from .http_rules import BLANKS, Fields, check_head, framing_of, target_of
 
 # The URL and the header fields of a request, or its trailers. The largest are positions of searches and tokens.
 HEAD_BYTES_MAX = 64 * 1024
@@ -41,12 +41,8 @@ _TOO_LARGE = (
     "send positions of a search as the body of a POST"
 )
 _TOO_SLOW = "the body of the request did not arrive in time; send it faster, or as NDJSON"
-_BLANKS = b" \t"
 # Of a field beside its name and value: a colon, a blank, the end of the line.
 _FIELD_BYTES = 4
-# Fields that the end of a request depends on.
-_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
-_PERSISTENCE = frozenset((b"close", b"keep-alive"))
 
 
 class _Ended(Exception):
@@ -192,7 +188,7 @@ class HttpConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers are read and dropped: merged with the fields of the head, they could replace them.
         if self._is_outside and not self._is_framing:
-            self._fields.append((name.lower(), value.strip(_BLANKS)))
+            self._fields.append((name.lower(), value.strip(BLANKS)))
 
     def on_headers_complete(self) -> None:
         self._is_upgrade = self._parser.should_upgrade() and self._parser.get_method() != b"CONNECT"
@@ -288,7 +284,8 @@ class HttpConnection(asyncio.Protocol):
         rest = memoryview(data)
         while True:
             rest = rest[cast("int", upgrade.args[0]) :]
-            framing = self._framing_fields()
+            method, version = self._parser.get_method(), self._parser.get_http_version()
+            framing = framing_of(method, version, self._fields)
             self._parser = httptools.HttpRequestParser(self)
             self._is_framing, self._is_upgrade = True, False
             try:
@@ -302,18 +299,6 @@ class HttpConnection(asyncio.Protocol):
                 return
             else:
                 return
-
-    def _framing_fields(self) -> bytes:
-        """Return a head with the same method, version and end as that of the last request."""
-        method, version = self._parser.get_method(), self._parser.get_http_version()
-        lines = [b"%b / HTTP/%b" % (method, version.encode())]
-        for name, value in self._fields:
-            if name in _FRAMING:
-                lines.append(b"%b: %b" % (name, value))
-            elif name == b"connection":
-                options = [option.strip(_BLANKS) for option in value.split(b",")]
-                lines += [b"connection: " + option for option in options if option.lower() in _PERSISTENCE]
-        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def _end_input(self, error: Exception, data: bytes) -> None:
         parsed = self._parsed

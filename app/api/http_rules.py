@@ -19,6 +19,10 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
 # Of which a second one could mean something else to a proxy on the way.
 _ONCE = frozenset({b"host", b"content-type"})
 _LOOKED_AT = _ONCE | {b"transfer-encoding", b"expect"}
+# Fields that the end of a request depends on, and what they say of the end of its connection.
+_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+_PERSISTENCE = frozenset((b"close", b"keep-alive"))
+BLANKS = b" \t"
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -89,3 +93,15 @@ def target_of(method: str, url: bytes, fields: Fields) -> Target:
     raw_path, _, query = url.partition(b"?")
     path = raw_path.decode("ascii")
     return Target(raw_path, unquote(path) if "%" in path else path, query)
+
+
+def framing_of(method: bytes, version: str, fields: Fields) -> bytes:
+    """Return a head of which the body and the connection end as those of another one."""
+    lines = [b"%b / HTTP/%b" % (method, version.encode())]
+    for name, value in fields:
+        if name in _FRAMING:
+            lines.append(b"%b: %b" % (name, value))
+        elif name == b"connection":
+            options = [option.strip(BLANKS) for option in value.split(b",")]
+            lines += [b"connection: " + option for option in options if option.lower() in _PERSISTENCE]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
