@@ -2,7 +2,9 @@
 
 The catalog decides what exists. New partitions are made first, as far as the engine can,
 so that a change that is refused leaves the catalog as it was; a crash in between leaves
-directories without records, which are removed when the name is used again. A deletion is
+directories without records, which are removed when the name is used again. With shared storage
+the catalog makes the partitions, and other brokers use them at once: a failure after that is
+reported and undoes nothing, and the next refresh opens what the catalog has. A deletion is
 done when the catalog has it: files that cannot be removed then go later, or at the next start.
 """
 
@@ -310,7 +312,8 @@ class Topics:
             try:
                 await self._engine.create(specs)
             except BaseException:
-                await self._catalog.run(lambda catalog: catalog.delete_topic(record.topic_id))
+                if not self._engine.is_shared:
+                    await self._catalog.run(lambda catalog: catalog.delete_topic(record.topic_id))
                 raise
         except BaseException:
             await self._undo(specs)
@@ -406,7 +409,8 @@ class Topics:
             try:
                 await self._engine.create(specs)
             except BaseException:
-                await self._catalog.run(lambda catalog: catalog.update_topic(previous, previous=record))
+                if not self._engine.is_shared:
+                    await self._catalog.run(lambda catalog: catalog.update_topic(previous, previous=record))
                 raise
         except BaseException:
             await self._undo(specs)

@@ -8,13 +8,14 @@ one (``app.cluster.postgres_membership``).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import psycopg
 from psycopg import conninfo
 
-from .history import HistoryKeeper
+from .history import HistoryKeeper, ReplacedPrimary
 from .migrations import migrate
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -87,6 +88,28 @@ def connection_string(dsn: str, schema: str, incarnation: UUID | None = None) ->
     return conninfo.make_conninfo("", **merged)
 
 
+def _one_by_one(conninfo_all: str) -> list[str]:
+    """Return a connection string for each server of one."""
+    given = conninfo.conninfo_to_dict(conninfo_all)
+    hosts, addresses, ports = (str(given.get(name) or "").split(",") for name in ("host", "hostaddr", "port"))
+    count = max(len(hosts), len(addresses))
+
+    def nth(values: list[str], number: int) -> str:
+        return values[number] if len(values) > 1 else values[0]
+
+    return [
+        conninfo.make_conninfo(
+            conninfo_all,
+            **{
+                name: nth(values, number)
+                for name, values in (("host", hosts), ("hostaddr", addresses), ("port", ports))
+                if values != [""]
+            },
+        )
+        for number in range(count)
+    ]
+
+
 class SettingsNotInForce(psycopg.OperationalError):
     """A session lacks the settings that it was to have."""
 
@@ -101,21 +124,47 @@ class Connector:
         self.history = HistoryKeeper(incarnation)
         self._schema = schema
         self._conninfo = connection_string(dsn, schema, incarnation)
+        self._hosts = _one_by_one(self._conninfo)
+
+    @property
+    def has_several_hosts(self) -> bool:
+        """Return whether the connection string names several servers."""
+        return len(self._hosts) > 1
 
     def connect(self) -> Connection:
         """Return a connection in autocommit mode.
 
         Its settings are in force, and the history of its database is known.
 
-        Raises ``psycopg.Error``, also as ``SettingsNotInForce``.
+        Raises ``psycopg.Error``, also as ``SettingsNotInForce`` and ``ReplacedPrimary``.
         """
-        connection = psycopg.connect(self._conninfo, autocommit=True)
+        try:
+            return self._connect(self._conninfo)
+        except ReplacedPrimary:
+            # It comes before the one that has replaced it.
+            for host in self._hosts:
+                with suppress(psycopg.OperationalError):
+                    return self._connect(host)
+            raise
+
+    def _connect(self, server: str) -> Connection:
+        connection = psycopg.connect(server, autocommit=True)
         try:
             self._check(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def find_promoted(self) -> None:
+        """Look for a server of the connection string that was promoted.
+
+        If one has replaced the server that is known, its history becomes the known one, and connections to the other server are used no longer.
+        """
+        for host in self._hosts:
+            with suppress(psycopg.Error), psycopg.connect(host, autocommit=True) as connection:
+                if self.history.is_promoted(connection):
+                    self._check(connection)
 
     def _check(self, connection: Connection) -> None:
         row = connection.execute(

@@ -4,7 +4,8 @@ A standby that is promoted may lack the last commits of its primary, and a resto
 backup. Brokers have seen these commits, clients have read what they stored, and the database gives the same offsets
 and ids out again. So each connection looks first whether the database is still the one that the broker knows: the same
 cluster of PostgreSQL on the same timeline, with at least as many heartbeats as the broker has sent. If not, it begins
-another history before anything else is done with that connection. Brokers compare the epoch of the history with each
+another history before anything else is done with that connection. A server on an earlier timeline than the known one is
+a primary that was replaced: the broker refuses it. Brokers compare the epoch of the history with each
 answer.
 
 Epochs are leader epochs of Kafka, and never repeat: they are at least the seconds since 2025, whatever a restored
@@ -59,6 +60,10 @@ _SKIP = (
 _SKIP_LEASES = "UPDATE leases SET epoch = epoch + %s, expires = least(expires, now())"
 
 
+class ReplacedPrimary(psycopg.OperationalError):
+    """A server that a standby has replaced still takes writes."""
+
+
 class History(NamedTuple):
     """One history of the database. ``epoch`` rises with each of them."""
 
@@ -78,6 +83,8 @@ class HistoryKeeper:
         self._known: History | None = None
         self._leader_epoch = 0
         self._beats = 0
+        # The server of the history that is known.
+        self._server = ""
 
     @property
     def known(self) -> History | None:
@@ -104,9 +111,16 @@ class HistoryKeeper:
     def settle(self, connection: Connection) -> None:
         """Look whether the database is the one that is known.
 
-        It must be done before all other work with the connection. Raises ``psycopg.Error``.
+        It must be done before all other work with the connection. Raises ``psycopg.Error``, also as
+        ``ReplacedPrimary``.
         """
         server = server_of(connection)
+        if self._is_later(self._server, server):
+            raise ReplacedPrimary(
+                f"this PostgreSQL was replaced: a promotion has begun timeline {_timeline(self._server)}, and this"
+                f" server still takes writes on timeline {_timeline(server)}. Stop it; if it was restored on purpose,"
+                " restart all brokers"
+            )
         # Before the query: a heartbeat of another connection may come between.
         counted = self._beats
         row = connection.execute(_READ, (self._incarnation,)).fetchone()
@@ -123,7 +137,26 @@ class HistoryKeeper:
         elif history == known and (beats or 0) < counted:
             self._begin(connection, server, history, "it has forgotten heartbeats of this broker")
         else:
-            self._note(history)
+            self._note(history, server)
+
+    def is_promoted(self, connection: Connection) -> bool:
+        """Return whether this server has replaced the one that is known.
+
+        Raises ``psycopg.Error``.
+        """
+        return self._is_later(server_of(connection), self._server)
+
+    @staticmethod
+    def _is_later(server: str, other: str) -> bool:
+        """Return whether ``server`` is the other one on a later timeline.
+
+        Not known of a start of a server (``_SERVER_START``).
+        """
+        (system, slash, timeline), (other_system, _, other_timeline) = (
+            server.partition("/"),
+            other.partition("/"),
+        )
+        return bool(slash) and system == other_system and int(timeline, 16) > int(other_timeline, 16)
 
     def begin(self, connection: Connection, reason: str) -> None:
         """Begin another history, within the caller's transaction if there is one.
@@ -154,12 +187,16 @@ class HistoryKeeper:
                 connection.execute(_SKIP_LEASES, (_SKIPPED_LEASE_EPOCHS,))
                 logger.warning("the database begins history %d: %s", history.epoch, reason)
         self._beats = 0
-        self._note(history)
+        self._note(history, server)
 
-    def _note(self, history: History) -> None:
+    def _note(self, history: History, server: str) -> None:
         with self._lock:
             if self._known is None or history.epoch >= self._known.epoch:
-                self._known = history
+                self._known, self._server = history, server
+
+
+def _timeline(server: str) -> int:
+    return int(server.partition("/")[2], 16)
 
 
 def server_of(connection: Connection) -> str:

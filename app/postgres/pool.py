@@ -19,6 +19,9 @@ from .traffic import PostgresTraffic
 
 _T = TypeVar("_T")
 
+# How often the other servers of the connection string are asked whether one was promoted.
+_LOOK_S = 5
+
 
 class PostgresPool:
     """Up to ``connections_max`` threads with a connection each, opened on demand.
@@ -43,6 +46,7 @@ class PostgresPool:
         self._connections: set[Connection] = set()
         # A server that ends one session has probably ended all: connections of older generations are not used.
         self._generation = 0
+        self._look: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Migrate the schema.
@@ -52,6 +56,17 @@ class PostgresPool:
             PostgresUnavailable: it cannot be reached, or refuses the migration.
         """
         await self.run(self.connector.migrate)
+        if self.connector.has_several_hosts:
+            self._look = asyncio.create_task(self._look_for_promotions())
+
+    async def _look_for_promotions(self) -> None:
+        """Notice that a standby was promoted while its primary goes on.
+
+        Connections to that one do not break.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await asyncio.to_thread(self.connector.find_promoted)
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Call ``work`` in a thread with a connection in autocommit mode.
@@ -110,6 +125,8 @@ class PostgresPool:
 
     async def close(self) -> None:
         """Wait for the calls under way and close the connections."""
+        if self._look is not None:
+            self._look.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
     def _close(self) -> None:

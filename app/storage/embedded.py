@@ -217,6 +217,10 @@ class EmbeddedEngine:
 
     # ── partitions ──
 
+    @property
+    def is_shared(self) -> bool:
+        return False
+
     async def prepare(self, specs: Sequence[PartitionSpec]) -> None:
         await self.create(specs)
 

@@ -361,6 +361,14 @@ class LogEngine(Protocol):
         """
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other brokers may use a partition as soon as the catalog has it.
+
+        Then its creation cannot be undone if ``create`` fails: it may have records.
+        """
+        ...
+
     async def prepare(self, specs: Sequence[PartitionSpec]) -> None:
         """Make what can be made of new partitions before the catalog has them.
 

@@ -313,8 +313,9 @@ class ModelMeta:
     async def run_at_time(self, log_id: int, timestamp: int) -> RunRead | None:
         return next((run for run in self._visible(log_id) if run.max_timestamp >= timestamp), None)
 
-    async def newest_run(self, log_id: int) -> RunRead | None:
-        return max(self._visible(log_id), key=lambda run: run.max_timestamp, default=None)
+    async def newest_run(self, log_id: int, from_offset: int) -> RunRead | None:
+        runs = [run for run in self._visible(log_id) if run.base_offset >= from_offset]
+        return max(runs, key=lambda run: run.max_timestamp, default=None)
 
     # ── producers ──
 

@@ -366,7 +366,8 @@ class RandomCalls:
         log_id = self._log()
         timestamp = self.random.choice([0, 500, FAR_FUTURE_MS + 500])
         await self.both(lambda meta: meta.run_at_time(log_id, timestamp))
-        await self.both(lambda meta: meta.newest_run(log_id))
+        from_offset = self.random.choice([0, self.random.randint(0, self.ends.get(log_id, 0) + 1)])
+        await self.both(lambda meta: meta.newest_run(log_id, from_offset))
 
     async def _producers(self) -> None:
         log_id = self._log()

@@ -258,6 +258,10 @@ class SharedEngine:
 
     # ── partitions ──
 
+    @property
+    def is_shared(self) -> bool:
+        return True
+
     async def prepare(self, specs: Sequence[PartitionSpec]) -> None:
         """Do nothing: partitions are made of what the catalog has."""
 
@@ -492,11 +496,7 @@ class SharedEngine:
         return *record, log.epochs.epoch_at(record[0])
 
     async def max_timestamp(self, topic_partition: TopicPartition) -> int:
-        try:
-            run = await self._meta.newest_run(self._logs[topic_partition].log_id)
-        except MetaUnavailable as error:
-            raise _unavailable("finding the newest timestamp", error) from error
-        return NO_TIMESTAMP if run is None else run.max_timestamp
+        return await self._reader.newest_time(self._logs[topic_partition])
 
     async def producers(self, topic_partition: TopicPartition) -> list[ProducerView]:
         try:

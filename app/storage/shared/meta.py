@@ -516,8 +516,13 @@ class Meta(Protocol):
         """Return the first run with a record of ``timestamp`` or later."""
         ...
 
-    async def newest_run(self, log_id: int) -> RunRead | None:
-        """Return the first run that has the newest timestamp of a log."""
+    async def newest_run(self, log_id: int, from_offset: int) -> RunRead | None:
+        """Return the first run that has the newest timestamp of a log.
+
+        Of the runs that begin at ``from_offset`` or later.
+
+        In the first run of a log, the record with that timestamp may be deleted.
+        """
         ...
 
     # ── producers ──

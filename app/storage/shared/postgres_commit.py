@@ -6,14 +6,16 @@ The first trip inserts the objects, locks the logs and reads the producers. Pyth
 stores the decision and commits. The offsets are thus known before COMMIT is sent: if its answer is lost,
 the same keys are inserted again. The unique index makes that wait for a backend still at work, and a row
 that is there already says that the first attempt succeeded.
+
+What a commit promises is asked after it: while COMMIT waits for a standby, the wait may end without one.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
 import psycopg
@@ -46,12 +48,15 @@ from .postgres_runs import NOW_MS
 # One batch of ``producer_state.recent``: base sequence, last sequence, base offset.
 _BATCH = struct.Struct(">iiq")
 # The last two are the same for all rows: one look per query.
+_DURABILITY = (
+    "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1"
+    " WHEN current_setting('synchronous_commit') <> 'local' AND current_setting('synchronous_standby_names') <> ''"
+    " THEN 3 ELSE 2 END"
+)
 LOG_COLUMNS = (
     "l.log_id, l.topic_id, l.part, l.log_start, l.next_offset, l.size_bytes, l.unmerged_bytes, l.merged_until, "
     "l.first_open, l.last_aborted, l.epoch, (SELECT epoch FROM history), "
-    "(SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1"
-    " WHEN current_setting('synchronous_commit') <> 'local' AND current_setting('synchronous_standby_names') <> ''"
-    " THEN 3 ELSE 2 END)"
+    f"({_DURABILITY})"
 )
 LOG_WIDTH = 13
 EPOCH_COLUMNS = """
@@ -149,7 +154,8 @@ LIST_PRODUCERS = """
 """
 _SUSPECT = "INSERT INTO suspects (object_id) SELECT * FROM unnest(%s::bigint[])"
 STORE_INLINE: LiteralString = "INSERT INTO inline_objects (key, data) VALUES (%s, %b)"
-_STATES = "SELECT key, state::text FROM objects WHERE key = ANY (%s::text[])"
+# The lock writes to the WAL, so the COMMIT after it waits for a standby as the one before may not have done.
+_STATES = "SELECT key, state::text FROM objects WHERE key = ANY (%s::text[]) ORDER BY key FOR NO KEY UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +182,65 @@ def commit_objects(
     """
     known = _first_trip(connection, objects, begins=True)
     if len(known.inserted) < len(objects):
-        states = dict(connection.execute(_STATES, ([written.key for written in objects],)).fetchall())
-        connection.execute("ROLLBACK", prepare=False)
-        return _answer_of_earlier(objects, set(known.inserted), states, computed)
+        return _commit_again(connection, objects, set(known.inserted), computed)
     decision = known.decide(objects)
+    return _end(connection, decision.answer, lambda: _store(connection, objects, known, decision))
+
+
+def _end(
+    connection: Connection, answer: CommitAnswer, store: Callable[[], None] = lambda: None
+) -> CommitAnswer:
+    """Commit after ``store``, in one trip, and return what the commit promises.
+
+    That is ``answer``, perhaps with a lower durability.
+
+    The wait of a COMMIT for a standby may end without one: ``synchronous_standby_names`` is emptied, or an
+    administrator cancels it. Neither is an error, so the setting is read once more, and a warning counts.
+    """
+    warnings: list[str] = []
+
+    def note(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            warnings.append(notice.message_primary or "")
+
     is_commit_sent = False
+    connection.add_notice_handler(note)
     try:
         with connection.pipeline():
-            _store(connection, objects, known, decision)
+            store()
             # While COMMIT waits for a synchronous standby, a statement_timeout would make it report success
             # without the standby.
             connection.execute("SET LOCAL statement_timeout = 0", prepare=False)
             is_commit_sent = True
             connection.execute("COMMIT", prepare=False)
+            promised = connection.execute(_DURABILITY, prepare=True)
+        row = promised.fetchone()
     except psycopg.Error as error:
         # COMMIT has certainly had no effect if the server says that the transaction has failed. Any other state
         # proves nothing: the server may end a session between COMMIT and the end of the pipeline.
         if is_commit_sent and connection.info.transaction_status != TransactionStatus.INERROR:
-            raise CommitUnknown(decision.answer) from error
+            raise CommitUnknown(answer) from error
         raise
-    return decision.answer
+    finally:
+        connection.remove_notice_handler(note)
+    assert row is not None
+    durability = Durability(row[0])
+    return _limited(answer, min(durability, Durability.SYNCED) if warnings else durability)
+
+
+def _limited(answer: CommitAnswer, durability: Durability) -> CommitAnswer:
+    """Return an answer that promises no more than ``durability``."""
+    if all(place.log is None or place.log.durability <= durability for runs in answer for place in runs):
+        return answer
+    return [
+        [
+            place
+            if place.log is None
+            else replace(place, log=replace(place.log, durability=min(place.log.durability, durability)))
+            for place in runs
+        ]
+        for runs in answer
+    ]
 
 
 def place_objects(connection: Connection, objects: Sequence[ObjectWrite]) -> CommitAnswer:
@@ -334,19 +379,24 @@ def _columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _answer_of_earlier(
+def _commit_again(
+    connection: Connection,
     objects: Sequence[ObjectWrite],
     inserted: set[str],
-    states: Mapping[str, str],
     computed: CommitAnswer | None,
 ) -> CommitAnswer:
-    """Return what an earlier attempt computed, if all of its objects were committed."""
+    """Return what an earlier attempt computed, if all of its objects were committed.
+
+    It may have ended before a standby had it, so this one waits for the standby.
+    """
+    states = dict(connection.execute(_STATES, ([written.key for written in objects],)).fetchall())
     fenced = [key for key, state in states.items() if state == "f"]
     if fenced:
+        connection.execute("ROLLBACK", prepare=False)
         raise ObjectFenced(sorted(fenced))
     assert computed is not None, "objects are committed again, without the answer of the first time"
     assert not inserted, "the objects of a repeated commit are not those of the first time"
-    return computed
+    return _end(connection, computed)
 
 
 def log_row(row: Sequence[Any]) -> LogRow:

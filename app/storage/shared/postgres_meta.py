@@ -80,7 +80,7 @@ _RUN_AT_TIME = f"""
 """
 _NEWEST_RUN = f"""
     SELECT {RUN_COLUMNS} FROM logs l JOIN batches b USING (log_id) JOIN objects o USING (object_id)
-    WHERE l.log_id = %s AND l.deleted_at IS NULL AND b.last_offset >= l.log_start
+    WHERE l.log_id = %s AND l.deleted_at IS NULL AND b.last_offset >= l.log_start AND b.base_offset >= %s
     ORDER BY b.max_ts DESC, b.last_offset LIMIT 1
 """
 _DELETE_OLDEST = """
@@ -221,8 +221,8 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
         rows = await self._rows(_RUN_AT_TIME, log_id, timestamp)
         return run_read(rows[0]) if rows else None
 
-    async def newest_run(self, log_id: int) -> RunRead | None:
-        rows = await self._rows(_NEWEST_RUN, log_id)
+    async def newest_run(self, log_id: int, from_offset: int) -> RunRead | None:
+        rows = await self._rows(_NEWEST_RUN, log_id, from_offset)
         return run_read(rows[0]) if rows else None
 
     # ── producers ──

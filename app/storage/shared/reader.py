@@ -14,7 +14,8 @@ batches. So a read that takes longer, because the broker was paused, fails and i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
@@ -22,6 +23,7 @@ from stele.wire.isolation_level import IsolationLevel
 from ...clock import Clock
 from ...errors import CorruptLog, OffsetOutOfRange, SteleError, StorageUnavailable, UnknownTopic
 from ...work_budget import WorkBudget
+from ..age import newest_in_batch
 from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
 from ..topic_partition import TopicPartition
 from .meta import Meta, MetaUnavailable, RunRead, RunsFound, RunsWanted
@@ -74,28 +76,29 @@ class SharedReader:
             if past_end:
                 # Another broker may have appended: only the metadata knows that an offset is out of range.
                 await self._refresh(past_end)
-            histories = [self._history_of(request) for request in requests]
+            seen = self._seen(requests)
             try:
-                plans = await self._plan(requests, max_bytes)
+                plans = await self._plan(requests, seen, max_bytes)
             except _HistoryChanged:
                 # The logs here are of the history before; once they are taken over, the plan is for them.
                 await self._refresh({r.topic_partition for r in requests if r.topic_partition in self._logs})
-                histories = [self._history_of(request) for request in requests]
-                plans = await self._plan(requests, max_bytes)
+                seen = self._seen(requests)
+                plans = await self._plan(requests, seen, max_bytes)
         except _HistoryChanged:
-            failure, plans, histories = _of_another_history(), {}, [0] * len(requests)
+            failure, plans, seen = _of_another_history(), {}, self._seen(requests)
         except (MetaUnavailable, StorageUnavailable) as unavailable:
-            failure, plans, histories = _unavailable(unavailable), {}, [0] * len(requests)
-        call = self._runs.begin(self._planned_reads(requests, plans), max_bytes)
+            failure, plans, seen = _unavailable(unavailable), {}, self._seen(requests)
+        call = self._runs.begin(_planned_reads(requests, seen, plans), max_bytes)
         reads: list[PartitionRead] = []
         left, is_empty = max_bytes, True
         for index, request in enumerate(requests):
-            log = self._logs.get(request.topic_partition)
+            # Not the one of that name now: a topic may have been deleted and made anew since the plan.
+            log, history = seen[index]
             found = Batches()
             aborted: Sequence[AbortedTransaction] = ()
             error: SteleError | None = None
-            if log is None:
-                error = UnknownTopic(request.topic)
+            if log is None or log.is_dropped:
+                log, error = None, UnknownTopic(request.topic)
             elif not log.log_start_offset <= request.offset <= log.next_offset:
                 error = failure if request.offset > log.next_offset else None
                 error = error or _out_of_range(log, request.offset)
@@ -109,8 +112,7 @@ class SharedReader:
                     )
                     if request.isolation is IsolationLevel.READ_COMMITTED:
                         aborted = await self._aborted(log, request.offset, found.batches, begun_ms)
-                    if histories[index] != log.history:
-                        raise _of_another_history()
+                    log.check_same(history)
                 except LateRead:
                     found = Batches()
                 except SteleError as refused:
@@ -121,9 +123,10 @@ class SharedReader:
             reads.append(_partition_read(request, log, found, aborted, error))
         return reads
 
-    def _history_of(self, request: PartitionFetch) -> int:
-        log = self._logs.get(request.topic_partition)
-        return 0 if log is None else log.history
+    def _seen(self, requests: Sequence[PartitionFetch]) -> list[tuple[SharedLog | None, int]]:
+        """Return the log of each request, and its history."""
+        logs = [self._logs.get(request.topic_partition) for request in requests]
+        return [(log, 0 if log is None else log.history) for log in logs]
 
     async def _aborted(
         self, log: SharedLog, offset: int, batches: bytes | bytearray, begun_ms: int
@@ -153,14 +156,18 @@ class SharedReader:
             raise _out_of_range(log, offset)
         return found.transactions
 
-    async def _plan(self, requests: Sequence[PartitionFetch], max_bytes: int) -> dict[int, Sequence[RunRead]]:
+    async def _plan(
+        self,
+        requests: Sequence[PartitionFetch],
+        seen: Sequence[tuple[SharedLog | None, int]],
+        max_bytes: int,
+    ) -> dict[int, Sequence[RunRead]]:
         """Return the runs for each request, by its index, that has records to read."""
         plans: dict[int, Sequence[RunRead]] = {}
         # The metadata plans each log once per query, but a request may name a partition twice.
         rounds: list[dict[int, tuple[int, RunsWanted]]] = []
         by_id: dict[int, SharedLog] = {}
-        for index, request in enumerate(requests):
-            log = self._logs.get(request.topic_partition)
+        for index, (request, (log, _)) in enumerate(zip(requests, seen, strict=True)):
             if log is None or not log.log_start_offset <= request.offset < _end_of(log, request):
                 continue
             size = max(min(request.max_bytes, max_bytes), _PLAN_BYTES_MIN)
@@ -187,16 +194,6 @@ class SharedReader:
         log.update(found.log)
         log.note_cleaned(found.runs)
         return found.runs
-
-    def _planned_reads(
-        self, requests: Sequence[PartitionFetch], plans: Mapping[int, Sequence[RunRead]]
-    ) -> list[PlannedRead]:
-        """Return the reads that have a plan, in the order of the requests."""
-        return [
-            PlannedRead(requests[index], plans[index], _end_of(log, requests[index]))
-            for index in sorted(plans)
-            if (log := self._logs.get(requests[index].topic_partition)) is not None
-        ]
 
     async def _read_log(
         self,
@@ -262,10 +259,12 @@ class SharedReader:
         Raises:
             CorruptLog, StorageUnavailable: see there.
         """
+        history = log.history
         try:
             run = await self._meta.run_at_time(log.log_id, timestamp_ms)
             while run is not None:
                 record = await self._search(log, run, timestamp_ms)
+                log.check_same(history)
                 if record is not None:
                     return record
                 # The records that are late enough are deleted, or the header of their batch is wrong.
@@ -286,6 +285,55 @@ class SharedReader:
             offset = found.runs[-1].last_offset + 1
 
     async def _search(self, log: SharedLog, run: RunRead, timestamp_ms: int) -> tuple[int, int] | None:
+        async for header, batch in self._batches(log, run):
+            if header.max_timestamp < timestamp_ms:
+                continue
+            try:
+                record = rb.first_record(
+                    bytes(batch), from_offset=log.log_start_offset, timestamp_ms=timestamp_ms
+                )
+            except rb.CorruptBatchError as error:
+                raise corrupt_run(run, error.position, error.reason, header.base_offset) from error
+            if record is not None:
+                return record.offset, record.timestamp
+        return None
+
+    async def newest_time(self, log: SharedLog) -> int:
+        """Return the newest timestamp of the records that are not deleted.
+
+        It is -1 if there is none.
+
+        The metadata have that of a whole run. In the one where records were deleted, the batches tell.
+
+        Raises:
+            CorruptLog, StorageUnavailable: see there.
+        """
+        history, newest_ms, offset = log.history, rb.NO_TIMESTAMP, 0
+        try:
+            while (run := await self._meta.newest_run(log.log_id, offset)) is not None:
+                log.check_same(history)
+                if run.base_offset >= log.log_start_offset:
+                    return max(newest_ms, run.max_timestamp)
+                newest_ms, offset = max(newest_ms, await self._newest_in(log, run)), run.last_offset + 1
+        except MetaUnavailable as error:
+            raise _unavailable(error) from error
+        return newest_ms
+
+    async def _newest_in(self, log: SharedLog, run: RunRead) -> int:
+        newest_ms, start = rb.NO_TIMESTAMP, log.log_start_offset
+        async for header, batch in self._batches(log, run):
+            if header.base_offset < start and header.max_timestamp > newest_ms:
+                newest_ms = max(
+                    newest_ms, await asyncio.to_thread(newest_in_batch, bytes(batch), from_offset=start)
+                )
+            else:
+                newest_ms = max(newest_ms, header.max_timestamp)
+        return newest_ms
+
+    async def _batches(
+        self, log: SharedLog, run: RunRead
+    ) -> AsyncGenerator[tuple[rb.BatchHeader, memoryview]]:
+        """Yield the batches of a run that have records after the log start."""
         offset = max(run.base_offset, log.log_start_offset)
         topic, partition = log.topic_partition
         while offset <= run.last_offset:
@@ -297,21 +345,23 @@ class SharedReader:
             budget = WorkBudget()
             for header in rb.iter_headers(batches):
                 offset = header.next_offset
-                if header.max_timestamp < timestamp_ms:
-                    continue
-                batch = memoryview(batches)[header.position : header.position + header.size]
-                try:
-                    record = rb.first_record(
-                        bytes(batch), from_offset=log.log_start_offset, timestamp_ms=timestamp_ms
-                    )
-                except rb.CorruptBatchError as error:
-                    raise corrupt_run(run, error.position, error.reason, header.base_offset) from error
-                if record is not None:
-                    return record.offset, record.timestamp
+                yield header, memoryview(batches)[header.position : header.position + header.size]
                 await budget.spend(header.size, header.record_count)
             if not batches:
                 break
-        return None
+
+
+def _planned_reads(
+    requests: Sequence[PartitionFetch],
+    seen: Sequence[tuple[SharedLog | None, int]],
+    plans: Mapping[int, Sequence[RunRead]],
+) -> list[PlannedRead]:
+    """Return the reads that have a plan, in the order of the requests."""
+    return [
+        PlannedRead(requests[index], plans[index], _end_of(log, requests[index]))
+        for index in sorted(plans)
+        if (log := seen[index][0]) is not None
+    ]
 
 
 def _partition_read(

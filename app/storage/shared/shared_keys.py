@@ -159,6 +159,7 @@ class SharedKeyReader:
         async with self._locks.setdefault(log, asyncio.Lock()):
             if is_doubted:
                 self._drop(log)
+            history = log.history
             try:
                 try:
                     found = await self._find(log, key)
@@ -166,10 +167,11 @@ class SharedKeyReader:
                     # An object that was replaced, and whose bytes are deleted by now.
                     self._drop(log)
                     found = await self._find(log, key)
+                log.check_same(history)
             except (MetaUnavailable, ObjectStoreError, TimeoutError) as error:
                 raise StorageUnavailable("the read by key", str(error)) from error
             finally:
-                if self._logs.get(name) is not log:
+                if log.is_dropped or log.history != history:
                     self._drop(log)
             self._trim(log)
         return found if found >= log.log_start_offset else -1
@@ -217,6 +219,8 @@ class SharedKeyReader:
         rows = await self._meta.key_runs(log.log_id, offset)
         if rows is None:
             raise UnknownTopic(log.topic_partition.topic)
+        # These runs may replace some of those that are known here.
+        log.check_same(rows.log.history)
         log.update(rows.log)
         log.note_cleaned(rows.runs)
         return rows
@@ -374,9 +378,10 @@ class SharedKeyReader:
             # Another reader may have asked for the same.
             remembered = self._remembered.recall(log, end_offset)
             if remembered is None:
-                is_stable = end_offset <= log.last_stable_offset
+                is_stable, history = end_offset <= log.last_stable_offset, log.history
                 remembered = await self._compute_again(log, end_offset)
-                if is_stable and self._logs.get(name) is log:
+                log.check_same(history)
+                if is_stable:
                     self._remembered.remember(log, remembered)
         return remembered
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from ...errors import StorageUnavailable, UnknownTopic
 from ..checkpoint import LeaderEpochs
 from ..engine import LogState
 from ..topic_config import TopicConfig
@@ -113,6 +114,22 @@ class SharedLog:
         self._told = (self.last_stable_offset, self.next_offset)
         self.forget_runs()
         return lost
+
+    def check_same(self, history: int) -> None:
+        """Refuse what was read, or planned to be read, of this log in ``history``.
+
+        It may be neither that of the partition now nor of the history of the metadata that this broker is in.
+
+        Raises:
+            UnknownTopic: the topic was deleted; there may be another one with its name.
+            StorageUnavailable: the metadata have begun another history. Repeat the read.
+        """
+        if self.is_dropped:
+            raise UnknownTopic(self.topic_partition.topic)
+        if history != self.history:
+            raise StorageUnavailable(
+                "the read", "the database has begun another history; it is taken over now"
+            )
 
     @property
     def known(self) -> KnownLog:

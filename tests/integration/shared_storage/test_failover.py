@@ -50,7 +50,19 @@ class _Pair:
 
     def fail_over(self) -> None:
         self._primary.kill()
+        self.promote()
+
+    def promote(self) -> None:
+        """Promote the standby while its primary goes on."""
         self._standby.promote()
+
+    def ends(self) -> tuple[int, int]:
+        """Return the end of the only log at the primary and at the standby."""
+        old, new = (
+            server.run("SELECT max(next_offset) FROM stele.logs")[0][0]
+            for server in (self._primary, self._standby)
+        )
+        return old, new
 
 
 @contextmanager
@@ -198,3 +210,24 @@ def _next(consumer: Consumer) -> bytes:
             assert isinstance(value, bytes)
             return value
     raise AssertionError("the consumer gets nothing")
+
+
+def test_brokers_leave_a_primary_that_was_replaced_and_still_takes_writes(tmp_path: Path) -> None:
+    with (
+        _pair() as pair,
+        run_brokers(tmp_path, pair.url, 2) as brokers,
+        Client(brokers[1].binary_url) as client,
+    ):
+        client.create_topic("orders")
+        for number in range(KEPT):
+            client.produce("orders", b"kept %d" % number)
+        eventually(lambda: pair.ends() == (KEPT, KEPT), "the standby has everything")
+        pair.promote()
+        for number in (1, 2):
+            eventually(
+                lambda number=number: _metric(brokers, number, "stele_shared_histories_total") >= 1,
+                "the broker follows the promotion, although its connections hold",
+            )
+        for number in range(LATER):
+            _produce(client, b"later %d" % number)
+        assert pair.ends() == (KEPT, KEPT + LATER), "nothing is acknowledged by the old primary"

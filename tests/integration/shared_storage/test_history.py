@@ -15,6 +15,7 @@ from app.cluster.membership import Member
 from app.cluster.postgres import PostgresCatalog
 from app.cluster.postgres_membership import PostgresMembership
 from app.postgres.connector import Connection, Connector
+from app.postgres.history import ReplacedPrimary, server_of
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import KnownLog, LogRow
@@ -114,6 +115,19 @@ def test_a_connection_notices_that_the_database_is_another_one(
     first.connector.connect().close()
     assert first.epoch > before, "epochs never repeat"
     assert second.membership.look().history == first.epoch
+
+
+def test_a_server_on_an_earlier_timeline_than_the_known_one_is_refused(
+    brokers: tuple[_Broker, _Broker],
+) -> None:
+    first, second = brokers
+    before = second.membership.look().history
+    with first.connector.connect() as connection:
+        system = server_of(connection).partition("/")[0]
+    first.connector.history._server = f"{system}/0000FFFF"
+    with pytest.raises(ReplacedPrimary, match=r"a promotion has begun timeline 65535.* Stop it"):
+        first.connector.connect()
+    assert second.membership.look().history == before, "nothing is begun on a server that was replaced"
 
 
 def test_the_first_broker_of_a_cluster_begins_a_history(server: PostgresServer, schema: str) -> None:

@@ -217,12 +217,18 @@ class _Look:
     refused: list[_Answer] = field(default_factory=list[_Answer])
     is_urgent: bool = False
 
-    async def answers(self, fetched: Sequence[Fetched]) -> list[_Answer]:
-        """Return the answers that were read, in their order, then the others, as in Kafka."""
+    async def answers(self, broker: Broker, fetched: Sequence[Fetched]) -> list[_Answer]:
+        """Return the answers that were read, in their order, then the others, as in Kafka.
+
+        During the read, or the wait before it, a topic may have been made anew, or its log have become that of another
+        history: records of these are not those that the client asked for.
+        """
         answers: list[_Answer] = []
         budget = WorkBudget()
         for partition, read in zip(self.readable, fetched, strict=True):
-            answers.append(_Answer(partition, _partition_data(read)))
+            code = _check_is_same(broker, partition) if read.batches else ErrorCode.NONE
+            data = _refused(partition.index, code) if code else _partition_data(read)
+            answers.append(_Answer(partition, data))
             await budget.visit()
         return answers + self.refused
 
@@ -261,7 +267,7 @@ async def _look_at(
         code = _check_readable(context, partition)
         is_urgent = partition not in missing
         if not code:
-            code = check_leader_epoch(broker, partition.topic, partition.index, partition.leader_epoch)
+            code = _check_epoch(broker, partition)
             is_urgent = True
         if code:
             look.refused.append(_Answer(partition, _refused(partition.index, code)))
@@ -291,6 +297,15 @@ def _check_readable(context: Context, partition: FetchedPartition) -> ErrorCode:
     if access is not None and partition.topic and not access.allows(READ_TOPIC, partition.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return _check_exists(context.broker, partition)
+
+
+def _check_epoch(broker: Broker, partition: FetchedPartition) -> ErrorCode:
+    return check_leader_epoch(broker, partition.topic, partition.index, partition.leader_epoch)
+
+
+def _check_is_same(broker: Broker, partition: FetchedPartition) -> ErrorCode:
+    """Check whether what exists is what the client asked for."""
+    return _check_exists(broker, partition) or _check_epoch(broker, partition)
 
 
 def _check_exists(broker: Broker, partition: FetchedPartition) -> ErrorCode:
@@ -358,7 +373,7 @@ async def _read_until(
             max_wait_ms=max(0, left_ms),
             with_internal=True,
         )
-        answers = await look.answers(fetched)
+        answers = await look.answers(broker, fetched)
         if context.version >= _FIRST_WITH_BATCHES:
             return answers
         for answer in answers:
@@ -409,7 +424,7 @@ async def fetch_changes(
             break
         await session.watch.wait(min_bytes=min_bytes - have, timeout_ms=left_ms)
         partitions = _resolved(broker, session)
-    answers = await look.answers(fetched)
+    answers = await look.answers(broker, fetched)
     if session.epoch != epoch:
         # The session's next request has arrived; its response replaces this one.
         return FetchResponse(

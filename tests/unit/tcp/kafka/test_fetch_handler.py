@@ -1,15 +1,18 @@
-"""A fetch looks for topics of other brokers only if its client may read them."""
+"""What a fetch may look for, and what it may return after a wait."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+import pytest
 from stele.wire.error_codes import ErrorCode
 
+from app.broker.produce import Acks
 from app.security.acl import Acl, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
@@ -17,7 +20,9 @@ from app.tcp.kafka.guards.table import GUARDS
 from app.tcp.kafka.handlers.context import Context
 from app.tcp.kafka.handlers.fetch import fetch
 from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from app.work_budget import pause
 from tests.support.acls import authorizer_over
+from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 
 
@@ -71,3 +76,54 @@ async def test_a_name_that_may_not_be_read_is_not_looked_up(tmp_path: Path) -> N
         "hidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         "missing": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
+
+
+@pytest.mark.parametrize("is_in_session", [False, True])
+async def test_records_of_a_history_that_began_during_the_wait_are_not_returned(
+    tmp_path: Path, is_in_session: bool
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        broker = listener.broker
+        await broker.create_topic("orders")
+        context = Context(listener=listener, version=12, client_id="", client_host="127.0.0.1")
+        epoch = 3
+
+        def current_epoch(topic: str, partition: int) -> int:
+            return epoch
+
+        partition = FetchPartition(
+            partition=0, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1000
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=1000,
+            session_epoch=0 if is_in_session else -1,
+            topics=[FetchTopic(topic="orders", partitions=[partition])],
+        )
+        with (
+            mock.patch.object(broker, "leader_epoch", current_epoch),
+            mock.patch.object(broker, "oldest_leader_epoch", current_epoch),
+        ):
+            if is_in_session:
+                begun = await fetch(context, request)
+                request = replace(request, session_id=begun.session_id, session_epoch=1, topics=[])
+            waiting = asyncio.create_task(fetch(context, replace(request, max_wait_ms=60_000)))
+            waiters = broker._engine.waiters
+            while not any(waiters._by_partition.values()):
+                await pause()
+            read = broker.fetch
+
+            async def read_in_another_history(*given: Any, **options: Any) -> Any:
+                nonlocal epoch
+                epoch = 4
+                return await read(*given, **options)
+
+            with mock.patch.object(broker, "fetch", read_in_another_history):
+                if not is_in_session:
+                    epoch = 4
+                broker.produce("orders", 0, batch_of([b"of the new history"]), acks=Acks.LEADER)
+                answer = await waiting
+    (topic,) = answer.responses
+    assert topic.partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert not topic.partitions[0].records
