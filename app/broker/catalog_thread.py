@@ -31,13 +31,20 @@ class CatalogThread:
 
 
 async def whole(change: Coroutine[Any, Any, _T]) -> _T:
-    """Run a change to its end, even if the caller is cancelled.
+    """Run a change to its end, even if the caller is cancelled, however often.
 
     Half of it would differ from the catalog.
     """
     task = asyncio.ensure_future(change)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            # Nobody asks how it ended.
+            task.exception()
+        raise cancelled
+    return task.result()

@@ -26,7 +26,6 @@ from ..errors import (
     InvalidTopicName,
     SteleError,
     StorageError,
-    StorageFull,
     StorageUnavailable,
     TooManyPartitions,
     TopicExists,
@@ -443,12 +442,9 @@ class Topics:
 
         On a full disk, what may free space gets what is kept back for it.
         """
-        try:
+        if not may_free_space:
             return await self._catalog.run(work)
-        except StorageFull:
-            if not may_free_space or not await self._engine.spend_kept_space():
-                raise
-            return await self._catalog.run(work)
+        return await self._engine.with_kept_space(lambda: self._catalog.run(work))
 
     # ── changes of other brokers ──
 

@@ -218,8 +218,9 @@ class Cleaner:
             dirty = [segment for segment in log.segments[:-1] if segment.next_offset > log.first_dirty]
             try:
                 first_ms = await self._in_thread(lambda: {s: first_timestamp(s) for s in dirty})
-            except FileNotFoundError:
-                # Retention or a deletion took them meanwhile; the next time will tell.
+            except OSError as error:
+                # The next time will tell; most likely retention or a deletion took them meanwhile.
+                logger.info("%s: it is not known how old its records are: %s", log.directory, error)
                 first_ms = {}
             self._first_ms[log] = first_ms
         return self._range(log, rules, first_ms), rules
@@ -396,6 +397,9 @@ class Cleaner:
             except OSError as error:
                 if not is_refusal(error) or self._is_stopping:
                     raise
+                if self._is_gone(log):
+                    # The deletion waits for this, and all of it is removed.
+                    raise WorkAborted from error
                 logger.warning("%s: its compaction waits: %s", log.directory, error)
             await asyncio.sleep(_STEP_AGAIN_S)
 

@@ -6,7 +6,7 @@ Its lock, how the last run ended, what is stray in it.
 
     data/
       lock                                 held while a broker runs; its process id inside
-      clean-shutdown                       there exactly when the last run closed everything
+      clean-shutdown                       there exactly when the last run opened and closed everything
       start-record                         leader epoch of the last start, and its boot id once all is recovered
       recovery-point-offset-checkpoint     see checkpoint
       log-start-offset-checkpoint

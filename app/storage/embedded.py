@@ -21,9 +21,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 from stele.wire.isolation_level import IsolationLevel
@@ -35,7 +36,7 @@ from stele.wire.record_batch import (
 )
 
 from ..clock import Clock
-from ..errors import LogDirFailed, StorageError
+from ..errors import LogDirFailed, StorageError, UnknownTopic
 from .cleaner import Cleaner, CleanerOptions
 from .data_dir import DataDir, Start
 from .data_dir_views import DataDirViews
@@ -70,6 +71,8 @@ from .transactional_produce import TransactionalProduce
 from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +157,7 @@ class EmbeddedEngine:
     async def close(self) -> None:
         await self._keys.stop()
         await self._housekeeping.stop()
-        if self._deletions:
+        while self._deletions:
             await asyncio.wait(self._deletions)
         async with self._manager.checkpoints.lock:
             await self._close()
@@ -165,9 +168,9 @@ class EmbeddedEngine:
             await self._flusher.quiesce(log)
         with contextlib.suppress(OSError):
             # A shutdown in order writes a little, and spares the next start a scan.
-            if self._manager.is_open and await self._log_dir.in_thread(self._log_dir.find_space) is not None:
+            if self._manager.is_open and await self._log_dir.find_space() is not None:
                 self._log_dir.spend_kept_space()
-        is_clean = self._manager.is_open and self._log_dir.failure is None
+        is_clean = self._manager.is_recovered and self._log_dir.failure is None
         threads = self._options.sync_threads
         try:
             if is_clean:
@@ -193,17 +196,22 @@ class EmbeddedEngine:
         return self._log_dir.failure
 
     async def check_writable(self) -> None:
-        if self._log_dir.failure is not None:
-            raise self._log_dir.failure
+        failure = self._log_dir.failure
+        if failure is not None:
+            # One that is raised again and again would keep the frames of each time.
+            raise LogDirFailed(failure.path, failure.cause)
         try:
-            full = await self._log_dir.in_thread(self._log_dir.find_space)
+            full = await self._log_dir.find_space()
         except OSError as error:
             raise self._log_dir.refuse(self._log_dir.path, error) from error
         if full is not None:
-            raise full
+            raise full.with_traceback(None)
 
-    async def spend_kept_space(self) -> bool:
-        return await self._log_dir.in_thread(self._log_dir.spend_kept_space)
+    async def with_kept_space(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await self._log_dir.with_kept_space(work)
+        except OSError as error:
+            raise self._log_dir.refuse(self._log_dir.path, error) from error
 
     def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
@@ -477,9 +485,11 @@ class EmbeddedEngine:
     async def _delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
         log = self._logs[topic_partition]
         before_offset = min(before_offset, log.high_watermark)
-        if topic_partition in self._logs.disk:
+        if isinstance(log, DiskLog):
             # Deleted means deleted: the new start must outlive a crash before it is answered, or be refused.
-            await self._manager.checkpoints.move_start(topic_partition, before_offset)
+            await self._manager.checkpoints.move_start(log, before_offset)
+            if self._logs.find(topic_partition) is not log:
+                raise UnknownTopic(topic_partition.topic)
         log.advance_log_start(before_offset)
         self._waiters.changed(topic_partition)
         return log.log_start_offset

@@ -27,10 +27,10 @@ It is one file, however long, because it is one interface with its contracts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from stele.wire.control_record import EndTransactionMarker
@@ -47,6 +47,8 @@ from .topic_partition import TopicPartition
 from .transaction_index import AbortedEntry
 from .transactional_produce import TransactionalProduce
 from .waiters import Waiters
+
+_T = TypeVar("_T")
 
 
 class ProducerState(Protocol):
@@ -333,10 +335,10 @@ class LogEngine(Protocol):
         """Raise ``failure``, or ``StorageFull`` while nothing can be written."""
         ...
 
-    async def spend_kept_space(self) -> bool:
-        """Free the space that is kept back on a disk (``kept_space``).
+    async def with_kept_space(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Await ``work``, which frees space.
 
-        It is for work that frees more. Return False if there is none.
+        If it raises ``StorageFull``, await it again in what is kept back on a disk (``kept_space``).
         """
         ...
 

@@ -19,6 +19,7 @@ Directories get mode 0700 and files 0600: records are for those whom the broker 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
@@ -473,8 +474,10 @@ class RealFiles:
         except OSError:
             os.close(fd)
             raise
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        # It only helps to find the process; on a full disk there is no space for it.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return RealLock(fd)
 
     def boot_id(self) -> str:

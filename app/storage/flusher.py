@@ -197,6 +197,8 @@ class Flusher:
         for log in group:
             try:
                 works[log] = log.flush_work()
+            except OSError as error:
+                self._not_synced(log, None, error)
             except Exception:  # other logs have their rounds
                 logger.exception(_NOT_BEGUN, log.directory)
                 self._later.add(log, _RETRY_MS)
@@ -399,13 +401,14 @@ class Flusher:
 
         The files may then be closed.
         """
-        self._later.discard(log)
-        self._due.pop(log, None)
         while log in self._next or log in self._running:
             self._start(log)
             self._begin_awaited(log)
             if (running := self._running.get(log)) is not None:
                 await asyncio.shield(running)
+        # In the end: a round that was refused is due again.
+        self._later.discard(log)
+        self._due.pop(log, None)
         self._in_flight.pop(log, None)
 
 

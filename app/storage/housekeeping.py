@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, StorageError, StorageFull, StorageLimitReached
 from .cleaner import Cleaner
-from .files import DISK_FULL
 from .flusher import Flusher
 from .log import DiskLog
 from .log_dir import LogDir
@@ -100,11 +100,12 @@ class Housekeeping:
                 await work()
             except StorageError as error:
                 logger.error("housekeeping of %s: %s", self._log_dir.path, error)
+            except Exception:  # the edge of a task: the next time may succeed
+                logger.exception("housekeeping of %s failed", self._log_dir.path)
 
     async def _checkpoint(self) -> None:
-        if self._log_dir.refuses_appends:
-            # The start, or a full disk, has used what is kept back.
-            await self._log_dir.in_thread(self._log_dir.keep_space)
+        # The start, or a full disk, may have used what is kept back.
+        await self._log_dir.keep_space()
         await self._checkpoints.checkpoint()
 
     async def stop(self) -> None:
@@ -182,7 +183,8 @@ class Housekeeping:
             return 0
         try:
             if log.active_is_expired(now_ms):
-                self._roll(log)
+                # It frees a whole segment.
+                await self._log_dir.with_kept_space(partial(_roll, log))
                 await self._flusher.next_round(log)
             segments = log.expired_segments(now_ms)
             if not segments:
@@ -203,7 +205,7 @@ class Housekeeping:
             await self._log_dir.in_thread(self._remove, paths)
             await self._log_dir.in_thread(lambda: self._remove(log.stale_snapshots()))
             if self._log_dir.refuses_appends:
-                await self._log_dir.in_thread(self._log_dir.keep_space)
+                await self._log_dir.keep_space()
             await self._checkpoints.save()
         except OSError as error:
             raise self._log_dir.refuse(log.directory, error) from error
@@ -211,15 +213,6 @@ class Housekeeping:
             "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
         )
         return len(segments)
-
-    def _roll(self, log: DiskLog) -> None:
-        try:
-            log.roll()
-        except OSError as error:
-            if error.errno not in DISK_FULL or not self._log_dir.spend_kept_space():
-                raise
-            # It frees a whole segment.
-            log.roll()
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -240,7 +233,7 @@ class Housekeeping:
             left = [log for log in logs if not await self._delete(log)]
             self._undeleted += left
             if self._log_dir.refuses_appends:
-                await self._log_dir.in_thread(self._log_dir.keep_space)
+                await self._log_dir.keep_space()
             with contextlib.suppress(StorageError):
                 # What stays in the checkpoint is taken out before the name is used again.
                 await self._checkpoints.save()
@@ -258,9 +251,15 @@ class Housekeeping:
         return True
 
     async def _delete_again(self) -> None:
-        await self._manager.remove_unwanted()
-        waiting, self._undeleted = self._undeleted, []
-        self._undeleted += [log for log in waiting if not await self._delete(log)]
+        # Another topic of the same name may be about to be created.
+        async with self._manager.directories:
+            await self._manager.remove_unwanted()
+            waiting, self._undeleted = self._undeleted, []
+            self._undeleted += [log for log in waiting if not await self._delete(log)]
+
+
+async def _roll(log: DiskLog) -> None:
+    log.roll()
 
 
 def _confirm_newest(segments: Sequence[Segment]) -> None:

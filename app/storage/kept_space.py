@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from .files import DISK_FULL, Files
@@ -27,7 +28,10 @@ _PROBE_BYTES = 64 * 1024
 
 
 class KeptSpace:
-    """The file of one data directory. It is not there before the first ``keep``."""
+    """The file of one data directory. It is not there before the first ``keep``.
+
+    Calls of ``spend`` and ``keep`` must come one at a time, from any thread.
+    """
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
@@ -49,7 +53,7 @@ class KeptSpace:
     def keep(self) -> None:
         """Take the space again.
 
-        Nothing happens if it is there, or if the system limits something else.
+        Nothing happens if it is there, or if the system limits something else: the next call tries again.
 
         Raises:
             OSError: the disk is full; what there was is kept back.
@@ -64,7 +68,8 @@ class KeptSpace:
         except OSError as error:
             if error.errno in DISK_FULL:
                 raise
-        self._is_kept = True
+        else:
+            self._is_kept = True
 
     def probe(self) -> None:
         """Raise ``OSError`` if nothing can be written beside the space that is kept back."""
@@ -72,7 +77,8 @@ class KeptSpace:
         try:
             self._allocate(path, _PROBE_BYTES)
         finally:
-            if self._files.exists(path):
+            # Another one may have removed it.
+            with suppress(FileNotFoundError):
                 self._files.remove(path)
 
     def _allocate(self, path: Path, size: int) -> None:

@@ -195,8 +195,11 @@ class KeyReader:
             if remembered is None:
                 is_stable = end_offset <= log.last_stable_offset
                 remembered = await self._compute(topic_partition, end_offset)
+                if self._logs.get(topic_partition) is not log:
+                    # It may be that of another topic of the same name.
+                    raise UnknownTopic(topic_partition.topic)
                 if is_stable:
-                    self._remembered.remember(self._logs[topic_partition], remembered)
+                    self._remembered.remember(log, remembered)
         return remembered
 
     async def _compute(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:

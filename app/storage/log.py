@@ -182,16 +182,20 @@ class DiskLog:
         return age_ms >= config.segment_ms or (age_ms >= config.max_compaction_lag_ms and config.is_compacted)
 
     def roll(self) -> None:
-        """Seal the active segment and go on in a new one; the next flush makes both last."""
+        """Seal the active segment and go on in a new one; the next flush makes both last.
+
+        If it raises, the new segment may have begun, without its snapshot. Another call then writes that alone.
+        """
         self._is_on_disk = False
         active = self.active
         snapshot = self.producer_state.snapshot()
-        segment = new_segment(self._partition, active.next_offset, self.config, self._clock)
-        segment.create()
-        self.segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._directory_dirty = True
-        self._unsealed.append(active)
+        if active.size:
+            segment = new_segment(self._partition, active.next_offset, self.config, self._clock)
+            segment.create()
+            self.segments.append(segment)
+            self._bases.append(segment.base_offset)
+            self._directory_dirty = True
+            self._unsealed.append(active)
         write_file(self._files, self._partition.producers_path(active.next_offset), snapshot, sync=False)
 
     # ── sync ──

@@ -17,8 +17,9 @@ all others (EIO, EROFS, ENODEV, …)       ``LogDirFailed``        ``LogDirFaile
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,6 +48,9 @@ class LogDir:
         self.refuses_appends = False
         self.threads = files.threads(threads)
         self._kept_space = KeptSpace(files, path)
+        # Held while the space that is kept back is in use, or is kept back again in a thread.
+        self._space = asyncio.Lock()
+        self._is_in_use = False
         # The last refusal because of a full disk, until there is space again.
         self._full: StorageFull | None = None
         self._on_failure: list[Callable[[LogDirFailed], object]] = []
@@ -94,16 +98,21 @@ class LogDir:
 
     # ── space that is kept back ──
 
-    def spend_kept_space(self) -> bool:
-        """Free the space that is kept back, for work that frees more; for any thread.
+    def spend_kept_space(self) -> None:
+        """Free the space that is kept back; for any thread.
 
-        Return False if there is none. Appends are refused until it is kept back again.
+        Nothing else uses it or takes it meanwhile. Appends are refused until it is kept back again.
         """
         self.refuses_appends = True
-        return self._kept_space.spend()
+        self._kept_space.spend()
 
-    def keep_space(self) -> None:
-        """Keep space back again, if the disk has it; for any thread."""
+    async def keep_space(self) -> None:
+        """Keep space back again, if the disk has it."""
+        async with self._space:
+            await self.in_thread(self.keep_space_now)
+
+    def keep_space_now(self) -> None:
+        """Do the same while nothing else uses the space or takes it; for any thread."""
         try:
             self._kept_space.keep()
         except OSError as error:
@@ -121,39 +130,53 @@ class LogDir:
         """
         if self.failure is not None:
             raise LogDirFailed(directory, self.failure.cause)
-        self.keep_space()
+        if self._is_in_use:
+            raise StorageFull(self.path, "work that frees space uses what is kept back for it")
+        if self._space.locked():
+            # It is just being kept back again: the append itself finds out whether there is any.
+            return
+        self.keep_space_now()
         if self.refuses_appends and self._full is not None:
             raise self._full
 
-    def find_space(self) -> StorageFull | None:
-        """Return why nothing can be written, None if it can; for threads.
-
-        Raises ``OSError``.
-        """
+    async def find_space(self) -> StorageFull | None:
+        """Return why nothing can be written, None if it can. Raises ``OSError``."""
         if self.refuses_appends:
-            self.keep_space()
+            await self.keep_space()
         if not self.refuses_appends:
-            _, free_bytes = self.files.space(self.path)
-            if self._full is None and free_bytes >= _SCARCE_BYTES:
-                return None
-            try:
-                self._kept_space.probe()
-            except OSError as error:
-                if error.errno not in DISK_FULL:
-                    raise
-                self._full = StorageFull(self.path, error)
-            else:
-                self._full = None
+            self._full = await self.in_thread(self._look_for_space)
         return self._full
 
-    async def with_kept_space(self, work: Callable[..., _T], *arguments: object) -> _T:
-        """Run ``work`` in a thread; on a full disk, again in what is kept back."""
+    def _look_for_space(self) -> StorageFull | None:
+        _, free_bytes = self.files.space(self.path)
+        if self._full is None and free_bytes >= _SCARCE_BYTES:
+            return None
         try:
-            return await self.in_thread(work, *arguments)
+            self._kept_space.probe()
         except OSError as error:
-            if not is_refusal(error) or error.errno not in DISK_FULL or not self.spend_kept_space():
+            if error.errno not in DISK_FULL:
                 raise
+            return StorageFull(self.path, error)
+        return None
+
+    async def with_kept_space(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Await ``work``; on a full disk, again in what is kept back.
+
+        No append gets any of it meanwhile.
+        """
         try:
-            return await self.in_thread(work, *arguments)
-        finally:
-            await self.in_thread(self.keep_space)
+            return await work()
+        except StorageFull as error:
+            self._full = error
+        except OSError as error:
+            if not is_refusal(error) or error.errno not in DISK_FULL:
+                raise
+            self._full = StorageFull(Path(error.filename or self.path), error)
+        async with self._space:
+            self._is_in_use = True
+            try:
+                await self.in_thread(self.spend_kept_space)
+                return await work()
+            finally:
+                await self.in_thread(self.keep_space_now)
+                self._is_in_use = False

@@ -78,6 +78,8 @@ class LogManager:
         self._open_logs_max = open_logs_max
         # Partitions whose creation was refused, and whose directories could not be removed then.
         self._unwanted: dict[TopicPartition, _Unopened] = {}
+        # Held while directories are made, and while those of deleted topics of perhaps the same names are removed.
+        self.directories = asyncio.Lock()
         self._start: Start | None = None
         # The last run may have left bytes that no sync has covered.
         self._has_unsynced = False
@@ -100,6 +102,14 @@ class LogManager:
     def is_open(self) -> bool:
         return self._start is not None
 
+    @property
+    def is_recovered(self) -> bool:
+        """Whether the next start need not look for what a crash has left.
+
+        A start that was refused may have left it as it was.
+        """
+        return self._start is not None and (self._start.was_clean or self.checkpoints.is_settled)
+
     # ── create ──
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
@@ -110,6 +120,10 @@ class LogManager:
             InvalidTopicName: the file system does not allow such a long name.
             TooManyPartitions: there would be too many open files.
         """
+        async with self.directories:
+            await self._create(specs)
+
+    async def _create(self, specs: Sequence[PartitionSpec]) -> None:
         path = self._log_dir.path
         unopened = [
             _Unopened(
@@ -186,20 +200,27 @@ class LogManager:
         await self.remove_unwanted()
 
     async def remove_unwanted(self) -> None:
-        """Remove directories of partitions that do not exist, if the disk allows it."""
-        if self._unwanted:
-            await self._log_dir.in_thread(self._remove_unwanted)
+        """Remove directories of partitions that do not exist, if the disk allows it.
 
-    def _remove_unwanted(self) -> None:
-        for name, partition in list(self._unwanted.items()):
-            try:
-                if name not in self.logs and self._log_dir.files.exists(partition.files.directory):
-                    self.remove_directory(partition.files.directory, partition.spec.topic_id)
-            except OSError as error:
+        ``directories`` is held.
+        """
+        if self._unwanted:
+            for path, error in await self._log_dir.in_thread(self._remove_unwanted):
                 # It has no records, and is tried again with the next retention.
-                logger.warning("%s cannot be removed yet: %s", partition.files.directory, error)
+                logger.warning("%s cannot be removed yet: %s", path, self._log_dir.refuse(path, error))
+
+    def _remove_unwanted(self) -> list[tuple[Path, OSError]]:
+        errors: list[tuple[Path, OSError]] = []
+        for name, partition in list(self._unwanted.items()):
+            directory = partition.files.directory
+            try:
+                if name not in self.logs and self._log_dir.files.exists(directory):
+                    self.remove_directory(directory, partition.spec.topic_id)
+            except OSError as error:
+                errors.append((directory, error))
             else:
                 self._unwanted.pop(name, None)
+        return errors
 
     def _remove_stale(self, unopened: _Unopened) -> bool:
         """Remove the directory of another topic id.
@@ -324,20 +345,19 @@ class LogManager:
     def delete(self, log: DiskLog) -> None:
         """Delete a log that is no longer used; for threads. Raises ``OSError``."""
         log.close(clean=False)
-        if self._log_dir.files.exists(log.directory):
-            self.remove_directory(log.directory, log.topic_id)
-        else:
+        is_there = self._log_dir.files.exists(log.directory)
+        if not is_there or not self.remove_directory(log.directory, log.topic_id):
             # It was renamed before.
             self._remove_deleted(f"{log.topic_id}-{log.topic_partition.partition}.")
 
-    def remove_directory(self, directory: Path, topic_id: UUID) -> None:
+    def remove_directory(self, directory: Path, topic_id: UUID) -> bool:
         """Remove the directory of a partition; for threads.
 
-        Nothing happens if it is that of another topic. Raises ``OSError``.
+        Return False if it is that of another topic: then nothing happens. Raises ``OSError``.
         """
         files = self._log_dir.files
         if PartitionFiles(files, directory).topic_id(topic_id) not in (None, topic_id):
-            return
+            return False
         # The name of the topic may be as long as a name can be.
         number = directory.name.rpartition("-")[2]
         target = directory.with_name(f"{topic_id}-{number}.{self._clock.now_ms()}{DELETED_SUFFIX}")
@@ -348,6 +368,7 @@ class LogManager:
         finally:
             opened.close()
         files.remove_tree(target)
+        return True
 
     async def finish_deletions(self) -> None:
         """Finish deletions that a crash interrupted, as far as the disk allows it."""
@@ -404,5 +425,5 @@ class LogManager:
     async def release(self, *, clean: bool) -> None:
         """Unlock the data directory. Raises ``OSError``."""
         # The next start needs the space that is kept back.
-        keep = self._log_dir.keep_space
+        keep = self._log_dir.keep_space_now
         await self._log_dir.in_thread(lambda: self._data_dir.release(clean=clean, on_written=keep))

@@ -222,9 +222,13 @@ class LogReader:
                 except WouldBlockError:
                     return _Found(await self._log_dir.in_thread(search, False), aborted_search)
             except OSError as error:
-                # Retention may have taken the segment between two looks; then the log start has moved.
-                if not isinstance(error, FileNotFoundError) or log.deletions == deletions:
-                    raise self._log_dir.unreadable(self._log_dir.path, error) from error
+                if isinstance(error, FileNotFoundError):
+                    if self._logs.find(log.topic_partition) is not log:
+                        raise UnknownTopic(log.topic_partition.topic) from None
+                    if log.deletions != deletions:
+                        # Retention has taken the segment between two looks; then the log start has moved.
+                        continue
+                raise self._log_dir.unreadable(self._log_dir.path, error) from error
 
     async def _read_span(self, log: PartitionLog, request: PartitionFetch, span: Span) -> bytes | bytearray:
         """Read what was found; nothing if it was deleted meanwhile.
@@ -300,8 +304,10 @@ class LogReader:
                     reason=error.reason,
                 ) from error
             except OSError as error:
-                if isinstance(error, FileNotFoundError) and log.deletions != deletions:
-                    # Retention took it meanwhile.
+                if isinstance(error, FileNotFoundError) and (
+                    log.deletions != deletions or self._logs.find(topic_partition) is not log
+                ):
+                    # Retention or a deletion took it meanwhile.
                     continue
                 directory = self._logs.directory(topic_partition)
                 raise self._log_dir.unreadable(directory, error) from error

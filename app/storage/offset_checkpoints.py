@@ -43,10 +43,11 @@ class OffsetCheckpoints:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._first_dirty: dict[TopicPartition, int] = {}
-        self._saved: tuple[dict[TopicPartition, int], ...] = ({}, {}, {})
+        # What each file holds.
+        self._saved: dict[str, dict[TopicPartition, int]] = {}
         self._next: asyncio.Task[None] | None = None
-        # Log start offsets that are in force once they are saved.
-        self._moved_starts: dict[TopicPartition, int] = {}
+        # Log start offsets that are in force once they are saved, one for each caller that waits.
+        self._moves: list[tuple[DiskLog, int]] = []
 
     async def load(self) -> None:
         """Read the checkpoints. Raises ``OSError``."""
@@ -54,7 +55,11 @@ class OffsetCheckpoints:
         self._recovery_points = await in_thread(_read_offsets, files, path / RECOVERY_POINTS)
         self._log_starts = await in_thread(_read_offsets, files, path / LOG_START_OFFSETS)
         self._first_dirty = await in_thread(_read_offsets, files, path / CLEANER_OFFSETS)
-        self._saved = (dict(self._recovery_points), dict(self._log_starts), dict(self._first_dirty))
+        self._saved = {
+            RECOVERY_POINTS: dict(self._recovery_points),
+            LOG_START_OFFSETS: dict(self._log_starts),
+            CLEANER_OFFSETS: dict(self._first_dirty),
+        }
 
     def of(self, name: TopicPartition) -> tuple[int, int]:
         """Return ``(recovery point, log start offset)``; 0 if unknown.
@@ -71,14 +76,13 @@ class OffsetCheckpoints:
         return self._first_dirty.get(name, 0)
 
     def forget(self, name: TopicPartition) -> bool:
-        """Forget what was saved of a partition; return False if that was nothing.
+        """Forget what was saved of a partition; return False if no file has it.
 
         The partition is open now, or the saved offsets were those of a deleted topic.
         """
-        offsets = [
-            saved.pop(name, None) for saved in (self._recovery_points, self._log_starts, self._first_dirty)
-        ]
-        return any(offset is not None for offset in offsets)
+        for offsets in (self._recovery_points, self._log_starts, self._first_dirty):
+            offsets.pop(name, None)
+        return any(name in saved for saved in self._saved.values())
 
     async def checkpoint(self) -> None:
         """Save the current offsets; callers that come before a save begins share it.
@@ -95,24 +99,23 @@ class OffsetCheckpoints:
             self._next = None
             await self.save()
 
-    async def move_start(self, name: TopicPartition, offset: int) -> None:
+    async def move_start(self, log: DiskLog, offset: int) -> None:
         """Save a later start of a log before it is in force.
 
         Raises:
             StorageFull, StorageLimitReached: the log begins where it did, also after a restart.
             LogDirFailed: as ``save``.
         """
-        self._moved_starts[name] = max(
-            offset, self._moved_starts.get(name, 0), self._logs[name].log_start_offset
-        )
+        move = (log, offset)
+        self._moves.append(move)
         try:
             await self.checkpoint()
         except StorageError:
             # A save that was under way may have included it.
-            if self._saved[1].get(name, 0) < offset:
+            if self._saved[LOG_START_OFFSETS].get(log.topic_partition, 0) < offset:
                 raise
         finally:
-            self._moved_starts.pop(name, None)
+            self._moves.remove(move)
 
     async def finish(self) -> None:
         """Wait for a save whose callers were cancelled."""
@@ -131,8 +134,12 @@ class OffsetCheckpoints:
         starts = {
             **self._log_starts,
             **{n: log.log_start_offset for n, log in logs.items() if log.log_start_offset},
-            **self._moved_starts,
         }
+        for log, offset in self._moves:
+            name = log.topic_partition
+            # Otherwise it was deleted, and the name may be that of another topic.
+            if logs.get(name) is log:
+                starts[name] = max(offset, starts.get(name, 0))
         cleaned = {
             **self._first_dirty,
             **{n: log.first_dirty for n, log in logs.items() if log.first_dirty},
@@ -141,24 +148,25 @@ class OffsetCheckpoints:
         is_settled = self.is_settled
         files, path = self._log_dir.files, self._log_dir.path
 
+        def write_changed(name: str, offsets: dict[TopicPartition, int]) -> None:
+            if offsets != self._saved[name]:
+                write_offsets(files, path / name, offsets.items())
+                self._saved[name] = offsets
+
         def write() -> None:
             write_epochs(files, path, {log.directory: log.epochs for log in dirty})
-            if cleaned != self._saved[2]:
-                write_offsets(files, path / CLEANER_OFFSETS, cleaned.items())
-            if points != self._saved[0]:
-                write_offsets(files, path / RECOVERY_POINTS, points.items())
+            write_changed(CLEANER_OFFSETS, cleaned)
+            write_changed(RECOVERY_POINTS, points)
             if is_settled:
                 self._data_dir.settle()
             # Last: what was refused before it has moved no start.
-            if starts != self._saved[1]:
-                write_offsets(files, path / LOG_START_OFFSETS, starts.items())
+            write_changed(LOG_START_OFFSETS, starts)
 
         try:
             # What is saved deletes records, or spares a start its scan.
-            await self._log_dir.with_kept_space(write)
+            await self._log_dir.with_kept_space(lambda: self._log_dir.in_thread(write))
         except OSError as error:
             raise self._log_dir.refuse(path, error) from error
-        self._saved = (points, starts, cleaned)
 
 
 def _read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:

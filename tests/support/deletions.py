@@ -1,11 +1,15 @@
-"""Delete a topic at each point at which a request waits."""
+"""Delete a topic, or make it anew, at each point at which a request waits."""
 
 from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
 from typing import Any, TypeVar
+
+from app.broker.broker import Broker
+from app.broker.placement import Placement
+from app.storage.topic_partition import TopicPartition
 
 _T = TypeVar("_T")
 
@@ -42,4 +46,25 @@ class DeletedAt:
             if self._left == 0:
                 self.has_deleted = True
                 # In a task of its own, because this one is in the middle of another wait.
-                yield from asyncio.ensure_future(self._delete()).__await__()
+                deleting = asyncio.ensure_future(self._delete())
+                while not deleting.done():
+                    try:
+                        yield from asyncio.wait((deleting,)).__await__()
+                    except asyncio.CancelledError as raised:
+                        error = raised
+                deleting.result()
+
+
+async def delete_topic(broker: Broker, name: str, *, is_made_anew: bool = False) -> None:
+    """Delete a topic if it is there, unless the request itself is about to change it."""
+    topics = broker._topics
+    if topics.get(name) is not None and not topics._changes.locked():
+        await broker.delete_topic(name)
+        if is_made_anew:
+            await broker.create_topic(name, placement=Placement(partitions=1))
+
+
+async def far_away(_partitions: Collection[TopicPartition]) -> bool:
+    """Wait for the end of a log, as an engine does that is shared by several brokers."""
+    await asyncio.sleep(0)
+    return False

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from stele.wire.control_record import MarkerType, read_marker
@@ -67,6 +68,8 @@ from .shared_keys import SharedKeyReader
 from .shared_log import SharedLog
 from .upkeep import Upkeep
 from .write_buffer import QueuedAppend, Rotation, WriteBuffer
+
+_T = TypeVar("_T")
 
 
 class SharedEngine:
@@ -213,8 +216,8 @@ class SharedEngine:
     async def check_writable(self) -> None:
         """Do nothing: this broker writes to no disk."""
 
-    async def spend_kept_space(self) -> bool:
-        return False
+    async def with_kept_space(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        return await work()
 
     @property
     def stall(self) -> StorageError | None:

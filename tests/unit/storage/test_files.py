@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -222,3 +223,16 @@ def test_a_failing_write_may_leave_a_part() -> None:
     with pytest.raises(OSError, match="No space left"):
         files.open(Path("/a")).write_at(0, [b"hello"])
     assert files.content(Path("/a")) == b"hel"
+
+
+def test_a_directory_can_be_locked_where_nothing_can_be_written(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        lock = RealFiles().lock(tmp_path / "lock")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(BlockingIOError):
+        RealFiles().lock(tmp_path / "lock")
+    lock.release()
+    RealFiles().lock(tmp_path / "lock").release()

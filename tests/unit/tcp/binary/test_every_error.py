@@ -9,50 +9,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from stele.wire import messages as m
-from stele.wire.schema import Field, Type, fields_of
 
 from app.broker.placement import Placement
 from app.broker.produce import Acks
-from app.groups.lease import Lease, LeasedPartition
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.dispatch import HANDLERS
 from app.tcp.errors import ERROR_CODES
 from tests.support.batches import batch_of
 from tests.support.before_login import Registry, Wire
+from tests.support.binary_samples import TOPIC, codes_of, sample
 from tests.support.listeners import listeners
 from tests.support.raising import Faults, an_error, leaves, raising
 
-TOPIC, GROUP = "orders", "group"
-LEASE = Lease(
-    group=GROUP,
-    lease_id="made-up",
-    partitions=[LeasedPartition(topic=TOPIC, partition=0, offset=0, next_offset=1)],
-).token()
-VALUES: dict[str, Any] = {
-    "group": GROUP,
-    "lease": LEASE,
-    "transactional_id": "transactional",
-    "start": "earliest",
-    "member_id": "",
-    "abandoned_prefix": "",
-    "batch_size": 1,
-    "acks": 1,
-    "timeout_ms": 1000,
-    "session_timeout_ms": 10_000,
-    "lease_ms": 1000,
-    "max_bytes": 1 << 20,
-    "max_records": 10,
-    "max_partitions": 1,
-    "version": 1,
-    "partitions": 2,
-}
 KINDS = [m.ProduceRequest, *HANDLERS]
 # A request that calls nothing.
 NEXT = m.AuthenticateRequest(mechanism="PLAIN", data=b"").encode()
@@ -63,38 +36,6 @@ DECIDES: dict[type[m.Request], set[str]] = {
     m.ProduceBatchRequest: {"broker.topic"},
     m.TransactionalProduceRequest: {"broker.topic"},
 }
-
-
-def value_of(one: Field, kind: Type) -> Any:
-    match kind.kind:
-        case "array":
-            return [] if one.name == "configs" else [value_of(one, kind.element)]
-        case "struct":
-            return kind.struct_class(
-                **{inner.name: value_of(inner, inner.type) for inner in fields_of(kind.struct_class)}
-            )
-        case "string":
-            return VALUES.get(one.name, TOPIC)
-        case "bytes":
-            return b"value"
-        case "records":
-            return batch_of([b"a"])
-        case "bool":
-            return False
-        case _:
-            return VALUES.get(one.name, 0)
-
-
-def codes_of(answer: Any) -> Iterator[int]:
-    """Yield the error codes of a response and its parts."""
-    for field in fields(answer):
-        value = getattr(answer, field.name)
-        if field.name == "code":
-            yield int(value)
-        elif isinstance(value, list | tuple):
-            for part in cast("list[Any]", value):
-                if hasattr(part, "__dataclass_fields__"):
-                    yield from codes_of(part)
 
 
 async def ask(connection: BinaryConnection, wire: Wire, frame: bytes) -> list[bytes]:
@@ -120,7 +61,7 @@ async def test_every_error_of_every_call_is_answered_and_the_connection_lives(
     kind: type[m.Request], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    frame = cast("Any", kind)(**{one.name: value_of(one, one.type) for one in fields_of(kind)}).encode()
+    frame = sample(kind).encode()
     wrong: list[str] = []
     async with listeners(tmp_path) as at:
         await at.broker.create_topic(TOPIC, placement=Placement(partitions=1))

@@ -6,9 +6,8 @@ broker the same happens while a request waits for a disk or a thread.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Coroutine
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -18,13 +17,12 @@ from stele.wire.error_codes import ErrorCode
 
 from app.broker.placement import Placement
 from app.broker.produce import Acks
-from app.storage.topic_partition import TopicPartition
 from app.tcp.deferred_response import DeferredResponse
 from app.tcp.kafka.dispatch import SERVED, Served
 from app.tcp.kafka.failures import failure_of
 from app.tcp.kafka.handlers.context import Context, KafkaListener, NoResponse
 from tests.support.batches import batch_of
-from tests.support.deletions import DeletedAt
+from tests.support.deletions import DeletedAt, delete_topic, far_away
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_wire import codes_of
 from tests.support.sample_messages import TOPIC, sample
@@ -42,18 +40,6 @@ async def make_topic(at: KafkaListener) -> bytes:
     return topic.topic_id.bytes
 
 
-async def delete(at: KafkaListener) -> None:
-    topics = at.broker._topics
-    if topics.get(TOPIC) is not None and not topics._changes.locked():
-        await at.broker.delete_topic(TOPIC)
-
-
-async def _far_away(_partitions: Collection[TopicPartition]) -> bool:
-    """Wait for the end of a log, as an engine does that is shared by several brokers."""
-    await asyncio.sleep(0)
-    return False
-
-
 async def answer_of(at: KafkaListener, row: Served, version: int, request: Any) -> Any:
     """Handle a request as a connection does."""
     context = Context(listener=at, version=version, client_id="", client_host="10.0.0.1")
@@ -68,18 +54,19 @@ async def answer_of(at: KafkaListener, row: Served, version: int, request: Any) 
     return answer
 
 
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_topic_deleted_at_any_wait_of_a_request_is_no_mistake_of_the_broker(
-    row: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    row: Served, is_made_anew: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
     version = row.api.versions[1]
     async with kafka_listener(tmp_path) as at:
-        at.broker._engine.refresh = _far_away  # type: ignore[method-assign]
+        at.broker._engine.refresh = far_away  # type: ignore[method-assign]
         for point in count(1):
             topic_id = await make_topic(at)
             request = sample(row.api.request, version, topic_id=topic_id)
-            deleted = DeletedAt(point, lambda: delete(at))
+            deleted = DeletedAt(point, lambda: delete_topic(at.broker, TOPIC, is_made_anew=is_made_anew))
             answer = await deleted.run(answer_of(at, row, version, request))
             assert isinstance(answer, NoResponse) or ErrorCode.UNKNOWN_SERVER_ERROR not in codes_of(answer), (
                 point
