@@ -124,6 +124,10 @@ async def change_under(
     return refusal
 
 
+SPACE = ("create", "make_dir", "rename", "write")
+FILES = ("open", "create", "open_dir", "list_dir")
+
+
 @pytest.mark.parametrize("code", TEXTS, ids=TEXTS.get)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_change_that_the_catalog_refuses_leaves_no_trace(
@@ -179,14 +183,19 @@ async def test_after_a_failed_sync_the_catalog_stores_nothing_more(
 @pytest.mark.parametrize(
     ("number", "kinds", "expected"),
     [
-        (errno.ENOSPC, ("create", "make_dir", "rename", "write"), StorageFull),
-        (errno.EDQUOT, ("create", "make_dir", "rename", "write"), StorageFull),
-        (errno.EMFILE, ("open", "create", "open_dir", "list_dir"), StorageLimitReached),
-        (errno.ENFILE, ("open", "create", "open_dir", "list_dir"), StorageLimitReached),
-        (errno.ENOMEM, ("open", "create", "make_dir", "open_dir"), StorageLimitReached),
-        (errno.ENAMETOOLONG, ("create", "make_dir"), InvalidTopicName),
+        pytest.param(errno.ENOSPC, SPACE, StorageFull, id="ENOSPC"),
+        pytest.param(errno.EDQUOT, SPACE, StorageFull, id="EDQUOT", marks=pytest.mark.long),
+        pytest.param(errno.EMFILE, FILES, StorageLimitReached, id="EMFILE"),
+        pytest.param(errno.ENFILE, FILES, StorageLimitReached, id="ENFILE", marks=pytest.mark.long),
+        pytest.param(
+            errno.ENOMEM,
+            ("open", "create", "make_dir", "open_dir"),
+            StorageLimitReached,
+            id="ENOMEM",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(errno.ENAMETOOLONG, ("create", "make_dir"), InvalidTopicName, id="ENAMETOOLONG"),
     ],
-    ids=["ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "ENAMETOOLONG"],
 )
 @pytest.mark.parametrize("change", ["create", "grow", "delete"])
 async def test_a_change_that_the_disk_refuses_leaves_no_trace(

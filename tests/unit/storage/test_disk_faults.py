@@ -29,6 +29,10 @@ OTHER = TopicPartition("orders", 1)
 GONE = TopicPartition("gone", 0)
 OPTIONS = EngineOptions(flush_interval_ms=10**9, checkpoint_interval_ms=1_000, retention_interval_ms=10**9)
 ERRORS = [errno.EIO, errno.ENOSPC, errno.EROFS]
+# Which of them a call meets in `make test`; the other calls of each are for `make long`.
+TURNS = pytest.mark.parametrize(
+    "turn", [0, *(pytest.param(turn, marks=pytest.mark.long) for turn in range(1, len(ERRORS)))]
+)
 # Reading and asking leave the state of the log known; all others may not.
 WRITING = (
     "create",
@@ -192,24 +196,24 @@ async def fail_at(
         pytest.param(True, marks=pytest.mark.long, id="after a crash"),
     ],
 )
-@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
-def test_no_ack_is_false_whichever_call_fails(error: int, prepare: bool) -> None:
-    """Every call fails with one of the errors."""
-    fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=prepare)
+@TURNS
+def test_no_ack_is_false_whichever_call_fails(turn: int, prepare: bool) -> None:
+    """In all turns, every call fails with one of the errors."""
+    fail_in_turns(turn, prepare=prepare)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
-def test_no_ack_is_false_if_the_loop_makes_the_syncs(error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@TURNS
+def test_no_ack_is_false_if_the_loop_makes_the_syncs(turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_syncs, "PROBES", 1)
-    fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=False)
+    fail_in_turns(turn, prepare=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+@TURNS
 @pytest.mark.usefixtures("much_space_ahead")
-def test_no_ack_is_false_in_space_that_was_allocated_ahead(error: int) -> None:
-    fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=True)
+def test_no_ack_is_false_in_space_that_was_allocated_ahead(turn: int) -> None:
+    fail_in_turns(turn, prepare=True)
 
 
 @pytest.mark.long
@@ -217,6 +221,13 @@ def test_no_ack_is_false_in_space_that_was_allocated_ahead(error: int) -> None:
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
 def test_no_ack_is_false_whichever_call_fails_in_whichever_way(error: int, prepare: bool) -> None:
     fail_calls(error, first=1, step=1, prepare=prepare)
+
+
+def fail_in_turns(turn: int, *, prepare: bool) -> None:
+    """Fail a third of the calls, each third of these with one of the errors."""
+    step = len(ERRORS) * len(ERRORS)
+    for number, error in enumerate(ERRORS):
+        fail_calls(error, first=1 + turn * len(ERRORS) + number, step=step, prepare=prepare)
 
 
 def fail_calls(error: int, *, first: int, step: int, prepare: bool) -> None:

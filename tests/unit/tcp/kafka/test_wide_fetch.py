@@ -156,7 +156,7 @@ steps_of = st.integers(4, 18).flatmap(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(steps=steps_of)
 def test_both_ways_give_the_same_responses(steps: Sequence[Ask | Append | Delete | Recreate]) -> None:
     with tempfile.TemporaryDirectory() as path:
