@@ -55,9 +55,9 @@ def test_an_unreachable_or_invalid_url_is_an_error() -> None:
     unreachable = top("--url", "http://127.0.0.1:1")
     assert unreachable.returncode == 1
     assert "http://127.0.0.1:1 cannot be reached" in unreachable.stderr
-    other_listener = top("--url", "stele://127.0.0.1:9009")
-    assert other_listener.returncode == 2
-    assert "pass http://HOST:8080" in other_listener.stderr
+    over_binary = top("--url", "stele://127.0.0.1:1")
+    assert over_binary.returncode == 1
+    assert "no broker answers at 127.0.0.1:1" in over_binary.stderr
     no_address = top("--url", "http://[::1")
     assert no_address.returncode == 2
     assert "http://[::1 is not a valid URL" in no_address.stderr

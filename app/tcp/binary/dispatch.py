@@ -24,6 +24,7 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
     m.ConsumeRequest: simple.consume,
     m.FlushRequest: simple.flush,
     m.MetadataRequest: topics.metadata,
+    m.HttpListenerRequest: topics.http_listener,
     m.ProduceBatchRequest: produce.produce_batch,
     m.FetchRequest: fetch.fetch,
     m.ListOffsetsRequest: fetch.list_offsets,

@@ -139,6 +139,8 @@ GUARDS: dict[type[m.Request], Guard] = {
     m.FlushRequest: _SOMEWHERE,
     # By topic, in the handler.
     m.MetadataRequest: Guard((DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), None),
+    # Every client that may connect may know the listeners.
+    m.HttpListenerRequest: Guard((), None),
     m.FetchRequest: Guard((READ_TOPIC,), None),
     m.IsolatedFetchRequest: Guard((READ_TOPIC,), None),
     m.ListOffsetsRequest: _topic(DESCRIBE_TOPIC),

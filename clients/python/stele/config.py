@@ -190,6 +190,29 @@ class Endpoint:
         return cls("http", parts.hostname, port or default_port, base.rstrip("/"), tls, credentials)
 
 
+def broker_urls(url: str) -> list[str]:
+    """Return a URL for each broker that ``url`` names, with its login and options.
+
+    Raises ValueError.
+    """
+    url = _with_one_scheme(url)
+    netloc = urlsplit(url).netloc
+    login, at, hosts = netloc.rpartition("@")
+    return [url.replace(netloc, f"{login}{at}{host}", 1) for host in hosts.split(",")]
+
+
+def http_url_of(url: str, port: int, *, has_tls: bool) -> str:
+    """Return the HTTP URL of the one broker that ``url`` names.
+
+    It has the same host, login and options.
+    """
+    parts = urlsplit(url)
+    login, at, address = parts.netloc.rpartition("@")
+    host = re.sub(r":\d*$", "", address)
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{'https' if has_tls else 'http'}://{login}{at}{host}:{port}{query}"
+
+
 def _with_one_scheme(url: str) -> str:
     """Return ``http://a,b`` for ``http://a,http://b``, as other systems write it.
 

@@ -95,6 +95,7 @@ REQUESTS: list[m.Request] = [
     ),
     m.EndTransactionRequest(transactional_id="cdc", producer_id=2**40, producer_epoch=7, is_commit=True),
     m.EndTransactionRequest(transactional_id="", producer_id=-1, producer_epoch=-1, is_commit=False),
+    m.HttpListenerRequest(),
     m.CommitTransactionsRequest(transactions=[]),
     m.CommitTransactionsRequest(
         transactions=[
@@ -246,4 +247,6 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
     ),
     m.EndTransactionResponse(producer_id=2**40, producer_epoch=8),
     m.CommitTransactionsResponse(),
+    m.HttpListenerResponse(port=8080, has_tls=False),
+    m.HttpListenerResponse(port=0, has_tls=True),
 ]

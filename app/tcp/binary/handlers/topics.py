@@ -1,6 +1,8 @@
-"""Which topics exist, and what they may hold."""
+"""Which topics exist and what they may hold; where the HTTP listener is."""
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit
 
 from stele.wire import messages as m
 
@@ -64,6 +66,12 @@ def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
             for partition in range(topic.partitions)
         ],
     )
+
+
+def http_listener(listener: BinaryListener, request: m.HttpListenerRequest) -> Buffers:
+    """Return the HTTP listener, which is on the host that the client knows already."""
+    url = urlsplit(listener.broker.http_url or "")
+    return m.HttpListenerResponse(port=url.port or 0, has_tls=url.scheme == "https").encode()
 
 
 async def create_topic(listener: BinaryListener, request: m.CreateTopicRequest) -> Buffers:

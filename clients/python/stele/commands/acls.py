@@ -13,7 +13,7 @@ import click
 
 from ..operations import acls as operations
 from ..operations.acls import AclDocument
-from .common import connected, http_url, http_url_option
+from .common import http_connected, url_option
 from .results import format_option, print_result
 from .server import offline_security
 
@@ -40,7 +40,7 @@ def _where(command: F) -> F:
         metavar="DIR",
         help="Data directory of a stopped broker, instead of a URL.",
     )
-    return http_url_option(data_dir(command))
+    return url_option(data_dir(command))
 
 
 def _resource(command: F) -> F:
@@ -157,7 +157,7 @@ def add_acls(
             "give --principal, --operation, and one or more of --topic, --group, --cluster …"
         )
     if data_dir is None:
-        with connected(http_url(url)) as client:
+        with http_connected(url) as client:
             added = client.call(operations.AddAcls(acls=rules))
     else:
         with offline_security() as offline:
@@ -205,7 +205,7 @@ def _list(selection: AclDocument, url: str | None, data_dir: Path | None) -> lis
     if data_dir is not None:
         with offline_security() as offline:
             return offline.acls(data_dir, selection)
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         return client.call(operations.ListAcls(selection=selection))
 
 
@@ -213,7 +213,7 @@ def _remove(selection: AclDocument, url: str | None, data_dir: Path | None) -> l
     if data_dir is not None:
         with offline_security() as offline:
             return offline.remove_acls(data_dir, selection)
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         return client.call(operations.RemoveAcls(selection=selection))
 
 

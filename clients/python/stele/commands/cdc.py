@@ -53,7 +53,7 @@ _LOG_S = 10.0
 )
 @click.option("--notify-prefix", envvar="STELE_CDC_NOTIFY_PREFIX", show_envvar=True, default="pgcdc",
               help="Prefix of channel topics: PREFIX.NAME.")  # fmt: skip
-@click.option("--broker", envvar="STELE_CDC_BROKER", show_envvar=True, default="stele://127.0.0.1:9009", metavar="URL",
+@click.option("--broker", envvar=["STELE_CDC_BROKER", "STELE_URL"], show_envvar=True, default="stele://127.0.0.1:9009", metavar="URL",
               help="URL of the broker: stele://HOST:9009 or http://HOST:8080; the login as for other commands: STELE_USER, "
               "STELE_PASSWORD_FILE, STELE_PASSWORD, STELE_API_KEY.")  # fmt: skip
 @click.option(

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from ..calls import make_config
 from ..client import Client
-from ..config import DEFAULT_HTTP_URL, ClientConfig, has_password, url_from_environment
-from ..errors import SteleClientError
+from ..config import (
+    ClientConfig,
+    Endpoint,
+    broker_urls,
+    has_password,
+    http_url_of,
+    shown_url,
+    url_from_environment,
+)
+from ..errors import BrokerUnavailableError, SteleClientError
+from ..operations.topics import HttpListener
+from ..wire.messages import HttpListenerResponse
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,7 +92,7 @@ def refuse_password(url: str | None) -> None:
 
 
 def url_option(command: F) -> F:
-    """Add ``--url`` for either listener, and the options of a login."""
+    """Add ``--url``, of either listener for every command, and the options of a login."""
     command = login_options(command)
     return click.option(
         "--url",
@@ -93,33 +103,82 @@ def url_option(command: F) -> F:
     )(command)
 
 
-def http_url_option(command: F) -> F:
-    """Add ``--url`` for the HTTP listener, and the options of a login.
-
-    See ``http_url``.
-    """
-    command = login_options(command)
-    return click.option(
-        "--url",
-        metavar="URL",
-        help=f"URL of the broker's HTTP listener.  [env var: STELE_URL; default: {DEFAULT_HTTP_URL}]",
-    )(command)
-
-
 def http_url(url: str | None) -> str:
-    """Return the URL from ``--url``, otherwise from STELE_URL, or the default.
+    """Return the URL of the HTTP listener, for commands that need it.
 
-    The default is the HTTP listener of this machine.
+    ``url`` is that of ``--url``, None for that of the environment. For a URL of the
+    binary protocol, each of its brokers is asked for its HTTP listener; those that
+    cannot be reached are left out. The HTTP listener is on the host of the URL.
+
+    Raises:
+        click.ClickException: no broker can be reached, or tells a listener that may be used.
+        click.UsageError: the URL or the login is not valid.
     """
-    refuse_password(url)
-    return url or os.environ.get("STELE_URL") or DEFAULT_HTTP_URL
+    given = _checked_url(url)
+    if _endpoint_of(given).transport == "http":
+        return given
+    found: list[str] = []
+    failure: SteleClientError | None = None
+    for one in broker_urls(given):
+        try:
+            with Client(config=config_of(one)) as client:
+                listener = client.call(HttpListener())
+        except BrokerUnavailableError as error:
+            failure = error
+        except SteleClientError as error:
+            if "is not a request" in str(error):
+                raise click.ClickException(
+                    f"{shown_url(one)} does not tell where its HTTP listener is; upgrade the broker, or {_GIVE}"
+                ) from error
+            raise click.ClickException(str(error)) from error
+        else:
+            found.append(_http_url_at(one, listener))
+    if not found:
+        raise click.ClickException(str(failure)) from failure
+    first, *others = found
+    netlocs = [urlsplit(other).netloc.rpartition("@")[2] for other in others]
+    return first.replace(urlsplit(first).netloc, ",".join((urlsplit(first).netloc, *netlocs)), 1)
+
+
+_GIVE = "give the URL of the HTTP listener with --url http://HOST:8080"
+
+
+def _http_url_at(url: str, listener: HttpListenerResponse) -> str:
+    shown = shown_url(url)
+    if not listener.port:
+        raise click.ClickException(f"the broker at {shown} has no HTTP listener, which this command needs")
+    if url.startswith("stele+tls://") and not listener.has_tls:
+        raise click.ClickException(
+            f"the HTTP listener of {shown} is without TLS, unlike the URL; to use it all the same, {_GIVE}"
+        )
+    return http_url_of(url, listener.port, has_tls=listener.has_tls)
+
+
+def _endpoint_of(url: str) -> Endpoint:
+    try:
+        return config_of(url).endpoint
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 @contextmanager
 def connected(url: str | None) -> Generator[Client]:
     """Open a client; its errors end the command with a message instead of a traceback."""
+    with _opened(_checked_url(url)) as client:
+        yield client
+
+
+@contextmanager
+def http_connected(url: str | None) -> Generator[Client]:
+    """Open a client of the HTTP listener, as ``connected`` does."""
+    with _opened(http_url(url)) as client:
+        yield client
+
+
+@contextmanager
+def _opened(url: str) -> Generator[Client]:
     try:
-        with Client(config=config_of(_checked_url(url))) as client:
+        with Client(config=config_of(url)) as client:
             yield client
     except SteleClientError as error:
         raise click.ClickException(str(error)) from error
@@ -129,10 +188,11 @@ def connected(url: str | None) -> Generator[Client]:
 
 def _checked_url(url: str | None) -> str:
     if url is None:
-        return url_from_environment()
-    # ``http_url`` may have read it from the environment.
-    if url != os.environ.get("STELE_URL"):
-        refuse_password(url)
+        try:
+            return url_from_environment()
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    refuse_password(url)
     return url
 
 

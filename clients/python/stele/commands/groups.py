@@ -12,7 +12,7 @@ from ..client import Client
 from ..operations import group_admin as operations
 from ..operations.share_queue import Redrive
 from ..records import GroupDescription, TopicPartition
-from .common import connected, http_url, http_url_option, parse_configs
+from .common import http_connected, parse_configs, url_option
 from .results import confirm, format_option, print_result, table, yes_option
 
 
@@ -23,10 +23,10 @@ def groups() -> None:
 
 @groups.command("list")
 @format_option
-@http_url_option
+@url_option
 def list_groups(form: str, url: str | None) -> None:
     """List all groups with their states."""
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         listed, after = client.call(operations.ListGroups())
         while after is not None:
             page, after = client.call(operations.ListGroups(after=after))
@@ -42,10 +42,10 @@ def list_groups(form: str, url: str | None) -> None:
 @groups.command()
 @click.argument("group")
 @format_option
-@http_url_option
+@url_option
 def describe(group: str, form: str, url: str | None) -> None:
     """Show the members of GROUP and its lag in each partition."""
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         described = client.call(operations.DescribeGroup(group=group))
     document = msgspec.to_builtins(described)
     for member in document["members"]:
@@ -91,7 +91,7 @@ def _described(described: GroupDescription) -> Iterator[str]:
 @click.option("--dry-run", is_flag=True, help="Show the new offsets without setting them.")
 @yes_option
 @format_option
-@http_url_option
+@url_option
 def reset(
     group: str,
     to: str,
@@ -105,7 +105,7 @@ def reset(
 
     Stop the members of the group first.
     """
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         if dry_run:
             planned = _reset(client, group, to, topics, dry_run=True)
             print_result(form, _document(planned), _lines(planned))
@@ -161,7 +161,7 @@ def _lines(resets: _Resets) -> list[str]:
     help="Reset a configuration to its default. May be repeated.",
 )
 @format_option
-@http_url_option
+@url_option
 def configure(
     group: str, configs: tuple[str, ...], resets: tuple[str, ...], form: str, url: str | None
 ) -> None:
@@ -170,7 +170,7 @@ def configure(
     The group need not exist yet.
     """
     changes: dict[str, str | None] = {**parse_configs(configs), **dict.fromkeys(resets)}
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         if changes:
             shown = client.call(operations.ConfigureGroup(group=group, configs=changes))
         else:
@@ -182,11 +182,11 @@ def configure(
 @groups.command()
 @click.argument("group")
 @format_option
-@http_url_option
+@url_option
 def redrive(group: str, form: str, url: str | None) -> None:
     """Append the records of the dead letters of GROUP to their topics again."""
     redriven = lost = 0
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         while True:
             done = client.call(Redrive(group=group))
             redriven, lost = redriven + done.redriven, lost + done.lost
@@ -204,10 +204,10 @@ def redrive(group: str, form: str, url: str | None) -> None:
 @click.argument("group")
 @yes_option
 @format_option
-@http_url_option
+@url_option
 def delete(group: str, yes: bool, form: str, url: str | None) -> None:
     """Delete GROUP and its committed offsets."""
     confirm(f"Delete group {group} and its committed offsets?", yes=yes)
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         client.call(operations.DeleteGroup(group=group))
     print_result(form, {"deleted": group}, [f"deleted group {group}"])

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import click
 import httpx
 
-from ..config import ClientConfig, shown_url
+from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..operations.base import HttpAnswer, problem, segment
 from ..transport.http_common import login_header, translate
@@ -55,10 +55,6 @@ class OnlineUsers:
 
     def __init__(self, config: ClientConfig) -> None:
         self._endpoint = endpoint = config.endpoint
-        if endpoint.transport != "http":
-            raise click.UsageError(
-                f"{shown_url(config.url)} is not a URL of the HTTP listener; pass http://HOST:8080 or https://HOST:8080"
-            )
         self._http = httpx.Client(
             base_url=endpoint.http_url,
             headers=login_header(endpoint),

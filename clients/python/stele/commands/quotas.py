@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ..operations import quotas as operations
-from .common import connected, http_url, http_url_option
+from .common import http_connected, url_option
 from .results import format_option, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,10 +54,10 @@ def quotas() -> None:
 
 @quotas.command("list")
 @format_option
-@http_url_option
+@url_option
 def list_quotas(form: str, url: str | None) -> None:
     """List all quotas."""
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         listed = client.call(operations.ListQuotas())
     print_result(form, [_document(quota) for quota in listed], map(_line, listed))
 
@@ -66,7 +66,7 @@ def list_quotas(form: str, url: str | None) -> None:
 @click.argument("pairs", metavar="QUOTA=VALUE...", nargs=-1, required=True)
 @_entity_options
 @format_option
-@http_url_option
+@url_option
 def set_quotas(pairs: tuple[str, ...], form: str, url: str | None, **options: Any) -> None:
     """Set quotas, such as producer_byte_rate=1048576.
 
@@ -82,7 +82,7 @@ def set_quotas(pairs: tuple[str, ...], form: str, url: str | None, **options: An
             values[name] = float(text)
         except ValueError:
             raise click.BadParameter(f"{pair!r} is not QUOTA=VALUE with a number") from None
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         quota = client.call(operations.ChangeQuotas(entity=entity, values=values))
     print_result(form, _document(quota), [_line(quota)])
 
@@ -91,11 +91,11 @@ def set_quotas(pairs: tuple[str, ...], form: str, url: str | None, **options: An
 @click.argument("names", metavar="[QUOTA]...", nargs=-1)
 @_entity_options
 @format_option
-@http_url_option
+@url_option
 def remove(names: tuple[str, ...], form: str, url: str | None, **options: Any) -> None:
     """Remove the named quotas, or all of the user, client id or address."""
     entity = _entity(options)
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         if not names:
             names = tuple(
                 name

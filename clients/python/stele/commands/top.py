@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..config import shown_url
 from ..transport.http_common import login_header
 from ..transport.tls import client_context
-from .common import config_of, http_url, http_url_option
+from .common import config_of, http_url, url_option
 from .results import format_option, print_result
 
 _GROUPS_MAX = 10_000
@@ -132,7 +132,7 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 
 
 @click.command()
-@http_url_option
+@url_option
 @click.option(
     "--interval",
     type=click.FloatRange(0.2, 3600),
@@ -155,10 +155,6 @@ def top(url: str | None, interval: float, once: bool, form: str) -> None:
     Press ctrl-c to exit.
     """
     address = http_url(url)
-    if not address.startswith(("http://", "https://")):
-        raise click.UsageError(
-            f"{shown_url(address)} is not a URL of the HTTP listener; pass http://HOST:8080"
-        )
     try:
         endpoint = config_of(address).endpoint
         client = httpx.Client(

@@ -13,7 +13,7 @@ import msgspec
 
 from ..operations import transaction_admin as operations
 from ..records import TopicPartition
-from .common import connected, http_url, http_url_option
+from .common import http_connected, url_option
 from .results import confirm, format_option, print_result, table, yes_option
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -52,7 +52,7 @@ def transactions() -> None:
     help="Print at most this many.",
 )
 @format_option
-@http_url_option
+@url_option
 def list_transactions(
     is_open: bool,
     states: tuple[str, ...],
@@ -72,7 +72,7 @@ def list_transactions(
         pattern=pattern,
         limit=limit,
     )
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         listed, total = client.call(operation)
     rows = [(one.transactional_id, one.state, str(one.producer_id), _age(one.open_ms)) for one in listed]
     print_result(
@@ -85,10 +85,10 @@ def list_transactions(
 @transactions.command()
 @click.argument("transactional_id")
 @format_option
-@http_url_option
+@url_option
 def describe(transactional_id: str, form: str, url: str | None) -> None:
     """Show the producer and partitions of TRANSACTIONAL_ID's open transaction."""
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         described = client.call(operations.DescribeTransaction(transactional_id=transactional_id))
     document = msgspec.to_builtins(described)
     document["partitions"] = [_flat(partition) for partition in document["partitions"]]
@@ -126,7 +126,7 @@ def _described(described: operations.DescribedTransaction) -> Iterator[str]:
 @click.option("--producer-id", type=click.IntRange(0, 2**63 - 1), help="The producer to abort there.")
 @yes_option
 @format_option
-@http_url_option
+@url_option
 def abort(
     transactional_id: str | None,
     topic: str | None,
@@ -153,7 +153,7 @@ def abort(
     else:
         raise click.UsageError("pass a transactional id, or --topic, --partition and --producer-id")
     confirm(f"Abort {name}? Its records are lost, and its producer is fenced.", yes=yes)
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         client.call(operation)
     print_result(form, {"aborted": name}, [f"aborted {name}"])
 
@@ -162,11 +162,11 @@ def abort(
 @click.option("--all", "is_all", is_flag=True, help="Also transactions that the coordinator knows.")
 @click.option("--topic", metavar="TOPIC", help="Only those in partitions of TOPIC.")
 @format_option
-@http_url_option
+@url_option
 def hanging(is_all: bool, topic: str | None, form: str, url: str | None) -> None:
     """List transactions that are open in a partition and that no coordinator will end."""
     operation = operations.ListOpenTransactions(hanging=not is_all, topic=topic)
-    with connected(http_url(url)) as client:
+    with http_connected(url) as client:
         listed, total = client.call(operation)
     document = {"transactions": [_flat(msgspec.to_builtins(one)) for one in listed], "total": total}
     if not listed:

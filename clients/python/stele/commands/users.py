@@ -2,7 +2,7 @@
 
 Users and API keys of a running broker, or of a data directory without one.
 
-With ``--url`` they call the HTTP API; otherwise they open the data directory. A password never comes from the command line, where every user of the machine can read it.
+With a URL they call the HTTP API; otherwise they open the data directory. A password never comes from the command line, where every user of the machine can read it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from .common import config_of, refuse_password, user_option
+from .common import config_of, http_url, refuse_password, user_option
 from .online_users import OnlineUsers, UserStore
 from .results import format_option, print_result
 from .server import offline_security
@@ -34,6 +35,8 @@ _data_dir = click.option(
     default=Path("data"),
     envvar="STELE_DATA_DIR",
     metavar="DIR",
+    # Known before --url, which the environment may give unless it names the data directory.
+    is_eager=True,
     help="Data directory of a stopped broker; not with --url.  [env var: STELE_DATA_DIR; default: data]",
 )
 _password_file = click.option(
@@ -49,10 +52,19 @@ def _store_options(command: F) -> F:
     url = click.option(
         "--url",
         metavar="URL",
-        help="Change the users of the broker with this HTTP listener, such as https://admin@HOST:8080; log in with "
-        "STELE_PASSWORD_FILE, STELE_PASSWORD or STELE_API_KEY.",
+        callback=_url_of,
+        help="Change the users of this broker, such as stele+tls://admin@HOST:9009 or https://admin@HOST:8080; log in "
+        "with STELE_PASSWORD_FILE, STELE_PASSWORD or STELE_API_KEY.  [env var: STELE_URL, unless a data directory is given]",
     )
     return format_option(url(user_option(_data_dir(command))))
+
+
+def _url_of(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        refuse_password(value)
+        return value
+    is_offline = context.get_parameter_source("data_dir") is not ParameterSource.DEFAULT
+    return None if is_offline else os.environ.get("STELE_URL") or None
 
 
 @click.group()
@@ -171,8 +183,9 @@ def delete_key(key_id: str, form: str, data_dir: Path, url: str | None) -> None:
 def _store(url: str | None, data_dir: Path) -> Generator[UserStore]:
     """Yield the users; their errors end the command with a message."""
     if url is not None:
-        refuse_password(url)
-        with OnlineUsers(config_of(url)) as online:
+        # The environment's may have a password.
+        address = http_url(None if url == os.environ.get("STELE_URL") else url)
+        with OnlineUsers(config_of(address)) as online:
             yield online
         return
     with offline_security() as offline:

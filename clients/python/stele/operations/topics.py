@@ -267,6 +267,19 @@ class Flush(Operation[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpListener(Operation[m.HttpListenerResponse]):
+    """Ask where the HTTP listener of the broker is; over the binary protocol."""
+
+    is_repeatable = True
+
+    def to_frame(self) -> m.Request:
+        return m.HttpListenerRequest()
+
+    def from_frame(self, response: m.Response) -> m.HttpListenerResponse:
+        return expect(response, m.HttpListenerResponse)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ping(Operation[None]):
     """The smallest request, to check that the broker answers."""
 

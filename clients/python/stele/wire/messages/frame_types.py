@@ -79,6 +79,8 @@ class MessageType(IntEnum):
     END_TRANSACTION_RESPONSE = 0x46
     COMMIT_TRANSACTIONS_REQUEST = 0x47
     COMMIT_TRANSACTIONS_RESPONSE = 0x48
+    HTTP_LISTENER_REQUEST = 0x49
+    HTTP_LISTENER_RESPONSE = 0x4A
 
 
 # Errors of these types have a text and no number.

@@ -62,6 +62,22 @@ class MetadataResponse(Response):
     topics: Sequence[TopicMetadata]
 
 
+# ── other listeners ──
+
+
+@message(MessageType.HTTP_LISTENER_REQUEST)
+class HttpListenerRequest(Request):
+    """Ask where the HTTP listener is."""
+
+
+@message(MessageType.HTTP_LISTENER_RESPONSE)
+class HttpListenerResponse(Response):
+    """The port on the host of this listener, 0 if there is none, and its TLS."""
+
+    port: Int32
+    has_tls: Bool
+
+
 # ── changing topics ──
 
 
