@@ -36,12 +36,14 @@ def integer_parameter(
     return number
 
 
-def boolean_parameter(request: Request, name: str) -> bool:
-    """Return a ``true`` or ``false`` from the query, False if absent.
+def boolean_parameter(request: Request, name: str, *, default: bool = False) -> bool:
+    """Return a ``true`` or ``false`` from the query.
 
     Raises ``InvalidRequest``.
     """
-    text = request.query_params.get(name, "false")
+    text = request.query_params.get(name)
+    if text is None:
+        return default
     value = parse_boolean(text)
     if value is None:
         raise InvalidRequest(f"{name} is {text[:40]!r}; it must be true or false")

@@ -48,7 +48,7 @@ def test_a_page_holds_fifty_of_five_thousand_topics_and_asks_once(
     expect(page.locator("#list tbody tr")).to_have_count(50)
     expect(page.get_by_text("Page 1 of 100")).to_be_visible()
     assert [url.partition("/v1/")[2] for url in urls if "/v1/topics" in url] == [
-        "topics?page=1&limit=50&sizes=true"
+        "topics?page=1&limit=50&sizes=true&internal=false"
     ]
 
     page.get_by_label("Search topics by name").fill("4999")

@@ -32,6 +32,15 @@ SCREENS = {
 }
 
 
+# The text of each cell of a table of which the screen shows a part only.
+CUT_CELLS = """
+    [...document.querySelectorAll("tbody td, tbody th")]
+        .filter((cell) => cell.checkVisibility())
+        .filter((cell) => cell.scrollWidth > cell.clientWidth + 1 || cell.getBoundingClientRect().right > innerWidth)
+        .map((cell) => cell.textContent)
+"""
+
+
 def wait_until(condition: Callable[[], bool], page: Page) -> None:
     """Let the browser run until ``condition`` holds."""
     for _ in range(400):
@@ -139,6 +148,7 @@ def test_a_screen_can_be_used_by_everybody(open_page: Open, screenshots: Path | 
     # It fits on a phone.
     page.set_viewport_size({"width": 390, "height": 800})
     page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.evaluate(CUT_CELLS) == []
     if screenshots is not None and name == "messages":
         page.screenshot(path=screenshots / "messages-phone.png")
 
@@ -481,3 +491,55 @@ def test_a_page_of_topics_after_the_last_one_shows_the_last_one(open_page: Open)
     page = open_page("/console/topics?search=flights&page=7")
     expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
     assert page.url.endswith("/console/topics?search=flights&page=1")
+
+
+def listed(page: Page) -> list[str]:
+    return page.locator("#list tbody tr td:first-child a").all_inner_texts()
+
+
+def test_topics_are_sorted_by_name_records_or_size(open_page: Open, http: httpx.Client) -> None:
+    small, heavy = "sorted-a-small", "sorted-b-heavy"
+    http.post(f"/v1/topics/{small}/records", json={"records": [{"value": "x"}] * 5}).raise_for_status()
+    http.post(f"/v1/topics/{heavy}/records", json={"records": [{"value": "x" * 9000}]}).raise_for_status()
+    http.put("/v1/topics/sorted-c-empty").raise_for_status()
+    page = open_page("/console/topics?search=sorted-")
+    order = page.get_by_label("Order of the topics")
+    for label, expected in (
+        ("Most records first", [small, heavy, "sorted-c-empty"]),
+        ("Largest first", [heavy, small, "sorted-c-empty"]),
+        ("By name", [small, heavy, "sorted-c-empty"]),
+    ):
+        order.select_option(label=label)
+        wait_until(lambda expected=expected: listed(page) == expected, page)
+    order.select_option(label="Largest first")
+    page.wait_for_url("**order=size*")
+    page.reload()
+    wait_until(lambda: listed(page) == [heavy, small, "sorted-c-empty"], page)
+
+
+def test_internal_topics_are_hidden_until_they_are_asked_for(open_page: Open, http: httpx.Client) -> None:
+    http.put("/v1/topics/__program_state").raise_for_status()
+    page = open_page("/console/topics")
+    expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
+    assert "__program_state" not in listed(page)
+
+    page.get_by_label("Internal").check()
+    expect(page.get_by_role("link", name="__program_state", exact=True)).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("link", name="__program_state", exact=True)).to_be_visible()
+    page.get_by_label("Internal").uncheck()
+    expect(page.get_by_role("link", name="__program_state", exact=True)).to_be_hidden()
+
+
+def test_the_whole_value_can_be_read_on_a_phone(open_page: Open, http: httpx.Client) -> None:
+    value = " ".join(f"word{number}" for number in range(30))
+    http.post(
+        "/v1/topics/phone/records", json={"records": [{"key": "k" * 60, "value": value}]}
+    ).raise_for_status()
+    page = open_page(
+        "/console/messages?topic=phone&go=1", viewport={"width": 390, "height": 800}, has_touch=True
+    )
+    cell = page.locator("tr.record td.cut")
+    expect(cell).to_contain_text("word29")
+    assert page.evaluate(CUT_CELLS) == []
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0

@@ -823,3 +823,24 @@ def test_the_overview_and_metrics_answer_when_groups_can_not_be_served() -> None
         until(lambda: len(http.get("/v1/overview/history").json()["at"]) > points)
         assert "taking a sample failed" not in broker.stderr
         successor.close()
+
+
+def test_topics_are_listed_largest_first_or_without_internal_ones(http: httpx.Client) -> None:
+    for name, values in (("ranked-a", ["x"] * 3), ("ranked-b", ["x" * 5000]), ("__ranked-c", ["x"])):
+        records = [{"value": value} for value in values]
+        http.post(f"/v1/topics/{name}/records", json={"records": records}).raise_for_status()
+    http.put("/v1/topics/ranked-d").raise_for_status()
+
+    def listed(**query: str | int) -> list[str]:
+        answer = http.get("/v1/topics", params={"search": "ranked-", **query})
+        assert answer.status_code == 200, answer.text
+        return [topic["name"] for topic in answer.json()["topics"]]
+
+    assert listed() == ["__ranked-c", "ranked-a", "ranked-b", "ranked-d"]
+    assert listed(internal="false") == ["ranked-a", "ranked-b", "ranked-d"]
+    assert listed(order="records") == ["ranked-a", "__ranked-c", "ranked-b", "ranked-d"]
+    assert listed(order="size", internal="false") == ["ranked-b", "ranked-a", "ranked-d"]
+    assert listed(order="size", internal="false", limit=2, page=2) == ["ranked-d"]
+    for wrong in ({"order": "age"}, {"order": "size", "after": "ranked-a"}, {"internal": "no"}):
+        answer = http.get("/v1/topics", params=wrong)
+        assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-request"), wrong

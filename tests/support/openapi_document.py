@@ -1,4 +1,4 @@
-"""The recorded OpenAPI document, ``tests/golden/openapi.json``: one line per operation.
+"""The recorded OpenAPI document, ``tests/golden/openapi.json``: one line per operation and component.
 
 ``python -m tests.support.openapi_document`` records it again after a change of the HTTP API.
 """
@@ -36,7 +36,7 @@ def recorded_document() -> dict[str, Any]:
 
 
 def _as_lines(document: dict[str, Any]) -> str:
-    """JSON in which each operation has a line of its own, so that a diff shows which of them changed."""
+    """JSON in which each operation and each component has a line of its own, so that a diff shows which of them changed."""
 
     def text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
@@ -47,7 +47,17 @@ def _as_lines(document: dict[str, Any]) -> str:
         + "\n}"
         for path, item in document["paths"].items()
     )
-    others = ",\n".join(f"{text(name)}: {text(part)}" for name, part in document.items() if name != "paths")
+    components = ",\n".join(
+        f"{text(kind)}: {{\n"
+        + ",\n".join(f" {text(name)}: {text(one)}" for name, one in named.items())
+        + "\n}"
+        for kind, named in document["components"].items()
+    )
+    others = ",\n".join(
+        f"{text(name)}: {{\n{components}\n}}" if name == "components" else f"{text(name)}: {text(part)}"
+        for name, part in document.items()
+        if name != "paths"
+    )
     return f'{{"provenance": {text(_PROVENANCE)},\n"document": {{\n{others},\n"paths": {{\n{paths}\n}}}}}}\n'
 
 

@@ -11,6 +11,7 @@ from .components import (
     NULLABLE_STRING,
     STRING,
     array,
+    enum,
     model,
     nullable,
 )
@@ -85,6 +86,12 @@ LIST_TOPICS: Operation = {
             {"type": "boolean", "default": False},
             "include records, size, storage and retention of each topic",
         ),
+        query(
+            "order",
+            enum("TopicOrder", "name", "records", "size", default="name"),
+            "records, size: largest first",
+        ),
+        query("internal", {"type": "boolean", "default": True}, "include topics whose names begin with __"),
     ],
     "responses": answers(
         400,

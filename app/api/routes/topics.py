@@ -49,6 +49,9 @@ router = APIRouter(tags=["topics"], route_class=EncodedSlashRoute)
 
 _JSON = "application/json"
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+_ORDERS = ("name", "records", "size")
+# Programs name topics for their own use in this way.
+_INTERNAL_PREFIX = "__"
 # Sizes are added up per request, which takes about 10 µs per partition.
 _SIZES_PAGE_MAX = 1000
 
@@ -134,6 +137,29 @@ def _answer(document: dict[str, Any], status: int = 200) -> Response:
     return Response(encode(document), status, media_type=_JSON)
 
 
+async def _sizes(broker: Broker, topic: Topic) -> tuple[int, int]:
+    """Return the records and the bytes of a topic."""
+    records = size_bytes = 0
+    for partition in range(topic.partitions):
+        state = broker.log_state(topic.name, partition)
+        records += state.high_watermark - state.log_start_offset
+        size_bytes += state.size_bytes
+        await pause_among_partitions(partition + 1)
+    return records, size_bytes
+
+
+async def _largest_first(broker: Broker, topics: list[Topic], *, by_records: bool) -> list[Topic]:
+    """Sort topics by their records or bytes; equal ones remain in the order of names."""
+    sizes: dict[str, int] = {}
+    for topic in topics:
+        # A pause lets other requests in, and one of them may delete the topic.
+        with contextlib.suppress(UnknownTopic, UnknownPartition):
+            records, size_bytes = await _sizes(broker, topic)
+            sizes[topic.name] = records if by_records else size_bytes
+        await pause()
+    return sorted((topic for topic in topics if topic.name in sizes), key=lambda topic: -sizes[topic.name])
+
+
 async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": topic.name,
@@ -141,12 +167,7 @@ async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str
         "partition_count": topic.partitions,
     }
     if with_sizes:
-        records = size_bytes = 0
-        for partition in range(topic.partitions):
-            state = broker.log_state(topic.name, partition)
-            records += state.high_watermark - state.log_start_offset
-            size_bytes += state.size_bytes
-            await pause_among_partitions(partition + 1)
+        records, size_bytes = await _sizes(broker, topic)
         entry["records"] = records
         entry["size_bytes"] = size_bytes
         entry["storage"] = topic.config.storage
@@ -160,7 +181,9 @@ async def list_topics(request: Request) -> Response:
 
     `search` selects names that contain a text, `prefix` names that start with one. Pages are numbered from 1;
     alternatively, `after` continues after the last name of a page, even if topics are created or deleted meanwhile.
-    `sizes=true` adds the number of records, the size, the storage and the retention of each topic.
+    `sizes=true` adds the number of records, the size, the storage and the retention of each topic. `order` lists the
+    topics with the most records or the largest first instead, by pages with a number. `internal=false` leaves out topics
+    whose names begin with `__`, which programs use for themselves.
     """
     broker = broker_of(request)
     with_sizes = boolean_parameter(request, "sizes")
@@ -170,6 +193,14 @@ async def list_topics(request: Request) -> Response:
     number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
+    with_internal = boolean_parameter(request, "internal", default=True)
+    order = request.query_params.get("order", "name")
+    if order not in _ORDERS:
+        raise InvalidRequest(
+            f"order is {order[:40]!r}; it must be {', '.join(_ORDERS[:-1])} or {_ORDERS[-1]}"
+        )
+    if after and order != "name":
+        raise InvalidRequest(f"after continues a list by name, not by {order}; give page instead")
     is_listed = is_seen(request, DESCRIBE_TOPIC)
     await broker.try_to_find_all_topics()
     matching = [
@@ -179,7 +210,10 @@ async def list_topics(request: Request) -> Response:
         and topic.name.startswith(prefix)
         and topic.name > after
         and wanted in topic.name.lower()
+        and (with_internal or not (topic.is_internal or topic.name.startswith(_INTERNAL_PREFIX)))
     ]
+    if order != "name":
+        matching = await _largest_first(broker, matching, by_records=order == "records")
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
     listed: list[dict[str, Any]] = []
@@ -192,7 +226,7 @@ async def list_topics(request: Request) -> Response:
     return _answer(
         {
             "topics": listed,
-            "next_after": page[-1].name if len(matching) > begin + limit else None,
+            "next_after": page[-1].name if order == "name" and len(matching) > begin + limit else None,
             "total": len(matching),
         }
     )

@@ -99,6 +99,15 @@ export async function copy(text) {
   }
 }
 
+// Narrow screens show a row as a list of its cells, each with the name of its column.
+export function labelled(heads, row) {
+  [...row.cells].forEach((cell, index) => {
+    const label = heads[index]?.replace("#", "");
+    if (label) cell.dataset.label = label;
+  });
+  return row;
+}
+
 export function table(caption, heads, rows, empty = "No data.") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   const head = heads.map((title) => {
@@ -106,7 +115,7 @@ export function table(caption, heads, rows, empty = "No data.") {
     return h("th", { scope: "col", class: isNumber ? "num" : null }, isNumber ? title.slice(1) : title);
   });
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
-    h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, head)), h("tbody", null, rows)));
+    h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, head)), h("tbody", null, rows.flat(3).filter(Boolean).map((row) => labelled(heads, row)))));
 }
 
 // Enables buttons that the page disables until their script listens, because an earlier click would be lost.

@@ -1,5 +1,5 @@
 // Shows one record. Nothing in it is trusted, so all of it is set as text.
-import { bytes, copy, h, show, time, utc } from "./dom.js";
+import { bytes, copy, h, labelled, show, time, utc } from "./dom.js";
 import { curl, get, part, query } from "./api.js";
 import { tabList } from "./tabs.js";
 
@@ -125,6 +125,7 @@ export function recordRow(topic, record, selection) {
     h("td", { class: "time mono", title: utc(record.timestamp) }, moment(record.timestamp)),
     h("td", { class: "key mono" }, oneLine(record.key, record.key_b64)),
     h("td", { class: "cut mono" }, oneLine(record.value, record.value_b64)));
+  labelled(RECORD_HEADS, row);
   let inside = null;
   const toggle = async () => {
     if (inside) {

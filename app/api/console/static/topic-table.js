@@ -1,5 +1,5 @@
 // The table of a compacted topic: a row per key that follows the changes, and the look-up of one key.
-import { copy, count, h, notice, show, utc } from "./dom.js";
+import { copy, count, h, labelled, notice, show, utc } from "./dom.js";
 import { curl, part, query, refusal } from "./api.js";
 import { KEYS_MAX, PREVIEW, ROWS_MAX, TableRows } from "./table-rows.js";
 import { detail, moment, oneLine } from "./record.js";
@@ -22,6 +22,7 @@ class Row {
   constructor(topic, record) {
     this.#topic = topic;
     this.#cells[0].append(this.#open);
+    labelled(HEADS, this.element);
     this.#open.addEventListener("click", () => this.#toggle());
     this.element.addEventListener("click", (event) => { if (!event.target.closest("button")) this.#toggle(); });
     this.update(record);

@@ -9,6 +9,10 @@ const LIMIT = 50;
 const state = url.read();
 const search = byId("search");
 search.value = state.search ?? "";
+const order = byId("order");
+order.value = state.order ?? "name";
+const internal = byId("internal");
+internal.checked = Boolean(state.internal);
 let turn = 0;
 
 // ── the list ──
@@ -17,7 +21,7 @@ async function list() {
   const mine = ++turn;
   const page = Number(state.page ?? 1);
   try {
-    const answer = await get(`/v1/topics${query({ search: state.search, page, limit: LIMIT, sizes: true })}`);
+    const answer = await get(`/v1/topics${query({ search: state.search, page, limit: LIMIT, sizes: true, order: state.order, internal: state.internal ? "" : false })}`);
     if (mine !== turn) return;
     notice("");
     const rows = answer.topics.map((topic) => h("tr", null,
@@ -36,7 +40,8 @@ async function list() {
       list();
       return;
     }
-    const empty = state.search ? `No topic has “${state.search}” in its name.` : "No topics yet. Create one, or produce to a new name.";
+    const others = state.internal ? "" : " Internal topics are hidden.";
+    const empty = state.search ? `No topic has “${state.search}” in its name.${others}` : "No topics yet. Create one, or produce to a new name.";
     show(byId("list"), table(`${count(answer.total)} topics`, ["Name", "#Partitions", "#Records", "#Size", "#Retention", "#"], rows, empty));
     const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
     show(byId("pager"), pages > 1 && [
@@ -48,14 +53,28 @@ async function list() {
   }
 }
 
+// Lists anew, from the first page.
+function relist() {
+  delete state.page;
+  url.write(state);
+  list();
+}
+
+order.addEventListener("change", () => {
+  state.order = order.value === "name" ? "" : order.value;
+  relist();
+});
+internal.addEventListener("change", () => {
+  state.internal = internal.checked ? 1 : "";
+  relist();
+});
+
 let typing = 0;
 search.addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(() => {
     state.search = search.value.trim();
-    delete state.page;
-    url.write(state);
-    list();
+    relist();
   }, 150);
 });
 
