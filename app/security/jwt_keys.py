@@ -84,12 +84,17 @@ class JwtKeys:
 
     def __init__(self, source: str, *, clock: Clock) -> None:
         """Raises ValueError if ``source`` is neither."""
-        parts = urlsplit(source)
+        try:
+            parts = urlsplit(source)
+        except ValueError:
+            raise ValueError("oauth_jwks is neither a file nor a valid URL") from None
+        if ":" in source and "@" in source:
+            raise ValueError("oauth_jwks holds a login, which would be logged; use a URL without one")
         self._url = source if parts.scheme in ("http", "https") else None
         if parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
-            raise ValueError(f"{source!r} is not encrypted, so its keys could be replaced; use https")
+            raise ValueError("oauth_jwks is not encrypted, so its keys could be replaced; use https")
         if self._url is None and "://" in source:
-            raise ValueError(f"{source!r} is neither a file nor an https URL")
+            raise ValueError("oauth_jwks is neither a file nor an https URL")
         self._source = source
         self._clock = clock
         self._keys: dict[str, IssuerKey] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 from stele.wire.notation import parse_boolean
@@ -44,17 +44,23 @@ def open_object_store(url: str) -> ObstoreStore:
     Raises:
         ValueError: it is no such URL, or there are no credentials; the text says what is wrong.
     """
-    parts = urlsplit(url)
-    endpoints = [value for name, value in parse_qsl(parts.query) if name == "endpoint"]
-    if any("@" in part for part in (parts.netloc, url.partition("?")[0].partition("/")[0], *endpoints)):
+    scheme, slashes, rest = url.partition("://")
+    place, _, query = (rest if slashes else url).partition("?")
+    # No message has the URL, because a password that is not escaped may be in any part of it.
+    if "@" in place.partition("/")[0] or "@" in unquote(query):
         raise ValueError(
             "the URL of the object store holds credentials, which would be logged; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY instead, or what the provider of another store reads"
         )
-    open_store = _OPEN.get(parts.scheme)
-    if open_store is None:
-        raise ValueError(f"{url!r} is no object store; use {_FORMS}")
-    return open_store(parts)
+    if scheme not in _OPEN:
+        raise ValueError(f"the URL of the object store begins with none of the known schemes; use {_FORMS}")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError(f"the URL of the object store is invalid; use {_FORMS}") from None
+    if "#" in url or not url.isprintable():
+        raise ValueError(f"the URL of the object store has a fragment or control characters; use {_FORMS}")
+    return _OPEN[scheme](parts)
 
 
 def _open_s3(parts: SplitResult) -> ObstoreStore:
@@ -150,12 +156,11 @@ def _options(parts: SplitResult, host: str, known: set[str]) -> dict[str, str]:
     if ":" in parts.netloc:
         raise ValueError(f"the {scheme} URL names a {host}, which has no port; a server is named by endpoint")
     if unknown:
-        raise ValueError(
-            f"unknown option {unknown[0]!r} of the {scheme} URL; known are {', '.join(sorted(known))}"
-        )
+        name = unknown[0] if unknown[0].isidentifier() else "…"
+        raise ValueError(f"unknown option {name!r} of the {scheme} URL; known are {', '.join(sorted(known))}")
     endpoint = options.get("endpoint")
     if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
-        raise ValueError(f"the endpoint {endpoint!r} of the {scheme} URL must begin with http:// or https://")
+        raise ValueError(f"the endpoint of the {scheme} URL must begin with http:// or https://")
     return options
 
 

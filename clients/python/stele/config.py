@@ -111,6 +111,7 @@ class ClientConfig:
         return replace(first, others=tuple(others))
 
 
+_ESCAPE = "in a password, write / ? # @ [ and ] as %2F %3F %23 %40 %5B and %5D"
 _USE_TLS = "write stele+tls://HOST:PORT or https://HOST:PORT"
 
 
@@ -142,11 +143,17 @@ class Endpoint:
 
         Raises ValueError for others.
         """
+        if not url.isprintable():
+            # ``urlsplit`` would leave some of them out, also of a password.
+            raise ValueError(
+                f"{shown_url(url)!r} has control characters, such as a line break; write the URL without them"
+            )
         url = _with_one_scheme(url)
         try:
             parts = urlsplit(url)
-        except ValueError as error:
-            raise ValueError(f"{shown_url(url)} is not a valid URL ({error})") from None
+        except ValueError:
+            # Its message may contain the password.
+            raise ValueError(f"{shown_url(url)!r} is not a valid URL; {_ESCAPE}") from None
         login, at, hosts = parts.netloc.rpartition("@")
         if "@" in login and "," in login:
             raise _not_written_once(url)
@@ -163,16 +170,16 @@ class Endpoint:
         try:
             port = parts.port
         except ValueError:
-            raise ValueError(f"{url!r} has no valid port; write a number from 1 to 65535") from None
+            raise ValueError(
+                f"{url!r} has no valid port; write a number from 1 to 65535, and {_ESCAPE}"
+            ) from None
         if not parts.hostname or parts.scheme not in ("stele", "stele+tls", "http", "https"):
             raise ValueError(
                 f"{url!r} is not the URL of a broker; write stele://HOST:9009 (binary protocol) "
                 "or http://HOST:8080; with TLS, stele+tls:// or https://"
             )
         if "@" in parts.path:
-            raise ValueError(
-                f"{url!r} has a password that ends its host; write / ? # and @ in it as %2F %3F %23 and %40"
-            )
+            raise ValueError(f"{url!r} has a password that ends its host; {_ESCAPE}")
         has_tls = parts.scheme in ("stele+tls", "https")
         if parts.fragment or (parts.query and not has_tls):
             raise ValueError(
@@ -238,19 +245,26 @@ def _not_written_once(url: str) -> ValueError:
     )
 
 
-_ADDRESS = re.compile(r"[\w.\[\]-]+(:\d+)?")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+_ADDRESS = re.compile(r"([\w.-]+|\[[0-9a-f:.]+\])(:\d+)?", re.IGNORECASE)
+_HIDDEN = "…"
 
 
 def shown_url(url: str) -> str:
     """Return ``url`` without login, query and fragment, for messages.
 
-    A malformed one may lose more.
+    What looks like no address may be a part of a password, and is not shown either.
     """
     scheme, slashes, rest = url.partition("://")
-    shown = re.split("[?#]", (rest or scheme).rpartition("@")[2])[0]
-    if slashes:
-        return f"{scheme.rpartition('@')[2]}{slashes}{shown}"
-    return shown if _ADDRESS.fullmatch(shown) else "…"
+    if not slashes:
+        scheme, rest = "", url
+    shown = re.split("[?#]", rest.rpartition("@")[2])[0]
+    hosts = shown.partition("/")[0].split(",")
+    if scheme and not _SCHEME.fullmatch(scheme):
+        return _HIDDEN
+    # Without a scheme, alice:secret/x looks like an address, too.
+    is_address = all(map(_ADDRESS.fullmatch, hosts)) and shown.isprintable() and (scheme or "/" not in shown)
+    return f"{scheme}{slashes}{shown if is_address or not shown else _HIDDEN}"
 
 
 def has_password(url: str) -> bool:

@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, cast
-from urllib.parse import urlsplit
 
 from ..calls import Isolation
-from ..config import DEFAULT_TCP_PORT, Endpoint, has_password
+from ..config import DEFAULT_TCP_PORT, Endpoint, has_password, shown_url
 from ..wire.notation import parse_boolean, parse_duration_ms, parse_whole
 from .options import (
     BROKER_TIMEOUT_MS,
@@ -43,6 +42,7 @@ from .options import (
 )
 
 _DEFAULT_HTTP_PORT = 8080
+_HAS_PORT = re.compile(r":\w*$")
 
 _CONNECTION = (
     "kafka.bootstrap.servers",
@@ -353,7 +353,9 @@ class _Given:
 def _connection(given: _Given) -> Connection:
     servers, url = given.text("kafka.bootstrap.servers"), given.text("url")
     if servers is not None and url is not None and servers != url:
-        given.refuse("url", f"kafka.bootstrap.servers is {servers!r}; both name the broker: give one")
+        raise OptionError(
+            "options url and kafka.bootstrap.servers differ, and both name the broker; give one"
+        )
     name, text = ("url", url) if url is not None else ("kafka.bootstrap.servers", servers)
     if text is None:
         raise OptionError(
@@ -362,30 +364,22 @@ def _connection(given: _Given) -> Connection:
     transport = given.text("transport")
     if transport is not None:
         transport = given.choice("transport", ("tcp", "http"))
-    if "://" in text and has_password(text):
+    text = _with_scheme(text, transport)
+    try:
+        endpoint = Endpoint.parse(text)
+    except ValueError as error:
+        # Without the value, which may hold a password.
+        raise OptionError(f"option {name} names no broker: {error}") from None
+    if endpoint.credentials.password or has_password(text):
         raise OptionError(
             f"option {name} holds a password, and Spark shows options; write stele://USER@HOST:9009 and passwordFile, or set "
             "STELE_PASSWORD for driver and executors"
         )
-    # Kafka programs may list several servers; there is one broker, so the first will do.
-    text = text.split(",")[0].strip()
-    if "://" not in text:
-        host = urlsplit(f"//{text}")
-        try:
-            port = host.port or (_DEFAULT_HTTP_PORT if transport == "http" else DEFAULT_TCP_PORT)
-        except ValueError as error:
-            given.refuse(name, f"{error}; write HOST:PORT or stele://HOST:9009")
-        if not host.hostname:
-            given.refuse(name, "it names no host; write HOST:PORT or stele://HOST:9009")
-        shown = f"[{host.hostname}]" if ":" in host.hostname else host.hostname
-        text = f"{'http' if transport == 'http' else 'stele'}://{shown}:{port}"
-    try:
-        endpoint = Endpoint.parse(text)
-    except ValueError as error:
-        given.refuse(name, str(error))
     if transport is not None and endpoint.transport != transport:
         scheme = "stele://HOST:9009" if transport == "tcp" else "http://HOST:8080"
-        given.refuse("transport", f"{text} is the other one; write {scheme}, or leave transport out")
+        given.refuse(
+            "transport", f"{shown_url(text)} is the other one; write {scheme}, or leave transport out"
+        )
     timeout_ms = given.between("brokerTimeoutMs", BROKER_TIMEOUT_MS, 1, 24 * 3_600_000)
     user, password_file = given.text("user"), given.text("passwordFile")
     api_key_file = given.text("apiKeyFile")
@@ -398,6 +392,19 @@ def _connection(given: _Given) -> Connection:
         password_file=password_file,
         api_key_file=api_key_file,
     )
+
+
+def _with_scheme(text: str, transport: str | None) -> str:
+    """Return a URL for ``HOST:PORT,HOST:PORT``, perhaps with a login.
+
+    Kafka programs name brokers in this way.
+    """
+    if "://" in text:
+        return text
+    login, at, hosts = text.rpartition("@")
+    scheme, port = ("http", _DEFAULT_HTTP_PORT) if transport == "http" else ("stele", DEFAULT_TCP_PORT)
+    named = [host.strip() for host in hosts.split(",")]
+    return f"{scheme}://{login}{at}{','.join(h if _HAS_PORT.search(h) else f'{h}:{port}' for h in named)}"
 
 
 def _selection(given: _Given) -> Selection:
