@@ -22,6 +22,8 @@ ARGS ?=
 DEMO_FLIGHTS ?= 0
 # The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
 CLIENTS ?= all
+# Where make suites finds the suites that no package registry serves.
+SUITES_DIR ?=
 # How many processes make test runs the tests in: four per core, because most tests wait for brokers, PostgreSQL
 # and Spark more than they compute. 0 runs them in a single process, for a debugger.
 TEST_PROCESSES ?= $(shell echo $$((4 * $$(getconf _NPROCESSORS_ONLN))))
@@ -35,7 +37,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster long-cluster conformance lint format bench load demo cluster fuzz faults mutants torture clean
+.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format bench load demo cluster fuzz faults mutants torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -69,6 +71,10 @@ conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"
 	STELE_CONFORMANCE_CLIENTS=$(CLIENTS) STELE_CONFORMANCE_TABLE=docs/conformance.md \
 		$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder tests/conformance $(ARGS)
+
+suites: $(DEVELOPMENT) ## run the test suites of Kafka clients: ARGS='sarama kafka-go'; SUITES_DIR has those no registry serves
+	@echo "running the suites of Kafka clients; what is downloaded, built and printed goes to .conformance/suites"
+	@SUITES_DIR='$(SUITES_DIR)' $(BIN)/python -m tests.suites $(ARGS)
 
 lint: $(DEVELOPMENT) ## check style, format, types, layers and the Dockerfile
 	$(BIN)/ruff check .

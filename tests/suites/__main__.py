@@ -1,0 +1,80 @@
+"""Run the suites of Kafka clients, each against a broker of its own, and print a summary.
+
+python -m tests.suites franz-go sarama     # some of them; without a name all
+
+Ends with 1 if a test fails that is not known to, if one that is known to differ passes, or if it did not run.
+A suite that cannot be run here is left out, and named; that is a failure only if the suite was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from stele.broker_process import run_broker
+
+from .results import Verdict, judge
+from .sources import Unavailable
+from .table import SUITES, Run, Suite
+
+_WORK = Path(__file__).resolve().parents[2] / ".conformance" / "suites"
+# Beside the builds of other suites, a start may take long.
+_START_TIMEOUT_S = 120.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [suite.name for suite in SUITES]
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(names))
+    named = parser.parse_args().suites
+    chosen = named or names
+    if unknown := set(chosen) - set(names):
+        parser.error(f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    verdicts: list[Verdict] = []
+    is_complete = True
+    for suite in SUITES:
+        if suite.name in chosen:
+            try:
+                verdicts.append(_run(suite))
+            except Unavailable as why:
+                print(f"{suite.name}: left out: {why}", flush=True)
+                is_complete = False
+            else:
+                _print(suite.name, verdicts[-1])
+    # What was named is wanted.
+    return 0 if all(verdict.is_good for verdict in verdicts) and (is_complete or not named) else 1
+
+
+def _print(name: str, verdict: Verdict) -> None:
+    print(
+        f"{name}: {verdict.passed} passed, {len(verdict.unexpected)} failed, {len(verdict.known)} known to differ, "
+        f"{verdict.skipped} skipped{'' if verdict.passed else ': no test has passed'}"
+    )
+    for what, tests in (
+        ("failed", verdict.unexpected),
+        ("known to differ, and passes now", verdict.mended),
+        ("known to differ, and did not run", verdict.missing),
+    ):
+        for test in tests:
+            print(f"  {test}: {what}")
+    sys.stdout.flush()
+
+
+def _run(suite: Suite) -> Verdict:
+    """Run one suite. What it printed stays in its directory until it runs again."""
+    scratch = _WORK / suite.name
+    shutil.rmtree(scratch, ignore_errors=True)
+    sources = scratch / "sources"
+    scratch.mkdir(parents=True)
+    suite.source.bring(suite.name, sources)
+    with run_broker(environment=dict(suite.settings), start_timeout_s=_START_TIMEOUT_S) as broker:
+        outcomes = suite.test(Run(sources=sources, scratch=scratch, broker=broker, limit_s=suite.limit_s))
+    return judge(outcomes, suite.known)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""The suites: where each comes from, how it is run, and what is known to differ.
+
+A suite runs against a broker of its own. ``known`` names tests that fail, and why Stele leaves it at that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stele.broker_process import BrokerProcess
+
+from .results import Outcome, of_go, of_junit
+from .sources import Folder, GoModule, Sdist, Unavailable, need, replace_text, run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a suite: its sources, a directory for what it needs, the broker, and a time limit."""
+
+    sources: Path
+    scratch: Path
+    broker: BrokerProcess
+    limit_s: float
+
+    def execute(self, command: list[str], environment: Mapping[str, str], *, into: str = "output") -> Path:
+        """Run ``command`` in the sources until it ends or its time is over; return its output."""
+        return execute(command, self.sources, environment, self.scratch / into, limit_s=self.limit_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A suite of a client. ``settings`` are those of its broker, ``limit_s`` is the most that it may take."""
+
+    name: str
+    source: GoModule | Sdist | Folder
+    test: Callable[[Run], dict[str, Outcome]]
+    limit_s: float
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    known: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def execute(
+    command: list[str], directory: Path, environment: Mapping[str, str], output: Path, *, limit_s: float
+) -> Path:
+    """Run ``command`` in a process group of its own, and end the whole group after ``limit_s``."""
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            print(f"  its {limit_s:.0f} s are over; {output} has what it printed")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return output
+
+
+def _go(package: str, *arguments: str) -> list[str]:
+    return ["go", "test", "-json", "-count=1", "-timeout=0", *arguments, package]
+
+
+def _results_of_go(of: Run, command: list[str], environment: Mapping[str, str]) -> dict[str, Outcome]:
+    # A checkout may have a workspace around it.
+    output = of.execute(command, {"GOFLAGS": "-mod=mod", "GOWORK": "off", **environment})
+    return of_go(output.read_text(errors="replace").splitlines())
+
+
+def _franz_go(of: Run) -> dict[str, Outcome]:
+    environment = {
+        "KGO_SEEDS": of.broker.kafka_bootstrap,
+        "KGO_TEST_RF": "1",
+        "KGO_TEST_RECORDS": "50000",
+    }
+    return _results_of_go(of, _go("./pkg/kgo"), environment)
+
+
+def _kafka_go(of: Run) -> dict[str, Outcome]:
+    # Its tests know one port; those of addresses need no broker.
+    files = [path for path in of.sources.glob("*_test.go") if path.name != "address_test.go"]
+    port = str(of.broker.kafka_port)
+    replace_text(files, 'TCP("localhost")', 'TCP("localhost:9092")')
+    replace_text(files, "9092", port)
+    return _results_of_go(of, _go("."), {"KAFKA_VERSION": "4.0.0"})
+
+
+def _sarama(of: Run) -> dict[str, Outcome]:
+    # Its tests know five addresses, behind a toxiproxy that may refuse or delay; all five are this broker.
+    first = _free_range(5)
+    replace_text(of.sources.glob("functional_*test.go"), "29090+i", f"{first}+i-1")
+    # There is one broker.
+    replace_text(of.sources.glob("functional_*test.go"), "ReplicationFactor: 3", "ReplicationFactor: 1")
+    api = _free_range(1)
+    version = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
+    done = subprocess.run(
+        ["go", "install", version],
+        env={**os.environ, "GOBIN": str(of.scratch), "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise Unavailable(f"go install {version} failed: {done.stderr[-1000:]}")
+    proxies = of.scratch / "proxies.json"
+    proxies.write_text(
+        json.dumps(
+            [
+                {
+                    "name": f"kafka{number + 1}",
+                    "listen": f"127.0.0.1:{first + number}",
+                    "upstream": of.broker.kafka_bootstrap,
+                    "enabled": True,
+                }
+                for number in range(5)
+            ]
+        )
+    )
+    server = subprocess.Popen(
+        [str(of.scratch / "server"), "-port", str(api), "-config", str(proxies)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        environment = {"TOXIPROXY_ADDR": f"http://127.0.0.1:{api}", "KAFKA_VERSION": "4.0.0"}
+        return _results_of_go(of, _go(".", "-tags=functional", "-run=^TestFunc"), environment)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _free_range(count: int) -> int:
+    """Return the first of ``count`` free ports in a row."""
+    while True:
+        with ExitStack() as held:
+            sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+            sockets[0].bind(("127.0.0.1", 0))
+            first = sockets[0].getsockname()[1]
+            with suppress(OSError, OverflowError):
+                for number, other in enumerate(sockets[1:], 1):
+                    other.bind(("127.0.0.1", first + number))
+                return first
+
+
+def _pytest(
+    of: Run, requirements: list[str], arguments: list[str], environment: Mapping[str, str]
+) -> dict[str, Outcome]:
+    """Run pytest in an environment of its own."""
+    python = of.scratch / "venv" / "bin" / "python"
+    run([sys.executable, "-m", "venv", str(of.scratch / "venv")], of.scratch)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*install, "pytest", "pytest-timeout", *requirements], of.scratch)
+    report = of.scratch / "report.xml"
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=120",
+        f"--junitxml={report}",
+    ]
+    of.execute([*command, *arguments], environment)
+    return of_junit(report)
+
+
+def _kafka_python(of: Run) -> dict[str, Outcome]:
+    environment = {
+        "KAFKA_VERSION": "4.2.0",
+        "KAFKA_URI": f"kafka://{of.broker.kafka_bootstrap}",
+        "PYTHONPATH": str(of.sources),
+    }
+    # It is not in the archive, and without it "test" is Python's own package.
+    (of.sources / "test" / "__init__.py").touch()
+    requirements = ["pytest-mock", "crc32c", "lz4", "zstandard", "python-snappy", "mock"]
+    return _pytest(of, requirements, ["test/integration"], environment)
+
+
+# Their fixture starts a container; this one names the broker that runs.
+_AIOKAFKA_FIXTURE = """
+
+@pytest.fixture(scope="session")
+def kafka_server():
+    host, port = os.environ["BROKERS"].split(":")
+    yield KafkaServer(host, int(port), 0, 0, 0, None)
+
+
+@pytest.fixture(scope="session")
+def ssl_folder():
+    return None
+
+
+acl_manager = kerberos_utils = kafka_config = ssl_folder
+"""
+
+
+def _aiokafka(of: Run) -> dict[str, Outcome]:
+    # The installed package has its compiled parts.
+    (of.sources / "aiokafka").rename(of.scratch / "aiokafka-sources")
+    (of.sources / "docker.py").touch()
+    conftest = of.sources / "tests" / "conftest.py"
+    with conftest.open("a") as file:
+        file.write(_AIOKAFKA_FIXTURE)
+    requirements = ["aiokafka[all]==0.14.0", "pytest-asyncio", "pytest-mock", "async-timeout"]
+    files = [f"tests/test_transactional_{part}.py" for part in ("producer", "consumer")]
+    environment = {"BROKERS": of.broker.kafka_bootstrap, "PYTHONPATH": str(of.sources)}
+    return _pytest(of, requirements, [*files, "tests/test_producer.py", "tests/test_admin.py"], environment)
+
+
+def _confluent_kafka_python(of: Run) -> dict[str, Outcome]:
+    stub = of.scratch / "stubs" / "trivup" / "clusters"
+    stub.mkdir(parents=True)
+    # It is imported for clusters that are not started here.
+    for path in (stub.parent, stub):
+        (path / "__init__.py").touch()
+    (stub / "KafkaCluster.py").write_text("class KafkaCluster: pass\n")
+    requirements = ["confluent-kafka[avro,json,protobuf,schema-registry,rules]==2.16.1", "pytest-asyncio"]
+    environment = {
+        "BROKERS": of.broker.kafka_bootstrap,
+        "PYTHONPATH": f"{of.sources}:{stub.parent.parent}",
+    }
+    parts = ("admin", "consumer", "producer", "share_consumer")
+    return _pytest(of, requirements, [f"tests/integration/{part}" for part in parts], environment)
+
+
+# The tests that need a broker and are not among the long ones; the others use librdkafka's own mock of one.
+_LIBRDKAFKA_TESTS = (
+    *("0011", "0012", "0013", "0014", "0015", "0017", "0018", "0019", "0022", "0026", "0028", "0029", "0030"),
+    *("0031", "0033", "0036", "0039", "0040", "0042", "0044", "0045", "0048", "0050", "0051", "0052", "0054"),
+    *("0057", "0061", "0063", "0064", "0067", "0069", "0070", "0073", "0074", "0081", "0085", "0086", "0090"),
+    *("0092", "0098", "0099", "0102", "0103", "0107", "0109", "0111", "0112", "0113", "0118", "0121", "0122"),
+    *("0129", "0130", "0132", "0137", "0140", "0153", "0170", "0171", "0172", "0173", "0175", "0176", "0177"),
+    *("0178", "0179", "0181", "0184", "0185"),
+)
+_LIBRDKAFKA_TEST_S = 120
+
+
+def _librdkafka(of: Run) -> dict[str, Outcome]:
+    need("make", "librdkafka")
+    for command in (["./configure"], ["make", "-j2", "libs"], ["make", "-C", "tests", "-j2", "build"]):
+        run(command, of.sources)
+    tests = of.sources / "tests"
+    (tests / "test.conf").write_text(f"bootstrap.servers={of.broker.kafka_bootstrap}\n")
+    outcomes: dict[str, Outcome] = {}
+    end = time.monotonic() + of.limit_s
+    for number in _LIBRDKAFKA_TESTS:
+        left = min(_LIBRDKAFKA_TEST_S, end - time.monotonic())
+        report = of.scratch / f"{number}.json"
+        environment = {
+            "TESTS": number,
+            "TEST_LEVEL": "1",
+            "TEST_KAFKA_VERSION": "4.2.0",
+            "TEST_MODE": "bare",
+            "TEST_REPORT": str(report),
+            "TEST_CONSUMER_GROUP_PROTOCOL": "classic",
+            "LD_LIBRARY_PATH": f"{of.sources / 'src'}:{of.sources / 'src-cpp'}",
+        }
+        execute(["./test-runner", "-p1", "-Q"], tests, environment, of.scratch / number, limit_s=max(1, left))
+        outcomes[number] = _of_librdkafka(report)
+    return outcomes
+
+
+def _of_librdkafka(report: Path) -> Outcome:
+    """Return the worst outcome of the tests in a report; there is none if the test never ended."""
+    if not report.exists():
+        return "failed"
+    tests = json.loads(report.read_text())["tests"].values()
+    states = {test["state"] for test in tests} - {"SKIPPED"}
+    return "skipped" if not states else "passed" if states == {"PASSED"} else "failed"
+
+
+SUITES = (
+    Suite(
+        name="franz-go",
+        source=GoModule("github.com/twmb/franz-go", "v1.22.3"),
+        test=_franz_go,
+        limit_s=1200,
+    ),
+    Suite(name="sarama", source=GoModule("github.com/IBM/sarama", "v1.61.1"), test=_sarama, limit_s=900),
+    Suite(
+        name="kafka-go",
+        source=GoModule("github.com/segmentio/kafka-go", "v0.4.51"),
+        test=_kafka_go,
+        limit_s=900,
+    ),
+    Suite(name="kafka-python", source=Sdist("kafka-python==3.0.12"), test=_kafka_python, limit_s=900),
+    Suite(name="aiokafka", source=Folder(), test=_aiokafka, limit_s=900),
+    Suite(name="librdkafka", source=Folder(), test=_librdkafka, limit_s=2400),
+    Suite(name="confluent-kafka-python", source=Folder(), test=_confluent_kafka_python, limit_s=1200),
+)
