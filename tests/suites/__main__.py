@@ -17,7 +17,7 @@ from stele.broker_process import run_broker
 
 from .results import Verdict, judge
 from .sources import Unavailable
-from .table import SUITES, Run, Suite
+from .table import SUITES, Run, Suite, free_range
 
 _WORK = Path(__file__).resolve().parents[2] / ".conformance" / "suites"
 # Beside the builds of other suites, a start may take long.
@@ -71,8 +71,11 @@ def _run(suite: Suite) -> Verdict:
     sources = scratch / "sources"
     scratch.mkdir(parents=True)
     suite.source.bring(suite.name, sources)
-    with run_broker(environment=dict(suite.settings), start_timeout_s=_START_TIMEOUT_S) as broker:
-        outcomes = suite.test(Run(sources=sources, scratch=scratch, broker=broker, limit_s=suite.limit_s))
+    ports = free_range(suite.ports)
+    settings = {name: value.format(port=ports[0] if ports else 0) for name, value in suite.settings.items()}
+    with run_broker(environment=settings, start_timeout_s=_START_TIMEOUT_S) as broker:
+        run = Run(sources=sources, scratch=scratch, broker=broker, ports=ports, limit_s=suite.limit_s)
+        outcomes = suite.test(run)
     return judge(outcomes, suite.known)
 
 

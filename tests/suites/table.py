@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,12 @@ from .sources import Folder, GoModule, Sdist, Unavailable, need, replace_text, r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a suite: its sources, a directory for what it needs, the broker, and a time limit."""
+    """One run of a suite.
 
+    Its sources, a directory for what it needs, the broker, the ports kept for the suite, and a time limit.
+    """
+
+    ports: Sequence[int]
     sources: Path
     scratch: Path
     broker: BrokerProcess
@@ -39,12 +43,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A suite of a client. ``settings`` are those of its broker, ``limit_s`` is the most that it may take."""
+    """A suite of a client.
+
+    ``settings`` are those of its broker, where ``{port}`` is the first of ``ports`` free ports in a row that the
+    suite gets. ``limit_s`` is the most that it may take.
+    """
 
     name: str
     source: GoModule | Sdist | Folder
     test: Callable[[Run], dict[str, Outcome]]
     limit_s: float
+    ports: int = 0
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     known: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -95,7 +104,10 @@ def _franz_go(of: Run) -> dict[str, Outcome]:
 
 def _kafka_go(of: Run) -> dict[str, Outcome]:
     # Its tests know one port; those of addresses need no broker.
-    files = [path for path in of.sources.glob("*_test.go") if path.name != "address_test.go"]
+    files = [
+        *(path for path in of.sources.glob("*_test.go") if path.name != "address_test.go"),
+        of.sources / "dialer.go",
+    ]
     port = str(of.broker.kafka_port)
     replace_text(files, 'TCP("localhost")', 'TCP("localhost:9092")')
     replace_text(files, "9092", port)
@@ -104,11 +116,10 @@ def _kafka_go(of: Run) -> dict[str, Outcome]:
 
 def _sarama(of: Run) -> dict[str, Outcome]:
     # Its tests know five addresses, behind a toxiproxy that may refuse or delay; all five are this broker.
-    first = _free_range(5)
+    first, api = of.ports[0], of.ports[5]
     replace_text(of.sources.glob("functional_*test.go"), "29090+i", f"{first}+i-1")
     # There is one broker.
     replace_text(of.sources.glob("functional_*test.go"), "ReplicationFactor: 3", "ReplicationFactor: 1")
-    api = _free_range(1)
     version = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
     done = subprocess.run(
         ["go", "install", version],
@@ -146,9 +157,9 @@ def _sarama(of: Run) -> dict[str, Outcome]:
         server.wait()
 
 
-def _free_range(count: int) -> int:
-    """Return the first of ``count`` free ports in a row."""
-    while True:
+def free_range(count: int) -> Sequence[int]:
+    """Return ``count`` free ports in a row."""
+    while count:
         with ExitStack() as held:
             sockets = [held.enter_context(socket.socket()) for _ in range(count)]
             sockets[0].bind(("127.0.0.1", 0))
@@ -156,7 +167,8 @@ def _free_range(count: int) -> int:
             with suppress(OSError, OverflowError):
                 for number, other in enumerate(sockets[1:], 1):
                     other.bind(("127.0.0.1", first + number))
-                return first
+                return range(first, first + count)
+    return ()
 
 
 def _pytest(
@@ -182,14 +194,30 @@ def _pytest(
     return of_junit(report)
 
 
+_KAFKA_PYTHON_SERVICE = """
+class ExternalService:
+    def __init__(self, host, port):
+        pass
+
+    def open(self):
+        pass
+
+    close = dump_logs = stop = open
+
+
+SpawnedService = None
+"""
+
+
 def _kafka_python(of: Run) -> dict[str, Outcome]:
     environment = {
         "KAFKA_VERSION": "4.2.0",
         "KAFKA_URI": f"kafka://{of.broker.kafka_bootstrap}",
         "PYTHONPATH": str(of.sources),
     }
-    # It is not in the archive, and without it "test" is Python's own package.
+    # Not in the archive: without the first, "test" is Python's own package; the second starts processes.
     (of.sources / "test" / "__init__.py").touch()
+    (of.sources / "test" / "service.py").write_text(_KAFKA_PYTHON_SERVICE)
     requirements = ["pytest-mock", "crc32c", "lz4", "zstandard", "python-snappy", "mock"]
     return _pytest(of, requirements, ["test/integration"], environment)
 
@@ -294,12 +322,25 @@ SUITES = (
         test=_franz_go,
         limit_s=1200,
     ),
-    Suite(name="sarama", source=GoModule("github.com/IBM/sarama", "v1.61.1"), test=_sarama, limit_s=900),
+    Suite(
+        name="sarama",
+        source=GoModule("github.com/IBM/sarama", "v1.61.1"),
+        test=_sarama,
+        limit_s=900,
+        ports=6,
+        # Its tests measure what the proxy delays, and expect its configuration of Kafka.
+        settings={"STELE_ADVERTISED_KAFKA_PORT": "{port}", "STELE_AUTO_CREATE_TOPICS_ENABLE": "false"},
+    ),
     Suite(
         name="kafka-go",
         source=GoModule("github.com/segmentio/kafka-go", "v0.4.51"),
         test=_kafka_go,
         limit_s=900,
+        settings={
+            "STELE_ADVERTISED_HOST": "localhost",
+            "STELE_AUTHORIZATION": "acls",
+            "STELE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "true",
+        },
     ),
     Suite(name="kafka-python", source=Sdist("kafka-python==3.0.12"), test=_kafka_python, limit_s=900),
     Suite(name="aiokafka", source=Folder(), test=_aiokafka, limit_s=900),
