@@ -60,7 +60,7 @@ def test_an_unreachable_or_invalid_url_is_an_error() -> None:
     assert "no broker answers at 127.0.0.1:1" in over_binary.stderr
     no_address = top("--url", "http://[::1")
     assert no_address.returncode == 2
-    assert "http://[::1 is not a valid URL" in no_address.stderr
+    assert "'http://…' is not a valid URL" in no_address.stderr
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"[]", b'{"version": 7}', b"\xff"])
