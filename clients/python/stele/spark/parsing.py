@@ -356,21 +356,20 @@ def _connection(given: _Given) -> Connection:
         raise OptionError(
             "options url and kafka.bootstrap.servers differ, and both name the broker; give one"
         )
-    name, text = ("url", url) if url is not None else ("kafka.bootstrap.servers", servers)
+    name, text = ("kafka.bootstrap.servers", servers) if url is None else ("url", url)
     if text is None:
         raise OptionError(
             "option url is missing: name the broker, as stele://HOST:9009 (its binary listener) or http://HOST:8080"
         )
     transport = given.text("transport")
-    if transport is not None:
-        transport = given.choice("transport", ("tcp", "http"))
-    text = _with_scheme(text, transport)
+    transport = transport and given.choice("transport", ("tcp", "http"))
+    text = text if "://" in text else _with_scheme(text, transport)
     try:
         endpoint = Endpoint.parse(text)
     except ValueError as error:
         # Without the value, which may hold a password.
         raise OptionError(f"option {name} names no broker: {error}") from None
-    if endpoint.credentials.password or has_password(text):
+    if has_password(text):
         raise OptionError(
             f"option {name} holds a password, and Spark shows options; write stele://USER@HOST:9009 and passwordFile, or set "
             "STELE_PASSWORD for driver and executors"
@@ -395,15 +394,10 @@ def _connection(given: _Given) -> Connection:
 
 
 def _with_scheme(text: str, transport: str | None) -> str:
-    """Return a URL for ``HOST:PORT,HOST:PORT``, perhaps with a login.
-
-    Kafka programs name brokers in this way.
-    """
-    if "://" in text:
-        return text
+    """Return a URL for ``HOST:PORT,HOST:PORT``, as Kafka programs have it."""
     login, at, hosts = text.rpartition("@")
     scheme, port = ("http", _DEFAULT_HTTP_PORT) if transport == "http" else ("stele", DEFAULT_TCP_PORT)
-    named = [host.strip() for host in hosts.split(",")]
+    named = (host.strip() for host in hosts.split(","))
     return f"{scheme}://{login}{at}{','.join(h if _HAS_PORT.search(h) else f'{h}:{port}' for h in named)}"
 
 
