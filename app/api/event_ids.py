@@ -51,7 +51,8 @@ def parse_event_id(text: str, *, partitions: int) -> dict[int, int]:
         InvalidRequest: ``text`` is not such an id.
     """
     seen = _unpacked(text, partitions) if text.startswith(_PACKED) else _parsed(text)
-    if seen is None:
+    if seen is None or any(partition >= partitions for partition in seen):
+        # A topic that was made again may have fewer partitions.
         raise InvalidRequest(f"Last-Event-ID is {text[:100]!r}; send an id of this stream, unchanged")
     return seen
 

@@ -18,8 +18,9 @@ from ...broker.broker import Broker
 from ...broker.decoded_bytes import DecodedReader
 from ...broker.fetch import PartitionFetch, visible_bytes
 from ...concurrency import several
-from ...errors import CorruptLog, InvalidRequest, ReadMemoryFull
+from ...errors import CorruptLog, InvalidRequest, OffsetOutOfRange, ReadMemoryFull
 from ...query.positions import offset_at, position_at
+from ...work_budget import pause_among_partitions
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
 from ..event_ids import parse_event_id
@@ -161,7 +162,7 @@ async def tail(request: Request) -> Response:
     `from` is `latest` (the default), `earliest` or a time. The id of an event holds the position in every partition
     (`0:41,1:7`); sent back as `Last-Event-ID` it resumes with the next record of each. With more than 64 partitions
     the id is packed and sent once per second; a resumed stream then repeats the records since the last id, and misses
-    none. At most 16 tails with conditions run at once. With `max_per_s` the broker leaves out records beyond that
+    none. If the records after an id have been deleted, the answer is 410, and if the log ends before it, 416. At most 16 tails with conditions run at once. With `max_per_s` the broker leaves out records beyond that
     rate, and an event `skipped` has their number. Records of a transaction follow when it is committed.
     """
     broker = broker_of(request)
@@ -183,25 +184,47 @@ async def _positions(
     """Return where a stream begins in each partition.
 
     After ``Last-Event-ID``, otherwise at ``from``.
+
+    Raises:
+        OffsetOutOfRange: a place that the client names is gone, as for a read from there.
     """
     last = request.headers.get("last-event-id")
     start, isolation = request.query_params.get("from", default), isolation_of(request)
-    positions: dict[int, int] = {}
     if last:
         seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
-        positions = {partition: offset + 1 for partition, offset in seen.items()}
-        # A partition without an event, or added since: the client has seen none of its records.
-        start = "earliest"
-    if len(partitions) > 1 and parse_whole(start) is not None:
-        raise InvalidRequest(
-            "from is an offset, which belongs to one partition; follow a topic from latest, earliest or a time"
-        )
-    unknown = [partition for partition in partitions if partition not in positions]
+        # Of a partition without an event, or added since, the client has seen no record.
+        places = {partition: seen.get(partition, -1) + 1 for partition in partitions}
+        await _check_places(broker, topic, places)
+        return places
+    offset = parse_whole(start)
+    if offset is not None:
+        if len(partitions) > 1:
+            raise InvalidRequest(
+                "from is an offset, which belongs to one partition; follow a topic from latest, earliest or a time"
+            )
+        places = dict.fromkeys(partitions, offset)
+        await _check_places(broker, topic, places)
+        return places
     offsets = await several(
-        lambda partition: offset_at(broker, topic, partition, start, isolation=isolation), unknown
+        lambda partition: offset_at(broker, topic, partition, start, isolation=isolation), partitions
     )
-    positions |= zip(unknown, offsets, strict=True)
-    return {partition: positions[partition] for partition in partitions}
+    return dict(zip(partitions, offsets, strict=True))
+
+
+async def _check_places(broker: Broker, topic: str, places: dict[int, int]) -> None:
+    """Check that a stream can begin at ``places``. Raises ``OffsetOutOfRange``."""
+    await broker.refresh((topic, partition) for partition in places)
+    for number, (partition, offset) in enumerate(places.items(), 1):
+        state = broker.log_state(topic, partition)
+        if not state.log_start_offset <= offset <= state.high_watermark:
+            raise OffsetOutOfRange(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                log_start_offset=state.log_start_offset,
+                log_end_offset=state.high_watermark,
+            )
+        await pause_among_partitions(number)
 
 
 def _shown(request: Request) -> Shown:
