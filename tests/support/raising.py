@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -187,3 +188,14 @@ def an_error(kind: type[errors.SteleError]) -> errors.SteleError:
         else:
             positional.append(value)
     return kind(*positional, **named)
+
+
+def pairs(
+    calls: Sequence[str], kinds: Sequence[type[errors.SteleError]], *, are_all: bool
+) -> Iterator[tuple[str, type[errors.SteleError]]]:
+    """Yield which call raises which error: each kind once and each call at least once, or ``are_all``."""
+    if are_all:
+        yield from itertools.product(calls, kinds)
+        return
+    for number in range(max(len(calls), len(kinds)) if calls else 0):
+        yield calls[number % len(calls)], kinds[number % len(kinds)]

@@ -7,7 +7,6 @@ broker, the groups and the transactions raises each leaf of the tree of errors.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.support.batches import batch_of
 from tests.support.before_login import Registry, Wire
 from tests.support.binary_samples import TOPIC, codes_of, sample
 from tests.support.listeners import listeners
-from tests.support.raising import Faults, an_error, leaves, raising
+from tests.support.raising import Faults, an_error, leaves, pairs, raising
 
 KINDS = [m.ProduceRequest, *HANDLERS]
 # A request that calls nothing.
@@ -56,9 +55,10 @@ async def ask(connection: BinaryConnection, wire: Wire, frame: bytes) -> list[by
             await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("are_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["each", "all"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 async def test_every_error_of_every_call_is_answered_and_the_connection_lives(
-    kind: type[m.Request], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kind: type[m.Request], are_all: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
     frame = sample(kind).encode()
@@ -77,7 +77,7 @@ async def test_every_error_of_every_call_is_answered_and_the_connection_lives(
         connection = BinaryConnection(listener=listener, settings=at.broker.settings, registry=Registry())
         connection.connection_made(wire)
         await ask(connection, wire, frame)
-        for call, leaf in itertools.product(list(faults.calls), leaves()):
+        for call, leaf in pairs(list(faults.calls), leaves(), are_all=are_all):
             faults.arm(call, an_error(leaf))
             frames = await ask(connection, wire, frame)
             assert len(frames) == 2, f"{call} raises {leaf.__name__}: the connection has ended"

@@ -7,7 +7,6 @@ not in the tree.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
@@ -32,7 +31,7 @@ from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame
 from tests.support.kafka_wire import KafkaWire, codes_of
-from tests.support.raising import Faults, an_error, leaves, raising
+from tests.support.raising import Faults, an_error, leaves, pairs, raising
 from tests.support.sample_messages import GROUP, TOPIC, sample
 
 ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
@@ -130,9 +129,10 @@ async def asked(there: World, row: Served, version: int, request: Any) -> set[in
     return codes_of(answer)
 
 
+@pytest.mark.parametrize("are_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["each", "all"])
 @pytest.mark.parametrize("row", ROWS)
 async def test_every_error_of_every_call_is_answered_and_the_connection_lives(
-    row: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    row: Served, are_all: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
     wrong: list[str] = []
@@ -140,7 +140,7 @@ async def test_every_error_of_every_call_is_answered_and_the_connection_lives(
         for number, (version, request) in enumerate(forms(row, there.topic_id)):
             calls = await calls_of(there, row, version, request)
             kinds = leaves() if number == 0 else FEW
-            for call, kind in itertools.product(calls, kinds):
+            for call, kind in pairs(calls, kinds, are_all=are_all):
                 there.faults.arm(call, an_error(kind))
                 codes = await asked(there, row, version, request)
                 expected = expected_codes(row, call, kind)
