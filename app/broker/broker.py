@@ -93,7 +93,11 @@ class Broker:
             partitions_max=settings.partitions_max,
         )
         self.configs = DynamicConfigs(
-            catalog=self._catalog, topics=self._topics, facts=self._facts, cluster=self.cluster
+            catalog=self._catalog,
+            topics=self._topics,
+            facts=self._facts,
+            cluster=self.cluster,
+            set_cleaner_backoff=engine.set_cleaner_backoff,
         )
         # Listeners call it directly, as they call ``configs``.
         self.quotas = Quotas(

@@ -105,7 +105,9 @@ SHARE_LOCK_MS = "group.share.record.lock.duration.ms"
 SHARE_LOCK_MS_MIN = "group.share.min.record.lock.duration.ms"
 SHARE_LOCK_MS_MAX = "group.share.max.record.lock.duration.ms"
 # Settings that can change while the broker runs.
+CLEANER_BACKOFF_MS = "log.cleaner.backoff.ms"
 _CHANGEABLE: Mapping[str, Callable[[str], object]] = {
+    CLEANER_BACKOFF_MS: int64(0),
     SHARE_LOCK_MS: int32(1000, 3_600_000),
     SHARE_LOCK_MS_MIN: int32(1000, 30_000),
     SHARE_LOCK_MS_MAX: int32(30_000, 3_600_000),

@@ -20,6 +20,7 @@ from ..storage.config_types import ConfigType, as_stored
 from ..storage.topic_config import CONFIG_ENTRIES
 from .broker_configs import (
     BROKER_CONFIGS,
+    CLEANER_BACKOFF_MS,
     SHARE_LOCK_MS_MAX,
     SHARE_LOCK_MS_MIN,
     SYNONYMS,
@@ -87,11 +88,18 @@ class DynamicConfigs:
     """
 
     def __init__(
-        self, *, catalog: CatalogThread, topics: Topics, facts: Callable[[], BrokerFacts], cluster: Cluster
+        self,
+        *,
+        catalog: CatalogThread,
+        topics: Topics,
+        facts: Callable[[], BrokerFacts],
+        cluster: Cluster,
+        set_cleaner_backoff: Callable[[int], None],
     ) -> None:
         self._catalog = catalog
         self._topics = topics
         self._facts = facts
+        self._set_cleaner_backoff = set_cleaner_backoff
         self._cluster = cluster
         cluster.observe("configs", self.refresh)
         self._set: dict[tuple[ConfigKind, str], dict[str, str]] = {}
@@ -119,6 +127,7 @@ class DynamicConfigs:
 
     async def _apply(self) -> None:
         self._topic_synonyms.clear()
+        self._set_cleaner_backoff(int(self._broker_value(CLEANER_BACKOFF_MS)))
         await self._topics.set_defaults(topic_defaults(self._broker_values()))
 
     def entities(self, kind: ConfigKind) -> list[str]:

@@ -37,7 +37,8 @@
 - ``waiters``          long polls, woken by appends
 - ``log_dir``          the threads, and the failure that stops the directory
 - ``offset_checkpoints``, ``log_manager``   the logs of a data directory: opened, created, deleted, closed
-- ``housekeeping``     checkpoints and retention
+- ``interval``         how often something is done, which can change meanwhile
+- ``housekeeping``     checkpoints, retention and the rounds of compaction
 - ``cleaning``         log compaction: a package with a reading order of its own
 - ``byte_rate``, ``pace``   a limit on bytes per second; how work in a thread makes room for the event loop
 - ``pass_workers``     where a pass does its work: in a process or in a thread

@@ -47,6 +47,7 @@ from .cleaning.replacement import Replacement
 from .config_types import INT64_MAX
 from .engine import CleanerState, CompactionCounts, PartitionCompaction
 from .files import is_refusal
+from .interval import Interval
 from .log import DiskLog
 from .log_dir import LogDir
 from .offset_checkpoints import OffsetCheckpoints
@@ -98,6 +99,8 @@ class Cleaner:
         clock: Clock,
     ) -> None:
         self.options = options
+        # Between two looks for passes that are due.
+        self.interval = Interval(options.interval_ms)
         self._log_dir = log_dir
         self._checkpoints = checkpoints
         self._logs = logs

@@ -246,6 +246,9 @@ class EmbeddedEngine:
     def check_config(self, config: TopicConfig) -> None:
         """Do nothing: it can do everything."""
 
+    def set_cleaner_backoff(self, interval_ms: int) -> None:
+        self._cleaner.interval.change(interval_ms)
+
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         log = self._logs[topic_partition]
         log.config = config

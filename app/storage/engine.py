@@ -400,6 +400,10 @@ class LogEngine(Protocol):
         """Put a partition's new configuration into effect."""
         ...
 
+    def set_cleaner_backoff(self, interval_ms: int) -> None:
+        """Set how often the engine looks for partitions to compact."""
+        ...
+
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> bool:
         """Delete partitions and all they hold.
 

@@ -80,11 +80,8 @@ class Housekeeping:
             ),
             asyncio.create_task(self._every(retention_interval_ms, self.enforce_retention)),
         ]
-        cleaner = self._cleaner
-        if cleaner.options.is_enabled:
-            self._tasks.append(
-                asyncio.create_task(self._every(cleaner.options.interval_ms, cleaner.clean_due))
-            )
+        if self._cleaner.options.is_enabled:
+            self._tasks.append(asyncio.create_task(self._clean()))
 
     async def _every(
         self, interval_ms: int, work: Callable[[], Awaitable[object]], *, first_ms: int | None = None
@@ -96,12 +93,19 @@ class Housekeeping:
             if self._stopping.is_set() or self._log_dir.failure is not None:
                 return
             delay_ms = interval_ms
-            try:
-                await work()
-            except StorageError as error:
-                logger.error("housekeeping of %s: %s", self._log_dir.path, error)
-            except Exception:  # the edge of a task: the next time may succeed
-                logger.exception("housekeeping of %s failed", self._log_dir.path)
+            await self._try(work)
+
+    async def _clean(self) -> None:
+        while await self._cleaner.interval.passes() and self._log_dir.failure is None:
+            await self._try(self._cleaner.clean_due)
+
+    async def _try(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except StorageError as error:
+            logger.error("housekeeping of %s: %s", self._log_dir.path, error)
+        except Exception:  # the edge of a task: the next time may succeed
+            logger.exception("housekeeping of %s failed", self._log_dir.path)
 
     async def _checkpoint(self) -> None:
         # The start, or a full disk, may have used what is kept back.
@@ -114,6 +118,7 @@ class Housekeeping:
         It is not cancelled, because its threads must finish.
         """
         self._stopping.set()
+        self._cleaner.interval.stop()
         self._cleaner.stop()
         await asyncio.gather(*self._tasks)
         await self._cleaner.finish()

@@ -139,6 +139,33 @@ def test_retention_follows_the_broker_and_an_empty_cleanup_policy_has_none() -> 
         assert log_start(peer, "kept") == 0
 
 
+@pytest.mark.parametrize("entity", [CLUSTER, NODE])
+def test_the_cleaner_looks_as_often_as_is_set_at_once(entity: str) -> None:
+    rarely = {**WITHOUT_RETENTION, "STELE_LOG_CLEANER_BACKOFF_MS": "86400000"}
+    with (
+        run_broker(environment=rarely) as broker,
+        KafkaPeer(broker) as peer,
+        httpx.Client(base_url=broker.http_url) as http,
+    ):
+        configs = {
+            "cleanup.policy": "compact",
+            "segment.bytes": "1024",
+            "min.cleanable.dirty.ratio": 0.01,
+        }
+        http.put("/v1/topics/compacted", json={"configs": configs})
+        records = [{"key": "k", "value": "x" * 900} for _ in range(2)]
+        for _ in range(3):
+            http.post("/v1/topics/compacted/records", json={"records": records})
+        dirty = http.get("/v1/topics/compacted").json()["partitions"][0]["dirty_ratio"]
+        assert dirty > 0
+        change(peer, BROKER, entity, "log.cleaner.backoff.ms", "10")
+        assert described(peer, BROKER, NODE)["log.cleaner.backoff.ms"] == "10"
+        while http.get("/v1/topics/compacted").json()["partitions"][0]["dirty_ratio"] >= dirty:
+            pass
+        change(peer, BROKER, entity, "log.cleaner.backoff.ms", None)
+        assert described(peer, BROKER, NODE)["log.cleaner.backoff.ms"] == "86400000"
+
+
 def log_start(peer: KafkaPeer, topic: str) -> int:
     asked = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=EARLIEST_TIMESTAMP)
     request = list_offsets.ListOffsetsRequest(

@@ -32,6 +32,7 @@ from typing import TypeVar
 from ...clock import Clock
 from ..cleaning.cleaning_pass import PassCounts
 from ..engine import CleanerState, CompactionCounts, PartitionCompaction
+from ..interval import Interval
 from ..pace import Pace, WorkAborted, in_paced_thread
 from ..pass_tally import PassTally
 from ..topic_partition import TopicPartition
@@ -96,6 +97,8 @@ class Compactor:
         self._merged = merged
         self._clock = clock
         self._options = options
+        # Between two looks for passes that are due.
+        self.interval = Interval(options.interval_ms)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-cleaner")
         self._turn = asyncio.Lock()
         self._aborted = threading.Event()

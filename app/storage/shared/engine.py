@@ -300,6 +300,9 @@ class SharedEngine:
         if not config.is_compacted:
             self._forget_keys(log)
 
+    def set_cleaner_backoff(self, interval_ms: int) -> None:
+        self._compactor.interval.change(interval_ms)
+
     def _forget_keys(self, log: SharedLog) -> None:
         self._compactor.abort(log)
         self._key_reader.forget(log)

@@ -26,6 +26,7 @@ from uuid import UUID
 from ...errors import StorageError
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
 from ..engine import SharedStorageCounts
+from ..interval import Interval
 from ..keys.key_index import KeyHasher
 from ..pace import Pace
 from ..topic_partition import TopicPartition
@@ -129,7 +130,7 @@ class Upkeep:
         self._every(options.merge_interval_ms, self.merge_all)
         self._every(options.sweep_interval_ms, self.collect_garbage)
         if self._compactor.options.is_enabled:
-            self._every(self._compactor.options.interval_ms, self._compactor.clean_due)
+            self._every(self._compactor.interval, self._compactor.clean_due)
 
     async def close(self) -> None:
         """Stop at once: everything can be given up at any point."""
@@ -138,14 +139,15 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _every(self, interval_ms: int, work: Callable[[], Awaitable[object]]) -> None:
+    def _every(self, given: int | Interval, work: Callable[[], Awaitable[object]]) -> None:
+        interval = Interval(given) if isinstance(given, int) else given
+
         async def run() -> None:
-            while True:
-                await asyncio.sleep(interval_ms / 1000)
+            while await interval.passes():
                 try:
                     await work()
                 except (MetaUnavailable, ObjectStoreError, StorageError) as error:
-                    logger.info("%s is tried again in %d ms: %s", work.__name__, interval_ms, error)
+                    logger.info("%s is tried again in %d ms: %s", work.__name__, interval.interval_ms, error)
                 except Exception:  # the edge of a task: the next try may succeed
                     logger.exception("%s failed", work.__name__)
 
