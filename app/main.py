@@ -491,9 +491,7 @@ def _fail(reason: str, code: int) -> int:
 
 
 def _run(settings: Settings) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(run(settings))
-    else:
-        uvloop.run(run(settings))
+    # Not at the top: a command that only reads settings does not need it.
+    import uvloop
+
+    uvloop.run(run(settings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from http import HTTPMethod, HTTPStatus
 
@@ -10,6 +11,9 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from .errors import MEDIA_TYPE, http_problem
+from .request_ids import new_id
+
+logger = logging.getLogger(__name__)
 
 _METHOD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ")
 _ALLOWED = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
@@ -41,9 +45,11 @@ def refusal_of(error: Exception, data: bytes) -> Refused:
 
 def answer_of(refusal: Refused, fields: list[tuple[bytes, bytes]]) -> bytes:
     """Return the response to ``refusal``, with ``fields`` in its head."""
-    content = msgspec.json.encode(http_problem(refusal.status, refusal.detail))
+    content, name = msgspec.json.encode(http_problem(refusal.status, refusal.detail)), new_id()
+    logger.debug("request %s is not read: %d %s", name.decode(), refusal.status, refusal.detail)
     lines = [b"HTTP/1.1 %d %b" % (refusal.status, HTTPStatus(refusal.status).phrase.encode())]
     lines += [b"%b: %b" % field for field in fields]
+    lines.append(b"x-request-id: " + name)
     if refusal.status in (429, 503):
         lines.append(b"retry-after: 1")
     lines.append(b"content-type: " + MEDIA_TYPE.encode())

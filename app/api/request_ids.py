@@ -21,6 +21,11 @@ _GIVEN = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HEADER = b"x-request-id"
 
 
+def new_id() -> bytes:
+    """Return an id for a request whose client has chosen none."""
+    return secrets.token_hex(8).encode()
+
+
 class RequestIds:
     """ASGI middleware; keeps the ``X-Request-Id`` of the request if it is valid.
 
@@ -35,7 +40,7 @@ class RequestIds:
             await self._app(scope, receive, send)
             return
         given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        name = given if _GIVEN.fullmatch(given) else secrets.token_hex(8).encode()
+        name = given if _GIVEN.fullmatch(given) else new_id()
         token = request_id.set(name.decode())
         begin_s = time.perf_counter()
         status = 0

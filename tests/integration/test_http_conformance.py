@@ -244,6 +244,7 @@ def test_a_head_that_could_be_read_in_two_ways_is_refused_and_nothing_after_it_i
     responses = exchange(broker, head, broken.sent, segments)
     assert [response.status for response in responses] == [broken.status]
     assert responses[0].fields["content-type"] == "application/problem+json"
+    assert responses[0].fields["x-request-id"]
     assert responses[0].fields["connection"] == "close"
     assert values_of(http, topic) == []
     assert_nothing_smuggled(http, responses)
