@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -113,6 +114,8 @@ def main() -> int:
     parser.add_argument("--summary", type=Path, help="a file for the summary")
     chosen = parser.parse_args()
     use_warm_processes()
+    # As ctrl-c does: what was started ends, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # Clients log each connection that breaks.
     logging.disable(logging.WARNING)
     begun_s = time.monotonic()

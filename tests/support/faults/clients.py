@@ -94,17 +94,16 @@ def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
 
         while not work.is_over.is_set():
             try:
-                producer.produce(
-                    "kafka",
-                    value_of("k", number, work.ledger, random),
-                    partition=number % PARTITIONS,
-                    on_delivery=delivered,
-                )
-                number += 1
+                with suppress(BufferError):
+                    producer.produce(
+                        "kafka",
+                        value_of("k", number, work.ledger, random),
+                        partition=number % PARTITIONS,
+                        on_delivery=delivered,
+                    )
+                    number += 1
                 # Raises a fatal error, too.
                 producer.poll(0.01)
-            except BufferError:
-                producer.poll(0.1)
             except KafkaException as fatal:
                 # An idempotent producer that cannot go on; what it had not delivered has failed.
                 work.ledger.error("kafka producer (fatal)", fatal)

@@ -38,21 +38,19 @@ class Ledger:
     may_refuse: bool = False
     # Values of transactions that were aborted.
     aborted: set[bytes] = field(default_factory=set[bytes])
-    moved: asyncio.Condition = field(default_factory=asyncio.Condition)
+    # Set with each of them.
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ack(self, place: Place, base_offset: int, contents: Sequence[Content]) -> None:
+    def ack(self, place: Place, base_offset: int, contents: Sequence[Content]) -> None:
         for offset, content in enumerate(contents, base_offset):
             known = self.acked[place].setdefault(offset, content)
             assert known == content, f"offset {offset} of {place} given twice"
-        await self._count(self.acks, place[0], len(contents))
+        self.acks[place[0]] += len(contents)
+        self.moved.set()
 
-    async def refuse(self, protocol: str) -> None:
-        await self._count(self.refusals, protocol, 1)
-
-    async def _count(self, counter: Counter[str], name: str, by: int) -> None:
-        async with self.moved:
-            counter[name] += by
-            self.moved.notify_all()
+    def refuse(self, protocol: str) -> None:
+        self.refusals[protocol] += 1
+        self.moved.set()
 
     def check(self, place: Place, stored: Mapping[int, Content], *, is_dense: bool, is_once: bool) -> None:
         """Compare a whole partition with what was acknowledged.

@@ -37,6 +37,8 @@ ONCE = (BINARY_ONCE, KAFKA_ONCE, *TRANSACTIONAL)
 _IN_FLIGHT = 64
 _KAFKA_IN_FLIGHT = 5
 _KAFKA_PRODUCE, _KAFKA_VERSION = produce_schema.API, 9
+# No answer takes so long: without one, the broker hangs.
+_ANSWER_S = 300.0
 _TIME_MS = 1_700_000_000_000
 # What a client of Kafka repeats by itself.
 _RETRIABLE = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -128,7 +130,7 @@ async def produce_simply(broker: BrokerProcess, ledger: Ledger, name: str) -> No
         send(_IN_FLIGHT)
         async for answer in peer.answers():
             assert isinstance(answer, m.ProduceResponse), answer
-            await ledger.ack((SIMPLE, 0), answer.offset, [Content(waiting.pop(0))])
+            ledger.ack((SIMPLE, 0), answer.offset, [Content(waiting.pop(0))])
             send(1)
 
 
@@ -157,7 +159,7 @@ class BinaryOnce:
                 peer.writer.write(self._request(rng.choice([1, m.ACKS_ALL])))
                 answer = await anext(answers)
                 assert isinstance(answer, m.ProduceBatchResponse), answer
-                await ledger.ack((BINARY_ONCE, self.partition), answer.base_offset, self.unacked)
+                ledger.ack((BINARY_ONCE, self.partition), answer.base_offset, self.unacked)
                 self.sequence += len(self.unacked)
                 self.unacked = []
 
@@ -173,16 +175,25 @@ class BinaryOnce:
 # ── HTTP ──
 
 
+def http_of(broker: BrokerProcess) -> httpx.AsyncClient:
+    """Return a client with more patience than httpx has."""
+    return httpx.AsyncClient(base_url=broker.http_url, timeout=_ANSWER_S)
+
+
 def _check_status(answer: httpx.Response) -> None:
     if answer.status_code == 507:
         assert answer.json()["type"] == "/problems/storage-full", answer.text
+        raise Refused("http", answer.json()["type"])
+    if answer.status_code in (503, 504):
+        # A transaction that cannot be confirmed now; it is sent again with its key.
+        assert answer.json()["retriable"], answer.text
         raise Refused("http", answer.json()["type"])
     assert answer.status_code == 200, answer.text
 
 
 async def produce_over_http(broker: BrokerProcess, ledger: Ledger, name: str) -> None:
     """JSON and NDJSON in turn, acked when synced."""
-    async with httpx.AsyncClient(base_url=broker.http_url) as http:
+    async with http_of(broker) as http:
         for number in range(1_000_000):
             values = [f"{name}-{number}-{i}" for i in range(5)]
             if number % 2:
@@ -204,7 +215,7 @@ async def produce_over_http(broker: BrokerProcess, ledger: Ledger, name: str) ->
                 if "offset" not in result:
                     assert "storage-full" in json.dumps(result), result
                     raise Refused("http", result)
-                await ledger.ack((WEB, 0), result["offset"], [Content(value.encode())])
+                ledger.ack((WEB, 0), result["offset"], [Content(value.encode())])
 
 
 @dataclass
@@ -214,7 +225,7 @@ class WebOnce:
     number: int = 0
 
     async def run(self, broker: BrokerProcess, ledger: Ledger) -> None:
-        async with httpx.AsyncClient(base_url=broker.http_url) as http:
+        async with http_of(broker) as http:
             while True:
                 content = Content(
                     value=f"web-once-{self.number}".encode(),
@@ -242,7 +253,7 @@ class WebOnce:
                     continue
                 _check_status(answer)
                 for result in answer.json()["records"]:
-                    await ledger.ack((WEB_ONCE, result["partition"]), result["offset"], [content])
+                    ledger.ack((WEB_ONCE, result["partition"]), result["offset"], [content])
                 self.number += 1
 
 
@@ -289,7 +300,7 @@ async def produce_over_kafka(broker: BrokerProcess, ledger: Ledger, name: str) -
         for _ in range(_IN_FLIGHT):
             send()
         while True:
-            await ledger.ack((KAFKA, 0), await _kafka_produced(reader), waiting.pop(0))
+            ledger.ack((KAFKA, 0), await _kafka_produced(reader), waiting.pop(0))
             send()
 
 
@@ -316,7 +327,7 @@ class KafkaOnce:
                     self.sequence += len(contents)
                 base_offset = await _kafka_produced(reader)
                 _, contents = self.unacked[0]
-                await ledger.ack((KAFKA_ONCE, 0), base_offset, contents)
+                ledger.ack((KAFKA_ONCE, 0), base_offset, contents)
                 del self.unacked[0]
 
     def _request(self, sequence: int, contents: list[Content], rng: random.Random) -> bytes:
@@ -349,7 +360,7 @@ class KafkaTransactional:
                 _check_code("kafka", await asyncio.to_thread(partial(producer.end, commit=commits)), "EndTxn")
                 if commits:
                     for partition, offset in enumerate(offsets):
-                        await ledger.ack((KAFKA_TRANSACTIONAL, partition), offset, contents)
+                        ledger.ack((KAFKA_TRANSACTIONAL, partition), offset, contents)
                 else:
                     ledger.aborted |= {content.value or b"" for content in contents}
 

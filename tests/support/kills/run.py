@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ _SETTINGS = {
     "STELE_LOG_RETENTION_CHECK_INTERVAL_MS": "1000",
     "STELE_IDEMPOTENCY_KEYS_MAX": "1000",
 }
-_PATIENCE_S = 120.0
+_PATIENCE_S = 180.0
 # One round, with all its waits and reads, on a busy machine.
 _ROUND_S = 600.0
 _REFUSED_PAUSE_S = 0.05
@@ -99,7 +100,7 @@ class KilledBroker:
 
     async def _put_ballast(self) -> None:
         configs = {"segment.bytes": 1 << 20, "retention.ms": -1, "retention.bytes": -1}
-        async with httpx.AsyncClient(base_url=self._broker.http_url) as http:
+        async with producers.http_of(self._broker) as http:
             answer = await http.put(f"/v1/topics/{_BALLAST}", json={"partitions": 1})
             assert answer.status_code in (200, 201), answer.text
             answer = await http.patch(f"/v1/topics/{_BALLAST}", json={"configs": configs})
@@ -136,7 +137,7 @@ class KilledBroker:
             except Refused as refused:
                 if not self._ledger.may_refuse:
                     raise AssertionError(f"refused without a full disk: {refused}") from refused
-                await self._ledger.refuse(refused.protocol)
+                self._ledger.refuse(refused.protocol)
                 await asyncio.sleep(_REFUSED_PAUSE_S)
             except (ConnectionError, httpx.TransportError, StopAsyncIteration, asyncio.IncompleteReadError):
                 return
@@ -145,25 +146,20 @@ class KilledBroker:
 
     async def _await(self, running: asyncio.Future[Any], is_so: Callable[[], bool], what: str) -> None:
         """Wait until the acknowledgements and refusals are such."""
-        try:
-            async with asyncio.timeout(_PATIENCE_S), self._ledger.moved:
-                while not is_so():
-                    # A producer may have failed.
-                    if running.done():
-                        await running
-                        raise AssertionError(f"the broker has ended: {self._broker.stderr}")
-                    waiting = asyncio.ensure_future(self._ledger.moved.wait())
-                    await asyncio.wait({waiting}, timeout=1)
-                    if not waiting.done():
-                        waiting.cancel()
-                        await asyncio.wait({waiting})
-        except TimeoutError:
-            raise AssertionError(
+        moved = self._ledger.moved
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while not is_so():
+            # A producer may have failed.
+            if running.done():
+                await running
+                raise AssertionError(f"the broker has ended: {self._broker.stderr}")
+            assert time.monotonic() < give_up_s, (
                 f"not within {_PATIENCE_S:g} s: {what}; {self._ledger.acks}, {self._ledger.refusals};"
                 f" {self._broker.stderr}"
-            ) from None
-        if running.done():
-            await running
+            )
+            moved.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(moved.wait(), 1)
         assert self._broker.is_running, self._broker.stderr
 
     async def _await_acks(self, running: asyncio.Future[Any], more: int) -> None:
@@ -215,7 +211,7 @@ class KilledBroker:
         await self._check_new()
         running = self._begin()
         await self._await_refusals(running)
-        async with httpx.AsyncClient(base_url=self._broker.http_url) as http:
+        async with producers.http_of(self._broker) as http:
             assert (await http.get("/readyz")).status_code == 507
             answer = await _WAYS_OUT[self.full_disks % len(_WAYS_OUT)](http)
             assert answer.status_code < 300, answer.text
