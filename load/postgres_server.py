@@ -21,7 +21,7 @@ from .server_start import free_ports
 
 # PostgreSQL refuses to run as root; these are there on every system.
 _UNPRIVILEGED = ("postgres", "nobody")
-_START_S = 60
+_START_S = 120
 
 
 class PostgresMissing(Exception):

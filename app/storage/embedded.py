@@ -23,6 +23,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -288,7 +289,7 @@ class EmbeddedEngine:
         disk = self._logs.disk.get(topic_partition)
         log: PartitionLog = disk or self._logs.memory[topic_partition]
         if disk is not None and self._log_dir.refuses_appends:
-            self._log_dir.admit_append(disk.directory)
+            self._log_dir.admit_append(disk.directory, is_marker=headers[0].is_control)
         header = headers[0]
         is_idempotent = header.producer_id != NO_PRODUCER_ID and not header.is_control
         if is_idempotent:
@@ -300,7 +301,15 @@ class EmbeddedEngine:
         log_append_time_ms = stamp(log.config, batches, headers, self._clock)
         ends_before = log.readable_ends
         try:
-            base_offset, last_offset = log.append(batches, headers, leader_epoch=self._manager.leader_epoch)
+            try:
+                base_offset, last_offset = log.append(
+                    batches, headers, leader_epoch=self._manager.leader_epoch
+                )
+            except OSError as error:
+                if not header.is_control:
+                    raise
+                append = partial(log.append, batches, headers, leader_epoch=self._manager.leader_epoch)
+                base_offset, last_offset = self._log_dir.append_in_kept_space(error, append)
         except OSError as error:
             refusal = self._log_dir.refuse(self._logs.directory(topic_partition), error)
             if not isinstance(refusal, LogDirFailed) and is_idempotent:

@@ -121,8 +121,10 @@ class LogDir:
         else:
             self.refuses_appends = self.failure is not None
 
-    def admit_append(self, directory: Path) -> None:
+    def admit_append(self, directory: Path, *, is_marker: bool) -> None:
         """Call before an append if ``refuses_appends``.
+
+        A marker takes a few bytes of what is kept back: readers and the next start wait for it.
 
         Raises:
             LogDirFailed: the directory has failed.
@@ -130,6 +132,8 @@ class LogDir:
         """
         if self.failure is not None:
             raise LogDirFailed(directory, self.failure.cause)
+        if is_marker:
+            return
         if self._is_in_use:
             raise StorageFull(self.path, "work that frees space uses what is kept back for it")
         if self._space.locked():
@@ -138,6 +142,19 @@ class LogDir:
         self.keep_space_now()
         if self.refuses_appends and self._full is not None:
             raise self._full
+
+    def append_in_kept_space(self, error: OSError, append: Callable[[], _T]) -> _T:
+        """Append a marker, after ``error``, in what is kept back; on the event loop.
+
+        Raises ``error`` if that is not about a full disk, or if other work uses the space; and ``OSError``.
+        """
+        if error.errno not in DISK_FULL or self._space.locked():
+            raise error
+        self.spend_kept_space()
+        try:
+            return append()
+        finally:
+            self.keep_space_now()
 
     async def find_space(self) -> StorageFull | None:
         """Return why nothing can be written, None if it can. Raises ``OSError``."""

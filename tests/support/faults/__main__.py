@@ -67,6 +67,7 @@ def _run_clusters(path: Path, seed: int, minutes: float, cluster_minutes: float)
                 faults=_FAULTS,
                 fails_over=True,
                 seconds=min(left_s, cluster_minutes * 60),
+                progress=_say,
             )
         except BrokenPromises as broken:
             told = broken.told
@@ -113,6 +114,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=seed_of_run())
     parser.add_argument("--summary", type=Path, help="a file for the summary")
     chosen = parser.parse_args()
+    if chosen.kills < 4 * chosen.full_disks + 2:
+        parser.error("--kills is too small for so many full disks: each takes two, and needs two beside it")
     use_warm_processes()
     # As ctrl-c does: what was started ends, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

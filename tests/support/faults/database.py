@@ -126,21 +126,13 @@ class Database:
         """Make the standby the primary, and lead the brokers to it; return the ends of the logs that it has."""
         standby = self.standby
         self._replication.cut(Cut.RESET)
-        _await(
-            lambda: (
-                standby.run(
-                    "SELECT pg_last_wal_replay_lsn() >= coalesce(pg_last_wal_receive_lsn(), '0/0')"
-                    " AND NOT EXISTS (SELECT FROM pg_stat_wal_receiver)"
-                )
-                == [(True,)]
-            ),
-            "the standby has replayed what it has received",
-        )
         # The copy of the configuration of its primary would let it wait for a standby that there is not yet.
         standby.run("ALTER SYSTEM SET synchronous_standby_names = ''")
         standby.run("SELECT pg_reload_conf()")
-        ends = {(name, part): end for name, part, end in standby.run(_ENDS)}
         standby.promote()
+        _await(lambda: standby.run("SELECT pg_is_in_recovery()") == [(False,)], "the standby is the primary")
+        # No broker reaches it yet.
+        ends = {(name, part): end for name, part, end in standby.run(_ENDS)}
         self.primary, self._standby = standby, self.primary
         self._lead()
         for link in self._links:

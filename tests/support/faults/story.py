@@ -52,6 +52,7 @@ _BEFORE_FAILOVER_S = 5.0
 _LAG_MAX_S = 10.0
 _EVENTS_SHOWN = 300
 _PROMISE_SHOWN = 500
+_FAULTS_PER_LINE = 50
 
 
 class BrokenPromises(AssertionError):
@@ -65,8 +66,17 @@ class BrokenPromises(AssertionError):
 class Story:
     """``faults`` faults in a world, several at the same time; none begins after ``seconds``, if given."""
 
-    def __init__(self, world: World, seed: int, faults: int, *, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        seed: int,
+        faults: int,
+        *,
+        seconds: float | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         self._world = world
+        self._progress_to = progress
         self._seed = seed
         self._faults = faults
         self._begun_s = time.monotonic()
@@ -167,6 +177,8 @@ class Story:
         with self._lock:
             self.counts[kind] += 1
             self.beside[beside] += 1
+            if self._progress_to is not None and self.counts.total() % _FAULTS_PER_LINE == 0:
+                self._progress_to(f"{self.counts.total()} faults: {dict(self.counts)}")
             if sum(self.counts.values()) >= self._faults:
                 self._is_over.set()
 
@@ -403,15 +415,18 @@ def tell(
     faults: int,
     fails_over: bool = False,
     seconds: float | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Told:
     """Run a story and check all promises. With ``fails_over`` the database has a standby.
+
+    No fault begins after ``seconds``. ``progress`` is called now and then.
 
     Raises:
         BrokenPromises: the text has the seed and the events.
     """
     begun_s = time.monotonic()
     with World(path, variant, Random(seed), fails_over=fails_over) as world:
-        story = Story(world, seed, faults, seconds=seconds)
+        story = Story(world, seed, faults, seconds=seconds, progress=progress)
         world.start_clients(seed)
         started_s = time.monotonic()
         try:

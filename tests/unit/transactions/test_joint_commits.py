@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from random import Random
 
@@ -122,7 +123,8 @@ async def test_one_that_takes_too_long_fails_all(tmp_path: Path) -> None:
 async def test_a_full_disk_delays_the_markers_and_changes_nothing_else(tmp_path: Path) -> None:
     bench = await TransactionBench(tmp_path).open()
     members = await written(bench, *IDS)
-    bench.files.fail(Fault(kinds=("write",), call=2, errno=28, times=1))
+    # The second time with what was kept back.
+    bench.files.fail(Fault(kinds=("write",), call=2, errno=errno.ENOSPC, times=2))
     with pytest.raises(StorageFull):
         await commit(bench, members)
     with pytest.raises(ConcurrentTransactions):
@@ -130,6 +132,36 @@ async def test_a_full_disk_delays_the_markers_and_changes_nothing_else(tmp_path:
     await asyncio.sleep(2)
     await commit(bench, members)
     assert await bench.committed_values() == VALUES
+    await bench.close()
+
+
+@simulated
+async def test_markers_are_written_in_the_space_that_is_kept_back(tmp_path: Path) -> None:
+    bench = await TransactionBench(tmp_path).open()
+    members = await written(bench, *IDS)
+    bench.files.fail(Fault(kinds=("write",), call=2, errno=errno.ENOSPC, times=1))
+    await commit(bench, members)
+    assert await bench.committed_values() == VALUES
+    await bench.close()
+
+
+@simulated
+async def test_a_start_on_a_full_disk_writes_the_markers_that_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    bench = await TransactionBench(tmp_path / "first", SimulatedFiles()).open()
+    members = await written(bench, *IDS)
+    bench.files.fail(Fault(kinds=("write",), call=2, errno=errno.ENOSPC, times=1 << 30))
+    with pytest.raises(StorageFull):
+        await commit(bench, members)
+    bench.copy_databases(tmp_path / "next")
+    files = bench.files.power_cut(Random(0))
+    bench.files.heal()
+    await bench.close()
+    # There is space for markers, but not enough to be kept back again, so appends are refused.
+    files.fail(Fault(kinds=("allocate",), errno=errno.ENOSPC, times=1 << 30))
+    bench = await TransactionBench(tmp_path / "next", files).open()
+    assert await bench.committed_values() == VALUES
+    files.heal()
     await bench.close()
 
 
