@@ -163,9 +163,11 @@ def test_changes_under_another_name_are_those_of_the_table(
         pg.run("INSERT INTO was_t VALUES (2, 20)")
         pg.run("ALTER TABLE was_t RENAME TO t")
         cdc.start()
-        replay.read_until(lambda: len(replay.rows) == 2, check=cdc.check)
+        # The rows may be in different partitions.
+        replay.read_until(lambda: len(replay.records) == 3, check=cdc.check)
     assert {key: row["n"] for key, row in replay.table().items()} == {1: 11, 2: 20}
-    assert [dict(record.headers)["operation"] for record in replay.records] == [b"r", b"u", b"c"]
+    operations = [dict(record.headers)["operation"] for record in replay.records]
+    assert sorted(filter(None, operations)) == [b"c", b"r", b"u"]
 
 
 def test_a_partition_that_was_detached_for_a_while_is_copied_again_with_its_table(

@@ -22,7 +22,7 @@ from tests.support.faults.world import Variant
 FAULTS = int(os.environ.get("STELE_FAULTS", "150"))
 TORTURE_FAULTS = int(os.environ.get("STELE_TORTURE_FAULTS", "10000"))
 # With a standby, whose failovers are among them.
-FAILOVER_FAULTS = int(os.environ.get("STELE_FAILOVER_FAULTS", "60"))
+FAILOVER_FAULTS = int(os.environ.get("STELE_FAULTS_FAILOVERS", "60"))
 # The cluster and the ledgers are new after so many.
 FAULTS_PER_CLUSTER = 250
 FAULTS_PER_PART = 1_000
