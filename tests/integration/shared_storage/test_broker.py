@@ -73,7 +73,7 @@ def test_what_shared_storage_cannot_do_is_refused_with_a_reason(
         ({"STELE_POSTGRES_URL": "postgresql://127.0.0.1:1/none"}, "the storage is not available"),
         (
             {"STELE_POSTGRES_URL": "postgresql://127.0.0.1:1/none", "STELE_OBJECT_STORE": "ftp://x"},
-            "no object store",
+            "begins with none of the known schemes",
         ),
     ],
 )

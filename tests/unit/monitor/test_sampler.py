@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from starlette.requests import Request
 
-from app.api.routes.overview import history, overview
+from app.api.routes.overview import get_overview, get_overview_history
 from app.api.state import ApiState
 from app.monitor.sampler import StickyNames, SyncTimes, TopicSize
 from tests.support.http_application import application
@@ -31,10 +31,10 @@ async def test_rates_and_durations_are_those_of_the_time_that_passed(tmp_path: P
             await state.sampler.sample()
             await asyncio.sleep(5)
         request = Request({"type": "http", "app": app, "query_string": b"", "headers": []})
-        now: dict[str, Any] = json.loads(bytes((await overview(request)).body))
+        now: dict[str, Any] = json.loads(bytes((await get_overview(request)).body))
         assert (now["rates"]["over_ms"], now["rates"]["records_in_per_s"]) == (10_000, 100.0)
         assert now["uptime_ms"] == 20_000
-        past: dict[str, Any] = json.loads(bytes((await history(request)).body))
+        past: dict[str, Any] = json.loads(bytes((await get_overview_history(request)).body))
         assert past["records_in_per_s"] == [100.0] * 3
 
 
