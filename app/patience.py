@@ -26,20 +26,22 @@ def grace_s(late_s: float) -> float:
 class Timeout:
     """Calls ``callback`` in ``delay_s``, unless it is cancelled before."""
 
-    __slots__ = ("_callback", "_handle", "_loop")
+    __slots__ = ("_at_s", "_callback", "_handle", "_loop")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, delay_s: float, callback: Callable[[], object]
     ) -> None:
         self._loop = loop
         self._callback = callback
-        self._handle = loop.call_later(delay_s, self._look)
+        # uvloop's handles of calls that are due at once do not say when.
+        self._at_s = loop.time() + delay_s
+        self._handle: asyncio.Handle = loop.call_later(delay_s, self._look)
 
     def cancel(self) -> None:
         self._handle.cancel()
 
     def _look(self) -> None:
-        if grace := grace_s(self._loop.time() - self._handle.when()):
+        if grace := grace_s(self._loop.time() - self._at_s):
             self._handle = self._loop.call_later(grace, self._callback)
         else:
             self._callback()

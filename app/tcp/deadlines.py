@@ -47,6 +47,8 @@ class Deadlines:
         # The moments in ``_due``, as a heap.
         self._moments: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
+        # Not asked of the timer: uvloop's handles of calls that are due at once do not say when.
+        self._timer_at_s = 0.0
         self._is_put_off = False
 
     def watch(self, connection: Watched, delay_s: float) -> None:
@@ -80,13 +82,13 @@ class Deadlines:
     def _set_timer(self, moment_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_at_s = moment_s
         self._timer = self._loop.call_at(moment_s, self._look)
 
     def _look(self) -> None:
-        timer, self._timer = self._timer, None
-        assert timer is not None
+        self._timer = None
         now_s = self._loop.time()
-        grace = 0.0 if self._is_put_off else grace_s(now_s - timer.when())
+        grace = 0.0 if self._is_put_off else grace_s(now_s - self._timer_at_s)
         self._is_put_off = grace > 0
         if grace:
             self._set_timer(now_s + grace)

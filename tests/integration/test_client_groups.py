@@ -295,6 +295,3 @@ def test_the_command_line_lists_describes_resets_and_deletes(broker: BrokerProce
     gone = stele("describe", group, url=broker.http_url)
     assert gone.returncode == 1
     assert b"does not exist" in gone.stderr
-    over_tcp = stele("list", url=broker.binary_url)
-    assert over_tcp.returncode == 1
-    assert b"http://" in over_tcp.stderr

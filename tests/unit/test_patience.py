@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -96,3 +97,35 @@ async def test_a_heartbeat_that_was_waiting_to_be_read_keeps_a_session() -> None
 
 def test_what_is_on_time_is_not_put_off() -> None:
     assert [grace_s(late) for late in (-1.0, 0.0, 0.05)] == [0.0] * 3
+
+
+class BusyLoop:
+    """Time and calls of a loop that, like uvloop, does not say when a call that is due at once is due."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.calls: list[Callable[[], object]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, _when: float, callback: Callable[[], object]) -> object:
+        self.calls.append(callback)
+        return object()
+
+
+def test_moments_that_are_due_at_once_are_looked_at_however_late_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = BusyLoop()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    deadlines, looks = Deadlines(), list[float]()
+    for _ in range(300):
+        deadlines.watch(Watched(looks), 0.0)
+    # More than are looked at in one turn, after a standstill: the rest is due at once.
+    loop.now_s += 60
+    for _ in range(5):
+        for call in loop.calls[-1:]:
+            loop.now_s += 6
+            call()
+    assert len(looks) == 300
