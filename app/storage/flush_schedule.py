@@ -15,10 +15,10 @@ _Log = TypeVar("_Log", bound=Hashable)
 
 
 class _Batch(NamedTuple, Generic[_Log]):
-    """Logs that are due when the timer ends; a dictionary for their order."""
+    """Logs that are due at ``due_s``, by the clock of the loop; a dictionary for their order."""
 
     logs: dict[_Log, None]
-    timer: asyncio.TimerHandle
+    due_s: float
 
 
 class FlushSchedule(Generic[_Log]):
@@ -42,10 +42,11 @@ class FlushSchedule(Generic[_Log]):
             return
         batch = self._batches.get(delay_ms)
         if batch is None:
-            timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._end, delay_ms)
-            batch = self._batches[delay_ms] = _Batch({}, timer)
+            loop = asyncio.get_running_loop()
+            loop.call_later(delay_ms / 1000, self._end, delay_ms)
+            batch = self._batches[delay_ms] = _Batch({}, loop.time() + delay_ms / 1000)
         if delay_before is not None:
-            if self._batches[delay_before].timer.when() <= batch.timer.when():
+            if self._batches[delay_before].due_s <= batch.due_s:
                 return
             self.discard(log)
         batch.logs[log] = None
