@@ -15,7 +15,7 @@ _Log = TypeVar("_Log", bound=Hashable)
 
 
 class _Batch(NamedTuple, Generic[_Log]):
-    """Logs that are due at ``due_s``, by the clock of the loop; a dictionary for their order."""
+    """Logs that are due at ``due_s`` of the loop; a dictionary for their order."""
 
     logs: dict[_Log, None]
     due_s: float

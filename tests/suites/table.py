@@ -355,7 +355,6 @@ SUITES = (
             "TestFuncIdempotentBufferedSequence": _NEEDS_DOCKER,
             "TestFuncAdminDescribeLogDirs": _NEEDS_BROKERS,
             "TestFuncAdminAlterPartitionReassignments": _NEEDS_BROKERS,
-            "TestFuncAdminIncrementalAlterConfigs": "changes log.cleaner.backoff.ms, which is read at the start",
         },
     ),
     Suite(

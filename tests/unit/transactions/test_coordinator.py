@@ -313,7 +313,7 @@ async def test_markers_that_find_no_room_are_appended_later(tmp_path: Path) -> N
     bench.produce(producer, 0, b"a")
     bench.produce(producer, 1, b"b")
     await bench.broker.flush()
-    bench.files.fail(Fault(kinds=("write",), call=2, errno=28, times=1))
+    bench.files.fail(Fault(kinds=("write",), call=2, errno=28, times=2))
     with pytest.raises(StorageFull):
         await bench.end(producer)
     description = await bench.transactions.describe("t")
