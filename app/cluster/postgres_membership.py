@@ -113,19 +113,24 @@ class PostgresMembership:
         return self._run("the registration of the broker", work)
 
     def heartbeat(self, member: Member, report: str | None = None) -> None:
-        def work(connection: Connection) -> bool:
+        history = self._session.connector.history
+
+        def work(connection: Connection) -> int | None:
             connection.execute("SET LOCAL synchronous_commit = off")
             given = (report, member.broker_id, member.incarnation)
             updated = connection.execute(_HEARTBEAT, given).fetchone()
             if updated is not None:
-                self._session.connector.history.beaten(connection, updated[1])
+                history.beaten(connection, updated[1])
             if updated is not None and updated[0]:
                 logger.warning("this broker counted as dead, and has joined the cluster again")
             if connection.execute(_END_STUCK).fetchone() is not None:
                 logger.warning("the transaction that a dead broker had left open was ended")
-            return updated is not None
+            return None if updated is None else int(updated[1])
 
-        if not self._run("a heartbeat", work) and not self.register(member):
+        beats = self._run("a heartbeat", work)
+        if beats is not None:
+            history.counted(beats)
+        elif not self.register(member):
             raise Displaced(
                 f"another broker has registered with the id {member.broker_id}; give each broker an id of its own"
             )

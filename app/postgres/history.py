@@ -100,12 +100,12 @@ class HistoryKeeper:
         self._beats = 0
 
     def beaten(self, connection: Connection, beats: int) -> None:
-        """Note a heartbeat.
-
-        If the database has forgotten earlier ones, it begins another history.
-        """
+        """Begin another history if the database has forgotten heartbeats, within their transaction."""
         if beats <= self._beats:
             self.begin(connection, "it has forgotten heartbeats of this broker")
+
+    def counted(self, beats: int) -> None:
+        """Note the heartbeats that are committed: only these does every connection see."""
         self._beats = beats
 
     def settle(self, connection: Connection) -> None:

@@ -172,7 +172,9 @@ async def test_5_consume_all_100_records_concurrently_over_rest(broker: BrokerPr
             rest.get(f"/v1/topics/{TOPIC}/partitions/0/records", params={"from": n, "limit": 1})
             for n in range(100)
         ]
-        answers = [answer.json()["records"] for answer in await asyncio.gather(*reads)]
+        responses = await asyncio.gather(*reads)
+        assert [(r.status_code, r.text) for r in responses if r.status_code != 200] == []
+        answers = [answer.json()["records"] for answer in responses]
 
     assert [[record["offset"] for record in records] for records in answers] == [[n] for n in range(100)]
     values = {record["value"] for records in answers for record in records}
