@@ -100,7 +100,10 @@ class HistoryKeeper:
         self._beats = 0
 
     def beaten(self, connection: Connection, beats: int) -> None:
-        """Begin another history if the database has forgotten heartbeats, within their transaction."""
+        """Begin another history if the database has forgotten heartbeats.
+
+        Within the transaction of the one that made it ``beats``. Raises ``psycopg.Error``.
+        """
         if beats <= self._beats:
             self.begin(connection, "it has forgotten heartbeats of this broker")
 
