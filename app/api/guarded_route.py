@@ -22,7 +22,6 @@ from .state import broker_of
 logger = logging.getLogger(__name__)
 
 _READS = frozenset({"GET", "HEAD"})
-# Of a number of 32 bits.
 
 
 class _Withdrawn(Exception):

@@ -159,7 +159,8 @@ class Connector:
     def find_promoted(self) -> None:
         """Look for a server of the connection string that was promoted.
 
-        If one has replaced the server that is known, its history becomes the known one, and connections to the other server are used no longer.
+        If one has replaced the server that is known, its history becomes the known one, and connections to the other
+        server are used no longer.
         """
         for host in self._hosts:
             with suppress(psycopg.Error), psycopg.connect(host, autocommit=True) as connection:

@@ -16,6 +16,7 @@ from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, StorageError, StorageFull, StorageLimitReached
 from .cleaner import Cleaner
 from .flusher import Flusher
+from .interval import Interval
 from .log import DiskLog
 from .log_dir import LogDir
 from .log_manager import LogManager
@@ -58,7 +59,8 @@ class Housekeeping:
         self._on_change = on_change
         # Logs of deleted topics whose files could not be removed yet.
         self._undeleted: list[DiskLog] = []
-        self._stopping = asyncio.Event()
+        self._is_stopping = False
+        self._intervals: list[Interval] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -74,38 +76,23 @@ class Housekeeping:
         the last one was.
         """
         self._checkpoints.is_settled = True
-        self._tasks = [
-            asyncio.create_task(
-                self._every(checkpoint_interval_ms, self._checkpoint, first_ms=first_checkpoint_ms)
-            ),
-            asyncio.create_task(self._every(retention_interval_ms, self.enforce_retention)),
-        ]
+        self._every(Interval(checkpoint_interval_ms, first_ms=first_checkpoint_ms), self._checkpoint)
+        self._every(Interval(retention_interval_ms), self.enforce_retention)
         if self._cleaner.options.is_enabled:
-            self._tasks.append(asyncio.create_task(self._clean()))
+            self._every(self._cleaner.interval, self._cleaner.clean_due)
 
-    async def _every(
-        self, interval_ms: int, work: Callable[[], Awaitable[object]], *, first_ms: int | None = None
-    ) -> None:
-        delay_ms = interval_ms if first_ms is None else first_ms
-        while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay_ms / 1000)
-            if self._stopping.is_set() or self._log_dir.failure is not None:
-                return
-            delay_ms = interval_ms
-            await self._try(work)
+    def _every(self, interval: Interval, work: Callable[[], Awaitable[object]]) -> None:
+        async def run() -> None:
+            while await interval.passes() and self._log_dir.failure is None:
+                try:
+                    await work()
+                except StorageError as error:
+                    logger.error("housekeeping of %s: %s", self._log_dir.path, error)
+                except Exception:  # the edge of a task: the next time may succeed
+                    logger.exception("housekeeping of %s failed", self._log_dir.path)
 
-    async def _clean(self) -> None:
-        while await self._cleaner.interval.passes() and self._log_dir.failure is None:
-            await self._try(self._cleaner.clean_due)
-
-    async def _try(self, work: Callable[[], Awaitable[object]]) -> None:
-        try:
-            await work()
-        except StorageError as error:
-            logger.error("housekeeping of %s: %s", self._log_dir.path, error)
-        except Exception:  # the edge of a task: the next time may succeed
-            logger.exception("housekeeping of %s failed", self._log_dir.path)
+        self._intervals.append(interval)
+        self._tasks.append(asyncio.create_task(run()))
 
     async def _checkpoint(self) -> None:
         # The start, or a full disk, may have used what is kept back.
@@ -117,8 +104,9 @@ class Housekeeping:
 
         It is not cancelled, because its threads must finish.
         """
-        self._stopping.set()
-        self._cleaner.interval.stop()
+        self._is_stopping = True
+        for interval in self._intervals:
+            interval.stop()
         self._cleaner.stop()
         await asyncio.gather(*self._tasks)
         await self._cleaner.finish()
@@ -139,7 +127,7 @@ class Housekeeping:
                 deleted += expired
                 self._on_change(name)
         for log in list(self._manager.logs.values()):
-            if self._log_dir.failure is not None or self._stopping.is_set():
+            if self._log_dir.failure is not None or self._is_stopping:
                 break
             if log.upkeep.locked():
                 # It is being cleaned or deleted; the next time will do.
@@ -163,7 +151,7 @@ class Housekeeping:
 
     async def _read_segment_ages(self, log: DiskLog, now_ms: int) -> None:
         """Read the records that decide whether segments of ``log`` are past their time."""
-        while (segment := log.segment_to_read(now_ms)) is not None and not self._stopping.is_set():
+        while (segment := log.segment_to_read(now_ms)) is not None and not self._is_stopping:
             try:
                 await self._log_dir.in_thread(read_record_age, segment)
             except CorruptLog as error:

@@ -195,5 +195,8 @@ class LogDir:
                 await self.in_thread(self.spend_kept_space)
                 return await work()
             finally:
-                await self.in_thread(self.keep_space_now)
-                self._is_in_use = False
+                try:
+                    await self.in_thread(self.keep_space_now)
+                finally:
+                    # Also if the caller stops waiting: appends are refused until then.
+                    self._is_in_use = False

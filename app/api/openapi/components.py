@@ -89,11 +89,11 @@ _CONTENT: dict[str, Schema] = {
     "value_b64": {"type": "string", "contentEncoding": "base64"},
     "headers": array(HEADER),
 }
-_TIMESTAMP: Schema = {"type": "integer", "minimum": 0, "description": "ms since the epoch"}
+_TIMESTAMP: Schema = {"type": "integer", "description": "ms since the epoch; -1 for none"}
 _SHOWN: dict[str, Schema] = {
     "partition": INTEGER,
     "offset": INTEGER,
-    "timestamp": {"type": "integer", "description": "ms since the epoch; -1 for none"},
+    "timestamp": _TIMESTAMP,
     **_CONTENT,
     "value": {"description": "text; with as=json the value itself if it is valid JSON"},
 }

@@ -162,8 +162,9 @@ async def tail(request: Request) -> Response:
     `from` is `latest` (the default), `earliest` or a time. The id of an event holds the position in every partition
     (`0:41,1:7`); sent back as `Last-Event-ID` it resumes with the next record of each. With more than 64 partitions
     the id is packed and sent once per second; a resumed stream then repeats the records since the last id, and misses
-    none. If the records after an id have been deleted, the answer is 410, and if the log ends before it, 416. At most 16 tails with conditions run at once. With `max_per_s` the broker leaves out records beyond that
-    rate, and an event `skipped` has their number. Records of a transaction follow when it is committed.
+    none. If the records after an id have been deleted, the answer is 410, and if the log ends before it, 416. At most
+    16 tails with conditions run at once. With `max_per_s` the broker leaves out records beyond that rate, and an event
+    `skipped` has their number. Records of a transaction follow when it is committed.
     """
     broker = broker_of(request)
     topic = broker.topic(request.path_params["topic"])

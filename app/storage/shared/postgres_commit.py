@@ -47,12 +47,13 @@ from .postgres_runs import NOW_MS
 
 # One batch of ``producer_state.recent``: base sequence, last sequence, base offset.
 _BATCH = struct.Struct(">iiq")
-# The last two are the same for all rows: one look per query.
+# What the session promises of its next COMMIT: a ``Durability``.
 _DURABILITY = (
     "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1"
     " WHEN current_setting('synchronous_commit') <> 'local' AND current_setting('synchronous_standby_names') <> ''"
     " THEN 3 ELSE 2 END"
 )
+# The last two are the same for all rows: one look per query.
 LOG_COLUMNS = (
     "l.log_id, l.topic_id, l.part, l.log_start, l.next_offset, l.size_bytes, l.unmerged_bytes, l.merged_until, "
     "l.first_open, l.last_aborted, l.epoch, (SELECT epoch FROM history), "

@@ -29,7 +29,7 @@ from ..topic_partition import TopicPartition
 from .meta import Meta, MetaUnavailable, RunRead, RunsFound, RunsWanted
 from .objects import ObjectNotFound
 from .run_reader import Batches, LateRead, PlannedRead, ReadCall, RunReader, corrupt_run
-from .shared_log import SharedLog
+from .shared_log import SharedLog, of_another_history
 
 # A plan for less would make readers with a small limit plan for each batch.
 _PLAN_BYTES_MIN = 256 << 10
@@ -85,7 +85,7 @@ class SharedReader:
                 seen = self._seen(requests)
                 plans = await self._plan(requests, seen, max_bytes)
         except _HistoryChanged:
-            failure, plans, seen = _of_another_history(), {}, self._seen(requests)
+            failure, plans, seen = of_another_history(), {}, self._seen(requests)
         except (MetaUnavailable, StorageUnavailable) as unavailable:
             failure, plans, seen = _unavailable(unavailable), {}, self._seen(requests)
         call = self._runs.begin(_planned_reads(requests, seen, plans), max_bytes)
@@ -240,7 +240,7 @@ class SharedReader:
             try:
                 runs = self._planned(log, (await self._meta.runs([wanted])).get(log.log_id))
             except _HistoryChanged:
-                raise _of_another_history() from None
+                raise of_another_history() from None
             if request.offset < log.log_start_offset:
                 raise _out_of_range(log, request.offset)
             return await read()
@@ -409,7 +409,3 @@ def _unavailable(error: Exception) -> StorageUnavailable:
 
 class _HistoryChanged(Exception):
     """A plan is of another history of the metadata than the log here."""
-
-
-def _of_another_history() -> StorageUnavailable:
-    return StorageUnavailable("the read", "the database has begun another history; it is taken over now")

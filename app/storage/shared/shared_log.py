@@ -127,9 +127,7 @@ class SharedLog:
         if self.is_dropped:
             raise UnknownTopic(self.topic_partition.topic)
         if history != self.history:
-            raise StorageUnavailable(
-                "the read", "the database has begun another history; it is taken over now"
-            )
+            raise of_another_history()
 
     @property
     def known(self) -> KnownLog:
@@ -219,3 +217,8 @@ def _epochs_of(row: LogRow) -> LeaderEpochs:
     epochs = LeaderEpochs(row.epochs)
     epochs.note(row.history, row.next_offset)
     return epochs
+
+
+def of_another_history() -> StorageUnavailable:
+    """Return the error of a read that began in the history before."""
+    return StorageUnavailable("the read", "the database has begun another history; it is taken over now")

@@ -199,3 +199,26 @@ async def test_a_commit_says_what_its_session_promises(
         assert place.log.durability is expected
     finally:
         await pool.close()
+
+
+def test_a_connection_that_is_opened_before_a_heartbeat_is_committed_begins_no_history(
+    brokers: tuple[_Broker, _Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, _ = brokers
+    broker.join()
+    epoch, history = broker.epoch, broker.connector.history
+    beaten = history.beaten
+    opened: list[int] = []
+
+    def beaten_while_another_connects(connection: Connection, beats: int) -> None:
+        beaten(connection, beats)
+        # It does not see the heartbeat yet.
+        broker.connector.connect().close()
+        opened.append(beats)
+
+    monkeypatch.setattr(history, "beaten", beaten_while_another_connects)
+    broker.membership.heartbeat(broker.member)
+    assert opened == [2]
+    assert broker.epoch == epoch
+    broker.connector.connect().close()
+    assert broker.epoch == epoch

@@ -20,7 +20,7 @@ from ..config import (
     shown_url,
     url_from_environment,
 )
-from ..errors import BrokerUnavailableError, SteleClientError
+from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperationError
 from ..operations.topics import HttpListener
 from ..wire.messages import HttpListenerResponse
 
@@ -125,11 +125,9 @@ def http_url(url: str | None) -> str:
                 listener = client.call(HttpListener())
         except BrokerUnavailableError as error:
             failure = error
+        except UnsupportedOperationError as error:
+            raise click.ClickException(f"{shown_url(one)}: {error}, or {_GIVE}") from error
         except SteleClientError as error:
-            if "is not a request" in str(error):
-                raise click.ClickException(
-                    f"{shown_url(one)} does not tell where its HTTP listener is; upgrade the broker, or {_GIVE}"
-                ) from error
             raise click.ClickException(str(error)) from error
         else:
             found.append(_http_url_at(one, listener))

@@ -7,6 +7,7 @@ what it accepts. Values of configurations follow Apache Kafka's rules instead (`
 
 from __future__ import annotations
 
+import calendar
 import re
 
 INT64_MAX = 2**63 - 1
@@ -21,8 +22,6 @@ _TIME = re.compile(
     r"(:(?P<second>[0-9]{2})([.,](?P<fraction>[0-9]{1,9}))?)?"
     r"([Zz]|(?P<sign>[+\- ])(?P<zone_hours>[0-9]{2}):?(?P<zone_minutes>[0-9]{2}))?"
 )
-_DAYS_OF_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_DAYS_TO_1970 = 719_162
 
 
 def parse_whole(text: str, maximum: int = INT64_MAX) -> int | None:
@@ -71,22 +70,11 @@ def parse_time(text: str, now_ms: int) -> int | None:
         int(match[name] or 0)
         for name in ("year", "month", "day", "hour", "minute", "second", "zone_hours", "zone_minutes")
     )
-    days = _days_since_1970(year, month, day)
-    if days is None or hour > 23 or zone_hours > 23 or max(minute, second, zone_minutes) > 59:
+    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year, month)[1]:
         return None
-    zone_minutes += zone_hours * 60
-    minutes = (days * 24 + hour) * 60 + minute + (zone_minutes if match["sign"] == "-" else -zone_minutes)
-    milliseconds = int((match["fraction"] or "")[:3].ljust(3, "0"))
-    return max(0, (minutes * 60 + second) * 1000 + milliseconds)
-
-
-def _days_since_1970(year: int, month: int, day: int) -> int | None:
-    """Return a date of the Gregorian calendar in days; None if there is no such date."""
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if year < 1 or not 1 <= month <= 12:
+    if hour > 23 or zone_hours > 23 or max(minute, second, zone_minutes) > 59:
         return None
-    if not 1 <= day <= _DAYS_OF_MONTHS[month - 1] + (is_leap and month == 2):
-        return None
-    years = year - 1
-    before = years * 365 + years // 4 - years // 100 + years // 400 + sum(_DAYS_OF_MONTHS[: month - 1])
-    return before + (is_leap and month > 2) + day - 1 - _DAYS_TO_1970
+    zone_s = (zone_hours * 60 + zone_minutes) * 60
+    seconds = calendar.timegm((year, month, day, hour, minute, second))
+    seconds += zone_s if match["sign"] == "-" else -zone_s
+    return max(0, seconds * 1000 + int((match["fraction"] or "")[:3].ljust(3, "0")))
