@@ -103,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     pytest.mark.skip(reason="runs for hours, in `make torture` or with STELE_TORTURE=1")
                 )
     places = _places(items)
-    items.sort(key=lambda item: places[_file(item)])
+    # The name decides between a file of each kind at the same place: the processes do not collect in the same order.
+    items.sort(key=lambda item: (places[_file(item)], _file(item)))
 
 
 def _places(items: list[pytest.Item]) -> dict[str, float]:
