@@ -166,8 +166,8 @@ class AcceptLoop:
             self._hold(accepted, host, delay_ms)
             return
         refusal = self._admission.admit(host, accepted.fileno())
-        if refusal is not None and self.tls is not None:
-            # The reason would cost the handshake that the limits are to save.
+        if refusal is not None and (self.tls is not None or not self._admission.may_stay(accepted.fileno())):
+            # With TLS, the reason would cost the handshake that the limits are to save.
             accepted.close()
             return
         accepted.setblocking(False)
@@ -178,7 +178,7 @@ class AcceptLoop:
     def _hold(self, accepted: socket.socket, host: str, delay_ms: int) -> None:
         """Close the connection, after ``delay_ms`` unless too many wait already."""
         self._log(f"refused {host}: it connects faster than its connection_creation_rate allows")
-        if len(self._held) >= _HELD_MAX:
+        if len(self._held) >= _HELD_MAX or not self._admission.may_stay(accepted.fileno()):
             accepted.close()
         else:
             self._held[accepted] = self._loop.call_later(delay_ms / 1000, self._let_go, accepted)

@@ -23,8 +23,8 @@ _RESERVED_MIN = 64
 _RESERVED_OF_LOGS_SHARE = 4
 # Where the system has no limit.
 _OPEN_FILES_MAX = 1 << 20
-# Connections that are admitted between two checks of the number of open files.
-_LOOK_EVERY = 16
+# Refused connections that may stay to read why once files are scarce. A share of those reserved, whatever the listener.
+_SCARCE_STAYS_MAX = 16
 _LOG_EVERY_S = 10.0
 
 
@@ -99,8 +99,6 @@ class Admission:
         self._clock_s = clock_s
         self._admitted = 0
         self._of_address: dict[str, int] = {}
-        self._until_look = 0
-        self._is_scarce = False
         self._unlogged = 0
         self._logged_s = -_LOG_EVERY_S
 
@@ -114,7 +112,7 @@ class Admission:
             reason = "too many connections; close one, or raise connections_max"
         elif self._per_address_max is not None and of_address >= self._per_address_max:
             reason = "too many connections from this address; close one, or raise connections_per_address_max"
-        elif self._has_scarce_files(file_number):
+        elif file_number >= self._open_files_max:
             reason = "too many open files; raise the broker's limit of open files (ulimit -n)"
         else:
             self._admitted += 1
@@ -144,9 +142,9 @@ class Admission:
         else:
             del self._of_address[host]
 
-    def _has_scarce_files(self, file_number: int) -> bool:
-        self._until_look -= 1
-        if self._is_scarce or self._until_look <= 0:
-            self._until_look = _LOOK_EVERY
-            self._is_scarce = file_number >= self._open_files_max
-        return self._is_scarce
+    def may_stay(self, file_number: int) -> bool:
+        """Return whether a connection that was refused may stay for a moment, for example to read why.
+
+        The files that it would take belong to the logs.
+        """
+        return file_number < self._open_files_max + _SCARCE_STAYS_MAX

@@ -51,10 +51,15 @@ def test_connections_are_refused_before_the_logs_run_out_of_files() -> None:
     open_files = 10
     while listener.admit("p", open_files) is None:
         open_files += 1
-    admitted = open_files - 10
-    assert 90 <= admitted < 90 + 16, "it looks at the number now and then"
+    assert open_files == 100
     assert listener.admit("p", 100) is not None
     assert listener.admit("p", 99) is None, "one that has gone makes room"
+
+
+def test_few_refused_connections_stay_where_files_are_scarce() -> None:
+    listener = admission(connections_max=0, open_files_max=100)
+    refused = [number for number in range(10, 164) if listener.admit("p", number) is not None]
+    assert [number for number in refused if not listener.may_stay(number)] == list(range(116, 164))
 
 
 @pytest.mark.parametrize(
