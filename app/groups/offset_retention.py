@@ -57,8 +57,10 @@ class OffsetRetention:
             ]
             if due:
                 logger.info("group %r: %d committed offsets expired", live.group.name, len(due))
-            is_left = live.is_empty and not live.group.pending and not offsets.pending
-            if is_left and len(due) == len(offsets.records):
+            is_unused = live.is_empty and not live.group.pending and not offsets.pending
+            # The states of a share group are its offsets, and have no retention (KIP-932).
+            has_shares = live.share is not None and not live.share.is_unused
+            if is_unused and not has_shares and len(due) == len(offsets.records):
                 self._table.drop(live)
             elif due:
                 offsets.delete(due, [])

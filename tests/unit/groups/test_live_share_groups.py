@@ -115,6 +115,31 @@ async def test_where_a_group_begins_survives_a_restart_and_its_members_join_agai
 
 
 @simulated
+async def test_a_share_group_without_members_keeps_its_states_when_unused_groups_are_removed(
+    bench: GroupBench,
+) -> None:
+    await bench.open()
+    await beat(bench)
+    assert await take(bench, "m", 0, 9) == 10
+    await accept(bench, "m", 0, 4)
+    await beat(bench, epoch=LEAVING)
+    before = starts(bench)
+    assert before["orders", 0] == 5
+    bench.coordinator.sweep()
+    await bench.written()
+    assert starts(bench) == before
+    await bench.reopen()
+    assert starts(bench) == before
+    # Once its topics are deleted, nothing is left of it.
+    del bench.topics["orders"]
+    await bench.coordinator.forget_topic("orders")
+    bench.coordinator.sweep()
+    await bench.written()
+    assert bench.coordinator.group_names() == []
+    await bench.close()
+
+
+@simulated
 async def test_a_member_of_a_group_of_which_nothing_is_left_is_told_to_join(bench: GroupBench) -> None:
     """GROUP_ID_NOT_FOUND would end the client."""
     await bench.open()
