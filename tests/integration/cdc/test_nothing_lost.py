@@ -12,6 +12,7 @@ from stele.broker_process import BrokerProcess
 from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S, CdcProcess, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
+from tests.support.postgres_proxy import StallingProxy
 from tests.support.waiting import Pauses
 
 # What the connector logs when it waits to try again.
@@ -223,6 +224,42 @@ def test_two_databases_do_not_share_a_topic_nor_fence_each_other(
         with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
             pg.run("INSERT INTO t VALUES (3)")
             replay.read_until(lambda: len(replay.rows) == 3, check=cdc.check)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ALTER n TYPE bigint",
+        "ALTER TABLE t ADD made timestamptz DEFAULT clock_timestamp()",
+        "CLUSTER t USING t_pkey",
+        "TRUNCATE t; INSERT INTO t VALUES (9, 9)",
+        "ALTER TABLE parts ALTER n TYPE bigint",
+        "ALTER TABLE parts_1 SET (fillfactor = 50); VACUUM FULL parts_1",
+    ],
+)
+def test_a_table_that_is_rewritten_between_snapshot_and_copy_is_copied_whole(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path, statement: str
+) -> None:
+    """An ALTER TABLE that rewrites leaves nothing in the table for older snapshots, and nothing in the stream."""
+    pg.run("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    pg.run("CREATE TABLE parts (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)")
+    pg.run("CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)")
+    for table in ("t", "parts"):
+        pg.run(f"INSERT INTO {table} SELECT n, n FROM generate_series(1, 5) n")
+    name = "parts" if "parts" in statement else "t"
+    replay = Replay(stele_broker.binary_url, f"pg.public.{name}")
+    with StallingProxy(pg.port) as proxy:
+        proxy.stall(lambda _, data: b"COPY (SELECT" in data)
+        dsn = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
+        with running_cdc(pg, stele_broker.binary_url, log, "--dsn", dsn, "--tables", name) as cdc:
+            assert proxy.held.wait(TIMEOUT_S), cdc.said
+            for part in statement.split("; "):
+                pg.run(part)
+            proxy.release.set()
+            cdc.await_streaming()
+            cdc.await_confirmed()
+            expected = {row for (row,) in pg.run(f"SELECT id FROM {name}")}
+            replay.read_until(lambda: set(replay.table()) == expected, check=cdc.check)
 
 
 # ── limits and settings of others ──

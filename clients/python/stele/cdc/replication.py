@@ -10,12 +10,19 @@ import psycopg2
 from psycopg2 import sql
 
 from .connection import Connection, connect, translated
-from .notation import lsn_of, quoted_name
+from .errors import Interrupted
+from .notation import lsn_of, quoted_name, quoted_table
 from .options import CdcOptions
 from .postgres import TableInfo
 
 # Streaming of open transactions came with protocol version 2.
 _STREAMING_SINCE = 140_000
+# The files of a table and of its partitions as of the snapshot, which differ from those of now. ALTER TABLE writes
+# new ones with the rows as its own, so that an older snapshot sees none of them.
+_REWRITTEN = (
+    "SELECT c.oid::regclass::text FROM pg_class c WHERE c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid) "
+    "AND (c.oid = %s::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::regclass))) ORDER BY 1"
+)
 
 
 class Stream:
@@ -109,6 +116,10 @@ def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes],
     """Pass the rows of a table to ``write`` as lines of COPY's text format.
 
     If ``write`` raises, the copy ends.
+
+    Raises:
+        CdcError
+        Interrupted: the connection broke, or the table was rewritten after the snapshot.
     """
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
     source = sql.SQL("{}{}").format(
@@ -118,6 +129,14 @@ def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes],
     query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(columns, source, condition)
     with translated(), connection.cursor() as cursor:
         cursor.copy_expert(query, _Lines(write))
+        # The copy holds a lock against rewrites until the transaction ends, so only an earlier one is found.
+        cursor.execute(_REWRITTEN, (quoted_table(table.schema, table.table),) * 2)
+        rewritten = [name for (name,) in cursor.fetchall()]
+    if rewritten:
+        raise Interrupted(
+            f"{', '.join(rewritten)} was rewritten (ALTER TABLE, TRUNCATE, CLUSTER, VACUUM FULL) after the snapshot for "
+            f"the copy of {table.name}, in which it may seem empty; the table is copied again"
+        )
 
 
 class _Lines:
