@@ -20,7 +20,7 @@ from stele.cdc.status import Status
 from stele.wire.partitioner import fnv1a_32
 
 from load.postgres_server import PostgresServer
-from tests.support.cdc import Replay, running_cdc
+from tests.support.cdc import CdcProcess, Replay, running_cdc
 from tests.support.waiting import Pauses
 
 # ── rows and changes ──
@@ -148,6 +148,9 @@ def test_a_large_value_that_an_update_does_not_touch_is_named_and_not_lost(
         pg.run("UPDATE full_docs SET n = 2")
         docs.read_until(lambda: len(docs.records) == 2, check=cdc.check)
         full.read_until(lambda: len(full.records) == 2, check=cdc.check)
+        pg.run("UPDATE docs SET id = 2")
+        pg.run("UPDATE full_docs SET id = 2")
+        moved, whole = (_created(stele_broker, name, b"2", cdc) for name in ("docs", "full_docs"))
     event = json.loads(docs.records[1].value or b"")
     assert event["after"] == {"id": 1, "n": 2}
     assert event["unchanged"] == ["body"]
@@ -157,6 +160,18 @@ def test_a_large_value_that_an_update_does_not_touch_is_named_and_not_lost(
     assert event["before"] == {"id": 1, "n": 1, "body": body}
     assert event["after"] == {"id": 1, "n": 2, "body": body}
     assert "unchanged" not in event
+    assert (moved["after"], moved["unchanged"]) == ({"id": 2, "n": 2}, ["body"])
+    assert whole["after"] == {"id": 2, "n": 2, "body": body}
+    assert "unchanged" not in whole
+
+
+def _created(broker: BrokerProcess, table: str, key: bytes, cdc: CdcProcess) -> dict[str, Any]:
+    """Return the event of the record that created a key."""
+    replay = Replay(broker.binary_url, f"pg.public.{table}")
+    replay.read_until(lambda: key in replay.rows, check=cdc.check)
+    (event,) = (json.loads(r.value or b"") for r in replay.records if r.key == key)
+    assert event["op"] == "c"
+    return event
 
 
 def test_truncates_reach_every_partition_and_tombstones_follow_deletes_by_choice(

@@ -60,11 +60,13 @@ class Table:
         key_columns: Sequence[str],
         key_column: str,
         with_tombstones: bool,
+        has_record_per_row: bool = False,
         is_row_only: bool = False,
     ) -> None:
         """Choose the key: ``key_columns``, else ``key_column``, else the table's name.
 
         ``key_columns`` are those of the primary key or the identity index, in order.
+        ``has_record_per_row``: the newest record of a key stands for its row, so it must be whole.
         ``is_row_only``: values are rows without an envelope, and a delete is a tombstone.
         """
         self.relation = relation
@@ -80,6 +82,7 @@ class Table:
         self._names = [_encode(name) for name in names]
         self._fields = [b"%s:" % name for name in self._names]
         self._with_tombstones = with_tombstones
+        self._has_record_per_row = has_record_per_row
         self._is_row_only = is_row_only
         self._fallback = self.name.encode()
         self._source = b',"schema":%s,"table":%s}}' % (_encode(relation.schema), _encode(relation.table))
@@ -122,17 +125,23 @@ class Table:
             if self._keys and self._key(old) != self._key(row):
                 # A new key is another entity, possibly in another partition.
                 yield from self._delete(old, source, is_key_only=change.is_key_only)
-                yield Event("c", self._key(row), self._value(b"c", None, self._object(row), source))
+                yield Event("c", self._key(row), self._new(b"c", None, row, source))
                 return
         before = None if old is None else self._object(old, only_identity=change.is_key_only)
+        yield Event("u", self._key(row), self._new(b"u", before, row, source))
+
+    def _new(self, op: bytes, before: bytes | None, row: Row, source: bytes) -> bytes:
+        """Return the value of an update, which may lack unchanged large values."""
         unchanged = [
             name for name, datum in zip(self._names, row, strict=True) if isinstance(datum, Unchanged)
         ]
-        yield Event(
-            "u",
-            self._key(row),
-            self._value(b"u", before, self._object(row), source, unchanged=unchanged),
-        )
+        if unchanged and self._has_record_per_row:
+            raise CdcError(
+                f"an update of {self.name} leaves out the value of {b', '.join(unchanged).decode()}, which is large "
+                f"and did not change, so the row is not whole; ALTER TABLE {self.name} REPLICA IDENTITY FULL, and "
+                "run once with --snapshot again"
+            )
+        return self._value(op, before, self._object(row), source, unchanged=unchanged)
 
     def _delete(self, old: Row, source: bytes, *, is_key_only: bool) -> Iterator[Event]:
         key = self._key(old)
@@ -176,12 +185,6 @@ class Table:
         unchanged: Sequence[bytes] = (),
     ) -> bytes:
         if self._is_row_only:
-            if unchanged:
-                raise CdcError(
-                    f"an update of {self.name} leaves out the value of {b', '.join(unchanged).decode()}, which is large "
-                    f"and did not change, so the row is not whole; ALTER TABLE {self.name} REPLICA IDENTITY FULL, and "
-                    "run once with --snapshot again"
-                )
             return after or b"null"
         left_out = b'"unchanged":[%s],' % b",".join(unchanged) if unchanged else b""
         return b'{"op":"%s","before":%s,"after":%s,%s"source":%s%s' % (

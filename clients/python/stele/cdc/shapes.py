@@ -24,6 +24,7 @@ def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) 
         key_columns=keys,
         key_column=options.key_column,
         with_tombstones=options.tombstones or options.has_record_per_row,
+        has_record_per_row=options.has_record_per_row,
         is_row_only=options.value == "row",
     )
 
