@@ -36,11 +36,10 @@ from app.tcp.kafka.schemas.delete_acls import DeleteAclsFilter, DeleteAclsReques
 from tests.integration.test_authorization_matrix import CASES, REFUSALS, Door
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acl
 from tests.support.before_login import Registry, Wire
-from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
+from tests.support.histories import seed_ranges
 from tests.support.kafka_peer import api_of, read_response, request_frame
 from tests.support.listeners import Listeners, listeners
 
-POLICIES = 40
 # Clients that ask under one policy, and how much each asks.
 CLIENTS, QUESTIONS = 2, 12
 # Rules of a policy that replaces another.
@@ -296,11 +295,8 @@ async def check_policies(path: Path, seeds: range) -> None:
     assert len(verdicts) * 0.05 < sum(verdicts) < len(verdicts) * 0.8
 
 
-async def test_connections_that_stay_open_follow_each_change_of_the_rules(tmp_path: Path) -> None:
-    await check_policies(tmp_path, range(POLICIES))
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-async def test_a_hundred_thousand_policies_decide_as_the_model(part: int, tmp_path: Path) -> None:
-    await check_policies(tmp_path, seeds_of_part(part, TORTURE_SEEDS, first=POLICIES))
+@pytest.mark.parametrize("seeds", seed_ranges(40, 40))
+async def test_connections_that_stay_open_follow_each_change_of_the_rules(
+    seeds: range, tmp_path: Path
+) -> None:
+    await check_policies(tmp_path, seeds)

@@ -45,7 +45,7 @@ from app.tcp.kafka.schemas import (
     produce,
 )
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acls, replace_rules
-from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
+from tests.support.histories import seed_ranges
 from tests.support.kafka_peer import api_of
 from tests.support.listeners import Listeners, listeners
 
@@ -424,14 +424,9 @@ async def check_policies(path: Path, seeds: range, share: float = 1.0) -> None:
     assert asked * 0.02 < allowed < asked * 0.8
 
 
-async def test_all_listeners_decide_alike(tmp_path: Path) -> None:
-    await check_policies(tmp_path, range(SEEDS))
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-async def test_all_listeners_decide_alike_under_many_policies(part: int, tmp_path: Path) -> None:
-    await check_policies(tmp_path, seeds_of_part(part, TORTURE_SEEDS, first=SEEDS), SHARE_OF_QUESTIONS)
+@pytest.mark.parametrize("seeds", seed_ranges(SEEDS, SEEDS))
+async def test_all_listeners_decide_alike(seeds: range, tmp_path: Path) -> None:
+    await check_policies(tmp_path, seeds, 1 if seeds[0] < SEEDS else SHARE_OF_QUESTIONS)
 
 
 async def test_a_client_is_no_follower_without_the_right(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ from importlib import import_module
 from types import FrameType
 from typing import NamedTuple
 
-# What a broker, and a command that calls one, have imported once they run.
+# What a broker, with shared storage or without, and a command that calls one, have imported once they run.
 _PRELOADED = (
     "stele.cli",
+    "stele.cdc.connector",
+    "stele.commands.cdc",
     "stele.commands.consume",
     "stele.commands.groups",
     "stele.commands.produce",
@@ -33,6 +35,9 @@ _PRELOADED = (
     "stele.commands.topics",
     "app.main",
     "app.api.server",
+    "app.cluster.postgres",
+    "app.shared_stores",
+    "app.storage.shared.postgres_engine",
     "encodings.idna",
     "uvicorn.lifespan.off",
     "uvloop",

@@ -15,14 +15,28 @@ import pytest
 from .simulated_files import SimulatedFiles
 from .simulated_time import run_simulated
 
-# The tests of many seeds are divided into as many parts, which run in parallel.
-PARTS = 20
 TORTURE_SEEDS = int(os.environ.get("STELE_TORTURE_SEEDS", "100000"))
+# The seeds of `make torture` are divided into as many tests, those of `make long` into fewer.
+_TORTURE_TESTS = 20
+_LONG_TESTS = 4
 
 
-def short_and_long(parts: int, *, short: int) -> list[Any]:
-    """Return the numbers of the parts, for ``parametrize``: from ``short`` on they are for ``make long``."""
-    return [*range(short), *(pytest.param(part, marks=pytest.mark.long) for part in range(short, parts))]
+def seed_ranges(short: int, long: int) -> list[Any]:
+    """Return ranges of seeds, for ``parametrize``.
+
+    `make test` runs the first ``short`` seeds, `make long` the next ones up to ``long``, and `make torture` those
+    up to ``TORTURE_SEEDS``.
+    """
+    ranges: list[Any] = [pytest.param(range(short), id=f"0-{short - 1}")]
+    for mark, begin, end, tests in (
+        (pytest.mark.long, short, long, _LONG_TESTS),
+        (pytest.mark.torture, long, TORTURE_SEEDS, _TORTURE_TESTS),
+    ):
+        step = max(1, -(-(end - begin) // tests))
+        for first in range(begin, end, step):
+            seeds = range(first, min(first + step, end))
+            ranges.append(pytest.param(seeds, id=f"{seeds[0]}-{seeds[-1]}", marks=mark))
+    return ranges
 
 
 @contextmanager
@@ -55,12 +69,6 @@ def run_history(
     except Exception as error:
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
     return history
-
-
-def seeds_of_part(part: int, seeds: int, first: int = 0) -> range:
-    """Return the seeds of one of ``PARTS`` parts of ``seeds`` seeds from ``first`` on."""
-    size = seeds // PARTS
-    return range(first + part * size, first + (part + 1) * size)
 
 
 def replay_history(history_class: type[RandomHistory], variable: str) -> None:

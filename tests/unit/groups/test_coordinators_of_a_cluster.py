@@ -17,14 +17,9 @@ from app.broker.lease_keeper import LeaseKeeper
 from app.cluster.group_store import StoredGroups
 from app.cluster.membership import Member
 from tests.support.groups_cluster import simulate_groups
-from tests.support.histories import short_and_long, silenced
+from tests.support.histories import seed_ranges, silenced
 from tests.support.model_groups import ModelGroupStore, ModelMembership
 
-# In parts that several processes may take; `make test` runs the first ones, `make long` the others.
-SEEDS = 1_000
-PARTS = 12
-_SHORT_PARTS = 1
-TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
 
@@ -35,17 +30,9 @@ def without_logs() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
-def test_no_promise_is_broken(part: int) -> None:
-    answers = sum(run(seed) for seed in range(part, SEEDS, PARTS))
-    assert answers > 0
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_promise_is_broken_in_very_many_runs(part: int) -> None:
-    for seed in range(SEEDS + part, TORTURE_SEEDS, PARTS):
-        run(seed)
+@pytest.mark.parametrize("seeds", seed_ranges(30, 500))
+def test_no_promise_is_broken(seeds: range) -> None:
+    assert sum(run(seed) for seed in seeds) > 0
 
 
 def run(seed: int, **classes: Any) -> int:

@@ -21,7 +21,7 @@ from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.compaction import DAY_MS, Stored, records_of
 from tests.support.engines import QUIET, fetch_of, open_engine, segment_path
-from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
+from tests.support.histories import seed_ranges
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.simulated_time import SimulatedClock, run_simulated, simulated
 
@@ -33,8 +33,6 @@ COMPACT = TopicConfig(
 )
 WHEN_ASKED = replace(QUIET, cleaner=CleanerOptions(interval_ms=10**12))
 PRODUCERS = (11, 12, 13)
-SEEDS = 12
-LONG_SEEDS = 200
 
 
 class Partition:
@@ -292,24 +290,8 @@ async def _random_history(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("without_logs")
-def test_random_histories_keep_the_newest_committed_record_of_each_key() -> None:
-    _run_all(range(SEEDS))
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("without_logs")
-def test_many_random_histories_keep_the_newest_committed_record_of_each_key() -> None:
-    _run_all(range(SEEDS, LONG_SEEDS))
-
-
-@pytest.mark.torture
-@pytest.mark.usefixtures("without_logs")
-@pytest.mark.parametrize("part", range(PARTS))
-def test_very_many_random_histories_keep_the_newest_committed_record_of_each_key(part: int) -> None:
-    _run_all(seeds_of_part(part, TORTURE_SEEDS, first=LONG_SEEDS))
-
-
-def _run_all(seeds: range) -> None:
+@pytest.mark.parametrize("seeds", seed_ranges(12, 200))
+def test_random_histories_keep_the_newest_committed_record_of_each_key(seeds: range) -> None:
     for seed in seeds:
         try:
             run_simulated(lambda seed=seed: _random_history(seed))

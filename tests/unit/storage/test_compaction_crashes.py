@@ -4,8 +4,7 @@ The error names the failing seed. To replay it::
 
     STELE_COMPACTION_SEED=4711 python -m pytest tests/unit/storage/test_compaction_crashes.py -k replayed
 
-``make test`` runs 100 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
-seeds ``make torture`` runs (100,000).
+``STELE_TORTURE_SEEDS`` sets how many seeds ``make torture`` runs (100,000).
 """
 
 from __future__ import annotations
@@ -17,20 +16,14 @@ import pytest
 
 from tests.support.compaction_history import DIRECTORY, CompactionHistory
 from tests.support.histories import (
-    PARTS,
-    TORTURE_SEEDS,
     assert_forgotten_sync_is_noticed,
     replay_history,
     run_history,
-    seeds_of_part,
-    short_and_long,
+    seed_ranges,
 )
 
 pytestmark = pytest.mark.usefixtures("without_logs", "without_pauses")
 
-SEEDS = 2_000
-# Parts that `make test` runs; `make long` runs the others.
-_SHORT_PARTS = 1
 MUTANT_SEEDS_MAX = 200
 
 
@@ -42,15 +35,9 @@ def run_all(seeds: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
-def test_no_last_record_is_lost_when_a_pass_is_interrupted(part: int) -> None:
-    run_all(seeds_of_part(part, SEEDS))
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_last_record_is_lost_in_very_many_interrupted_passes(part: int) -> None:
-    run_all(seeds_of_part(part, TORTURE_SEEDS, first=SEEDS))
+@pytest.mark.parametrize("seeds", seed_ranges(50, 1_000))
+def test_no_last_record_is_lost_when_a_pass_is_interrupted(seeds: range) -> None:
+    run_all(seeds)
 
 
 def test_one_seed_can_be_replayed_with_all_it_logs() -> None:

@@ -4,8 +4,7 @@ The error names the failing seed. To replay it::
 
     STELE_POWER_CUT_SEED=4711 python -m pytest tests/unit/storage/test_power_cut.py -k replayed
 
-``make test`` runs the first 100 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
-seeds ``make torture`` runs (100,000).
+``STELE_TORTURE_SEEDS`` sets how many seeds ``make torture`` runs (100,000).
 """
 
 from __future__ import annotations
@@ -22,21 +21,16 @@ from app.storage.high_watermark import HighWatermark
 from app.storage.log import DiskLog
 from app.storage.segment import Segment
 from tests.support.histories import (
-    PARTS,
-    TORTURE_SEEDS,
     assert_forgotten_sync_is_noticed,
     replay_history,
     run_history,
-    seeds_of_part,
-    short_and_long,
+    seed_ranges,
 )
 from tests.support.power_cut import PowerCutHistory
 
 pytestmark = pytest.mark.usefixtures("without_logs")
 
-SEEDS = 2_000
-# Of ``PARTS``: those that `make test` runs.
-_SHORT_PARTS = 1
+SEEDS = seed_ranges(50, 1_000)
 MUTANT_SEEDS_MAX = 500
 
 
@@ -50,14 +44,14 @@ def run_all(seeds: range) -> None:
     assert records > 10 * len(seeds), "and leave something to check"
 
 
-@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
-def test_no_promised_record_is_lost_when_the_power_goes(part: int) -> None:
-    run_all(seeds_of_part(part, SEEDS))
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_no_promised_record_is_lost_when_the_power_goes(seeds: range) -> None:
+    run_all(seeds)
 
 
-@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.usefixtures("much_space_ahead")
-def test_nor_is_one_in_space_that_was_allocated_ahead(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_one_in_space_that_was_allocated_ahead(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = 0
     cut_space = Segment.cut_space
 
@@ -67,13 +61,12 @@ def test_nor_is_one_in_space_that_was_allocated_ahead(part: int, monkeypatch: py
         cut_space(segment)
 
     monkeypatch.setattr(Segment, "cut_space", counted)
-    seeds = seeds_of_part(part, SEEDS)
     run_all(seeds)
     assert cut > len(seeds)
 
 
-@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
-def test_nor_is_one_whose_sync_the_loop_has_made(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_nor_is_one_whose_sync_the_loop_has_made(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_syncs, "PROBES", 1)
     made = 0
     sync_now = Flusher.sync_now
@@ -85,15 +78,8 @@ def test_nor_is_one_whose_sync_the_loop_has_made(part: int, monkeypatch: pytest.
         return future
 
     monkeypatch.setattr(Flusher, "sync_now", counted)
-    seeds = seeds_of_part(part, SEEDS)
     run_all(seeds)
     assert made > len(seeds)
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_promised_record_is_lost_in_very_many_power_cuts(part: int) -> None:
-    run_all(seeds_of_part(part, TORTURE_SEEDS, first=SEEDS))
 
 
 def test_one_seed_can_be_replayed_with_all_it_logs() -> None:

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.histories import PARTS, TORTURE_SEEDS, replay_history, run_history, seeds_of_part
+from tests.support.histories import replay_history, run_history, seed_ranges
 from tests.support.log_transactions import LogTransactionHistory
-
-SEEDS = 100
-LONG_SEEDS = 2_000
 
 
 def run_all(seeds: range) -> None:
@@ -30,22 +27,9 @@ def run_all(seeds: range) -> None:
 
 
 @pytest.mark.usefixtures("without_logs")
-def test_the_log_has_the_transactions_that_its_batches_say() -> None:
-    run_all(range(SEEDS))
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("without_logs")
-@pytest.mark.parametrize("part", range(PARTS))
-def test_the_log_has_them_in_many_histories(part: int) -> None:
-    run_all(seeds_of_part(part, LONG_SEEDS, first=SEEDS))
-
-
-@pytest.mark.torture
-@pytest.mark.usefixtures("without_logs")
-@pytest.mark.parametrize("part", range(PARTS))
-def test_the_log_has_them_in_very_many_histories(part: int) -> None:
-    run_all(seeds_of_part(part, TORTURE_SEEDS, first=SEEDS + LONG_SEEDS))
+@pytest.mark.parametrize("seeds", seed_ranges(50, 1_000))
+def test_the_log_has_the_transactions_that_its_batches_say(seeds: range) -> None:
+    run_all(seeds)
 
 
 def test_one_seed_can_be_replayed_with_all_it_logs() -> None:

@@ -15,18 +15,13 @@ import pytest
 
 from tests.support.coordinator_history import TransactionHistory
 from tests.support.histories import (
-    PARTS,
-    TORTURE_SEEDS,
     assert_forgotten_sync_is_noticed,
     replay_history,
     run_history,
-    seeds_of_part,
+    seed_ranges,
 )
 
 pytestmark = pytest.mark.usefixtures("without_logs")
-
-SEEDS = 20
-LONG_SEEDS = 500
 
 
 def run_all(seeds: range) -> None:
@@ -41,20 +36,9 @@ def run_all(seeds: range) -> None:
     assert retries > len(seeds) // 8, "producers asked again"
 
 
-def test_transactions_stay_whole_when_the_broker_crashes() -> None:
-    run_all(range(SEEDS))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(PARTS))
-def test_transactions_stay_whole_in_many_crashes(part: int) -> None:
-    run_all(seeds_of_part(part, LONG_SEEDS, first=SEEDS))
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-def test_transactions_stay_whole_in_very_many_crashes(part: int) -> None:
-    run_all(seeds_of_part(part, TORTURE_SEEDS, first=SEEDS + LONG_SEEDS))
+@pytest.mark.parametrize("seeds", seed_ranges(20, 400))
+def test_transactions_stay_whole_when_the_broker_crashes(seeds: range) -> None:
+    run_all(seeds)
 
 
 def test_one_seed_can_be_replayed_with_all_it_logs() -> None:

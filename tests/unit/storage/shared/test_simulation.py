@@ -42,29 +42,12 @@ from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
 from tests.support.compacted_transactions import CompactedTransactionsCluster
 from tests.support.failover_cluster import FailoverCluster
-from tests.support.histories import short_and_long, silenced
+from tests.support.histories import seed_ranges, silenced
 from tests.support.model_meta import ModelMeta, ModelObject
 from tests.support.model_transactions import ModelTransactions
 from tests.support.shared_cluster import Cluster, simulate
 from tests.support.transactional_cluster import TransactionalCluster
 
-# In parts that several processes may take; `make test` runs the first ones, `make long` the others.
-SEEDS = 10_000
-PARTS = 25
-_SHORT_PARTS = 5
-COMPACTED_SEEDS = 1_000
-COMPACTED_PARTS = 20
-_COMPACTED_SHORT_PARTS = 1
-TRANSACTIONAL_SEEDS = 1_000
-TRANSACTIONAL_PARTS = 20
-_TRANSACTIONAL_SHORT_PARTS = 1
-FAILOVER_SEEDS = 2_000
-FAILOVER_PARTS = 20
-_FAILOVER_SHORT_PARTS = 4
-COMPACTED_TRANSACTIONS_SEEDS = 1_000
-COMPACTED_TRANSACTIONS_PARTS = 20
-_COMPACTED_TRANSACTIONS_SHORT_PARTS = 1
-TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
 
@@ -77,55 +60,38 @@ def without_logs() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("part", short_and_long(PARTS, short=_SHORT_PARTS))
-def test_no_promise_is_broken(part: int) -> None:
-    for seed in range(part, SEEDS, PARTS):
-        run(seed)
+@pytest.mark.parametrize("seeds", seed_ranges(400, 3_000))
+def test_no_promise_is_broken(seeds: range) -> None:
+    run_all(seeds, Cluster)
 
 
-@pytest.mark.parametrize("part", short_and_long(COMPACTED_PARTS, short=_COMPACTED_SHORT_PARTS))
-def test_no_promise_is_broken_in_compacted_topics(part: int) -> None:
-    for seed in range(part, COMPACTED_SEEDS, COMPACTED_PARTS):
-        run(seed, CompactedCluster)
+@pytest.mark.parametrize("seeds", seed_ranges(40, 500))
+def test_no_promise_is_broken_in_compacted_topics(seeds: range) -> None:
+    run_all(seeds, CompactedCluster)
 
 
-@pytest.mark.parametrize("part", short_and_long(TRANSACTIONAL_PARTS, short=_TRANSACTIONAL_SHORT_PARTS))
-def test_no_promise_is_broken_in_transactions(part: int) -> None:
-    for seed in range(part, TRANSACTIONAL_SEEDS, TRANSACTIONAL_PARTS):
-        run(seed, TransactionalCluster)
+@pytest.mark.parametrize("seeds", seed_ranges(40, 500))
+def test_no_promise_is_broken_in_transactions(seeds: range) -> None:
+    run_all(seeds, TransactionalCluster)
 
 
-@pytest.mark.parametrize("part", short_and_long(FAILOVER_PARTS, short=_FAILOVER_SHORT_PARTS))
-def test_no_promise_is_broken_when_the_database_fails_over(part: int) -> None:
-    for seed in range(part, FAILOVER_SEEDS, FAILOVER_PARTS):
-        run(seed, FailoverCluster)
+@pytest.mark.parametrize("seeds", seed_ranges(100, 1_000))
+def test_no_promise_is_broken_when_the_database_fails_over(seeds: range) -> None:
+    run_all(seeds, FailoverCluster)
 
 
-@pytest.mark.parametrize(
-    "part", short_and_long(COMPACTED_TRANSACTIONS_PARTS, short=_COMPACTED_TRANSACTIONS_SHORT_PARTS)
-)
-def test_no_promise_is_broken_in_transactions_on_compacted_topics(part: int) -> None:
-    for seed in range(part, COMPACTED_TRANSACTIONS_SEEDS, COMPACTED_TRANSACTIONS_PARTS):
-        run(seed, CompactedTransactionsCluster)
+@pytest.mark.parametrize("seeds", seed_ranges(20, 300))
+def test_no_promise_is_broken_in_transactions_on_compacted_topics(seeds: range) -> None:
+    run_all(seeds, CompactedTransactionsCluster)
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize(
-    "cluster_class",
-    [Cluster, CompactedCluster, TransactionalCluster, FailoverCluster, CompactedTransactionsCluster],
-)
-def test_no_promise_is_broken_in_very_many_runs(cluster_class: type[Cluster], part: int) -> None:
-    for seed in range(SEEDS + part, TORTURE_SEEDS, PARTS):
-        run(seed, cluster_class)
-
-
-def run(seed: int, cluster_class: type[Cluster] = Cluster) -> None:
-    try:
-        simulate(seed, cluster_class=cluster_class)
-    except BaseException as error:
-        error.add_note(f"simulate({seed}, cluster_class={cluster_class.__name__})")
-        raise
+def run_all(seeds: range, cluster_class: type[Cluster]) -> None:
+    for seed in seeds:
+        try:
+            simulate(seed, cluster_class=cluster_class)
+        except BaseException as error:
+            error.add_note(f"simulate({seed}, cluster_class={cluster_class.__name__})")
+            raise
 
 
 # ── mutants ──
@@ -403,8 +369,10 @@ NOTICED_BY = {
     "a look-up past the last stable offset": 21,
     "a map that was full": 45,
     "a pass over open transactions": 44,
-    "a replacement that is not compared with its plan": 13,
+    "a replacement that is not compared with its plan": 33,
     "a table without what was replaced": 225,
+    "an acknowledgement before the commit": 6,
+    "an epoch that never ends": 46,
     "commits out of order": 49,
 }
 
