@@ -210,10 +210,12 @@ class Endings:
         existing: list[TopicPartition] = []
         for topic_partition in sorted(partitions):
             try:
-                self._broker.topic(topic_partition.topic)
+                partitions_now = self._broker.topic(topic_partition.topic).partitions
             except TopicError:
                 continue
-            existing.append(topic_partition)
+            # A topic of the same name may have been created since, with fewer partitions.
+            if topic_partition.partition < partitions_now:
+                existing.append(topic_partition)
         return existing
 
     def _outcome(self, transaction: Transaction, plan: EndPlan) -> OutcomeRecord | None:

@@ -244,6 +244,33 @@ async def test_a_topic_may_be_deleted_while_a_transaction_ends(tmp_path: Path) -
     await bench.close()
 
 
+@pytest.mark.parametrize("how", ["commit", "abort", "begin", "timeout"])
+@simulated
+async def test_a_transaction_ends_although_a_topic_of_it_has_fewer_partitions_since_a_restart(
+    tmp_path: Path, how: str
+) -> None:
+    bench = await TransactionBench(tmp_path).open()
+    await bench.broker.create_topic("other", partitions=3)
+    producer = await bench.begin()
+    await bench.add(producer, 2, topic="other")
+    await bench.add(producer, 0)
+    bench.produce(producer, 0, b"kept", adds=False)
+    # What is stored of the transaction still names the partition.
+    await bench.broker.delete_topic("other")
+    await bench.broker.create_topic("other", partitions=1)
+    await bench.close()
+    await bench.open()
+    if how == "timeout":
+        await asyncio.sleep(2 * TIMEOUT_MS / 1000)
+    elif how == "begin":
+        await begin_again(bench)
+    else:
+        await bench.end(producer, commit=how == "commit")
+    assert bench.stable_offsets()[0] == (2, 2)
+    assert await bench.committed_values() == ({b"kept"} if how == "commit" else set())
+    await bench.close()
+
+
 @simulated
 async def test_an_open_transaction_survives_a_restart_and_can_be_committed(tmp_path: Path) -> None:
     bench = await TransactionBench(tmp_path).open()
