@@ -205,7 +205,7 @@ def test_two_databases_do_not_share_a_topic_nor_fence_each_other(
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")
     pg.run("INSERT INTO t VALUES (1)")
     replay = Replay(stele_broker.binary_url, "pg.public.t")
-    with PostgresServer(postgres_bin()) as other:
+    with PostgresServer(postgres_bin(), own_identity=True) as other:
         other.run("CREATE TABLE t (id int PRIMARY KEY)")
         # Further on than the first one.
         other.run("DO $$ BEGIN FOR n IN 1..1500 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$")

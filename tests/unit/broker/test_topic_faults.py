@@ -180,27 +180,27 @@ async def test_after_a_failed_sync_the_catalog_stores_nothing_more(
         await broker.create_topic("later", partitions=1)
 
 
+REFUSALS: dict[str, tuple[int, tuple[str, ...], type[SteleError]]] = {
+    "ENOSPC": (errno.ENOSPC, SPACE, StorageFull),
+    "EMFILE": (errno.EMFILE, FILES, StorageLimitReached),
+    "ENAMETOOLONG": (errno.ENAMETOOLONG, ("create", "make_dir"), InvalidTopicName),
+    "EDQUOT": (errno.EDQUOT, SPACE, StorageFull),
+    "ENFILE": (errno.ENFILE, FILES, StorageLimitReached),
+    "ENOMEM": (errno.ENOMEM, ("open", "create", "make_dir", "open_dir"), StorageLimitReached),
+}
+FIRST = ["create-ENOSPC", "create-EMFILE", "create-ENAMETOOLONG", "grow-ENOSPC", "delete-ENOSPC"]
+
+
 @pytest.mark.parametrize(
-    ("number", "kinds", "expected"),
+    "case",
     [
-        pytest.param(errno.ENOSPC, SPACE, StorageFull, id="ENOSPC"),
-        pytest.param(errno.EDQUOT, SPACE, StorageFull, id="EDQUOT", marks=pytest.mark.long),
-        pytest.param(errno.EMFILE, FILES, StorageLimitReached, id="EMFILE"),
-        pytest.param(errno.ENFILE, FILES, StorageLimitReached, id="ENFILE", marks=pytest.mark.long),
-        pytest.param(
-            errno.ENOMEM,
-            ("open", "create", "make_dir", "open_dir"),
-            StorageLimitReached,
-            id="ENOMEM",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(errno.ENAMETOOLONG, ("create", "make_dir"), InvalidTopicName, id="ENAMETOOLONG"),
+        pytest.param(case, marks=() if case in FIRST else pytest.mark.long)
+        for case in (f"{change}-{refusal}" for change in ("create", "grow", "delete") for refusal in REFUSALS)
     ],
 )
-@pytest.mark.parametrize("change", ["create", "grow", "delete"])
-async def test_a_change_that_the_disk_refuses_leaves_no_trace(
-    change: str, number: int, kinds: tuple[str, ...], expected: type[SteleError], tmp_path: Path
-) -> None:
+async def test_a_change_that_the_disk_refuses_leaves_no_trace(case: str, tmp_path: Path) -> None:
+    change, _, name = case.partition("-")
+    number, kinds, expected = REFUSALS[name]
     call = 0
     for call in range(1, 200):
         files = SimulatedFiles()
