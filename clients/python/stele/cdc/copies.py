@@ -68,6 +68,15 @@ class Copies:
                 self._context.writer.check_owner(self._options.topic_of(*split_name(name)))
         return [name for name in sorted(self._wanted) if self._must_copy(name)]
 
+    def stored_lsn(self) -> int:
+        """Return the largest commit LSN of the rows and changes that earlier runs stored.
+
+        Raises SteleClientError.
+        """
+        known = [name for name in sorted(self._wanted) if name in self._state.tables]
+        stored_lsn = self._context.writer.stored_lsn(self._options.topic_of(*split_name(n)) for n in known)
+        return max(stored_lsn, *(self._state.tables[name].lsn - 1 for name in known), 0)
+
     def lost_with_slot(self, todo: list[str]) -> list[str]:
         """Return tables that miss changes because the slot is gone, apart from ``todo``."""
         return [name for name in sorted(self._wanted) if self._is_followed(name) and name not in todo]

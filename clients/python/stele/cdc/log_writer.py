@@ -12,7 +12,7 @@ the log has a record with the position up to which it is whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..client import Client
@@ -246,6 +246,21 @@ class LogWriter:
                     f"topic {topic} has records of another database, another --slot or another program; "
                     "choose another --prefix"
                 )
+
+    def stored_lsn(self, topics: Iterable[str]) -> int:
+        """Return the largest commit LSN of what earlier runs stored in ``topics``.
+
+        0 if they have stored nothing. Raises SteleClientError.
+        """
+        stored = [] if self._committed is None else [self._committed]
+        for topic in topics:
+            self.open(topic)
+            for number in range(len(self._topics[topic].partitions)):
+                position = self._last_position(topic, number)
+                if position is not None:
+                    stored.append(position)
+        # A row of a copy was committed before the position of the copy.
+        return max((lsn if change_lsn else lsn - 1 for lsn, change_lsn, _ in stored), default=0)
 
     def keys_of_rows(self, topic: str) -> Iterator[bytes]:
         """Yield the keys of the records of ``topic`` that are no tombstones.

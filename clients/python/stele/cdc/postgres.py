@@ -60,6 +60,13 @@ class Postgres:
         if self.server_version < _OLDEST:
             self.close()
             raise CdcError(f"PostgreSQL {self.server_version // 10_000} is too old; 12 or newer is needed")
+        ((is_standby,),) = self.rows("SELECT pg_is_in_recovery()")
+        if is_standby:
+            self.close()
+            raise Interrupted(
+                "PostgreSQL is a standby, which is not followed until it is promoted; if it stays one, write the primary "
+                "into the DSN, or all hosts and target_session_attrs=read-write"
+            )
 
     def close(self) -> None:
         self.connection.close()

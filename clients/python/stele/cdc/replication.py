@@ -37,6 +37,28 @@ class Stream:
     def close(self) -> None:
         self._connection.close()
 
+    def timeline(self) -> int:
+        """Return the number of the server's timeline, which grows with each promotion."""
+        with translated():
+            self._cursor.execute("IDENTIFY_SYSTEM")
+            _, timeline, *_ = self._cursor.fetchone()
+        return timeline
+
+    def left_at(self, timeline: int) -> int:
+        """Return the LSN at which the history of the server left an earlier ``timeline``.
+
+        0 if it was never on it.
+        """
+        with translated():
+            self._cursor.execute(sql.SQL("TIMELINE_HISTORY {}").format(sql.Literal(self.timeline())))
+            _, content = self._cursor.fetchone()
+        text = content if isinstance(content, str) else bytes(content).decode()
+        for line in text.splitlines():
+            fields = line.split()
+            if fields and fields[0] == str(timeline):
+                return lsn_of(fields[1])
+        return 0
+
     def create_slot(self, *, temporary: bool = False) -> tuple[int, str]:
         """Create the slot; return its LSN and the name of its snapshot.
 

@@ -77,7 +77,10 @@ class Run:
         # Earlier runs cannot change it any more.
         state = state_of.load(client, options.state_topic)
         notebook = self._notebook = state_of.Notebook(self._writer, options.state_topic)
-        self._known_slot = state.slot
+        self._known_slot = state_of.SlotState(None) if state.slot is None else state.slot
+        self._timeline = 0
+        # Where the slot can be at most if it has all changes since the last run; None if that is unknown.
+        self._slot_lsn_max = self._known_slot.confirmed_lsn
         if is_transactional != bool(was_transactional):
             # Before the origin, which says that this connector is not new.
             notebook.write("mode", state_of.Mode(is_transactional, options.value), now_ms=_now_ms())
@@ -184,6 +187,7 @@ class Run:
         todo = copies.begin()
         slot = postgres.slot()
         stream = self._feedback.stream = Stream(options)
+        self._check_history(stream)
         if slot is None:
             lost = copies.lost_with_slot(todo)
             if lost:
@@ -211,16 +215,38 @@ class Run:
                     exporting.close()
         copies.finish(self._status.confirmed_lsn)
         # What this run confirms is known when it ends.
-        self._notebook.note("slot", state_of.SlotState(None), now_ms=_now_ms())
+        self._notebook.note("slot", state_of.SlotState(None, self._timeline), now_ms=_now_ms())
         stream.start(postgres.server_version, keep_alive_s=self._feedback.keep_alive_s)
         postgres.streaming_by(stream.pid)
 
+    def _check_history(self, stream: Stream) -> None:
+        """Raise CdcError if changes were stored that this server lacks since a failover.
+
+        LSNs then stand for other changes, which would be taken for those that are stored.
+        """
+        known = self._known_slot.timeline
+        self._timeline = stream.timeline()
+        if known in (0, self._timeline):
+            return
+        left_lsn, stored_lsn = stream.left_at(known), self._copies.stored_lsn()
+        if stored_lsn >= left_lsn:
+            raise CdcError(
+                f"the topics of prefix {self._options.prefix} have changes up to {lsn_text(stored_lsn)}, and PostgreSQL "
+                f"failed over to a server that lacks those from {lsn_text(left_lsn)} on (timeline {self._timeline} "
+                f"instead of {known}); choose another --prefix and --slot, which copies the tables as they are now"
+            )
+        # A slot that was created or advanced after the failover is past it.
+        at_most = self._slot_lsn_max
+        self._slot_lsn_max = left_lsn if at_most is None else min(at_most, left_lsn)
+        # Before this run stores anything of the new timeline.
+        self._notebook.note("slot", state_of.SlotState(self._slot_lsn_max, self._timeline), now_ms=_now_ms())
+
     def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
         """Raise CdcError if somebody else has moved the slot, or created it again."""
-        known = None if self._known_slot is None else self._known_slot.confirmed_lsn
+        known = self._slot_lsn_max
         if known is not None and confirmed_lsn > known and tables:
             raise CdcError(
-                f"slot {self._options.slot} is at {lsn_text(confirmed_lsn)}, and the connector has confirmed "
+                f"slot {self._options.slot} is at {lsn_text(confirmed_lsn)}, and the connector has confirmed at most "
                 f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(tables)} in "
                 "between are missing; run once with --snapshot again, which copies the tables again"
             )
@@ -268,7 +294,7 @@ class Run:
         stream = self._feedback.stream
         if stream is not None and self._writer.is_stored:
             lsn = max(stream.wal_end, self._feedback.handled_lsn, self._status.confirmed_lsn)
-            self._notebook.note("slot", state_of.SlotState(lsn), now_ms=_now_ms())
+            self._notebook.note("slot", state_of.SlotState(lsn, self._timeline), now_ms=_now_ms())
 
     def _chores(self, *, is_idle: bool) -> None:
         self._notifications()
