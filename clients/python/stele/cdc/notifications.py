@@ -30,7 +30,12 @@ def notified(channel: str, payload: str, *, key_column: str) -> tuple[Event, Hea
     event_id = str(fields.get("event_id") or uuid.uuid4())
     headers: Headers = [
         ("channel", channel.encode()),
-        ("operation", operation.encode()),
-        (EVENT_ID, event_id.encode()),
+        ("operation", _bytes(operation)),
+        (EVENT_ID, _bytes(event_id)),
     ]
-    return Event(operation, text.encode(), payload.encode()), headers
+    return Event(operation, _bytes(text), payload.encode()), headers
+
+
+def _bytes(text: str) -> bytes:
+    """Encode text of JSON, which may have surrogates that UTF-8 cannot encode."""
+    return text.encode("utf-8", "backslashreplace")
