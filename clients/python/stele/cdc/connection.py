@@ -29,8 +29,14 @@ _HOPELESS = (
     "no password supplied",
 )
 
-# Limits that a role may have for interactive use; a copy must not be interrupted.
-_NO_TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+# Limits that a role may have for interactive use, and the version that introduced them; a copy must not be interrupted.
+_NO_TIMEOUTS = {
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 140_000,
+    "transaction_timeout": 170_000,
+}
 _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -134,11 +140,9 @@ def connect(dsn: str, *, replication: bool = False) -> Connection:
             # Not as options of the connection, which PGTZ and the like would override.
             for name, value in SESSION_SETTINGS.items():
                 cursor.execute(f"SET {name} = '{value}'")
-            for name in (
-                *_NO_TIMEOUTS,
-                *(("idle_session_timeout",) if connection.server_version >= 140_000 else ()),
-            ):
-                cursor.execute(f"SET {name} = 0")
+            for name, since in _NO_TIMEOUTS.items():
+                if connection.server_version >= since:
+                    cursor.execute(f"SET {name} = 0")
     return connection
 
 
