@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import click
 import pytest
+from stele.spark import pipeline
 
-from tests.support.locked_broker import LockedBroker, locked_broker
+from tests.support.locked_broker import PASSWORD, LockedBroker, locked_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,3 +126,23 @@ def test_the_environment_has_the_login(locked: LockedBroker, user: str, source: 
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert sorted(locked.values(sink), key=str) == sorted(VALUES, key=str)
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty topic", "no topic"])
+def test_a_pipeline_names_the_broker_without_the_password(
+    locked: LockedBroker, user: str, *, is_there: bool
+) -> None:
+    """The URL may come from STELE_URL, where a password is allowed."""
+    run = pipeline.Run(
+        url=f"stele+tls://{user}:{PASSWORD}@{locked.binary_address}?ca_file={quote(str(locked.ca_file))}",
+        topic=locked.make_topic() if is_there else f"none-{uuid.uuid4().hex[:12]}",
+        out="out",
+        master=None,
+        trigger="available-now",
+        checkpoint="checkpoint",
+        max_offsets_per_trigger=1,
+        plot=None,
+    )
+    with pytest.raises(click.ClickException, match=locked.binary_address) as refused:
+        pipeline.require_topic(run)
+    assert PASSWORD not in refused.value.message

@@ -21,6 +21,7 @@ import click
 import msgspec
 
 from ..client import Client
+from ..config import shown_url
 from ..errors import SteleClientError, UnknownTopicError
 from ..wire.notation import parse_duration_ms
 from .java import SparkMissingError, require_python, require_spark
@@ -176,13 +177,13 @@ def require_topic(run: Run) -> None:
                 for partition in range(partitions)
             )
     except UnknownTopicError as error:
-        raise click.ClickException(f"there is no topic {run.topic!r} at {run.url}; {advice}") from error
+        raise click.ClickException(f"there is no topic {run.topic!r} at {shown_url(run.url)}; {advice}") from error
     except SteleClientError as error:
         raise click.ClickException(str(error)) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not count:
-        raise click.ClickException(f"topic {run.topic!r} at {run.url} is empty; {advice}")
+        raise click.ClickException(f"topic {run.topic!r} at {shown_url(run.url)} is empty; {advice}")
     click.echo(f"{count:,} records in the {partitions} partitions of {run.topic}", err=True)
 
 
