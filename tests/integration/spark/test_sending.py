@@ -123,6 +123,32 @@ def test_a_newer_version_is_new_and_an_older_one_is_refused(
         attempt(options, Identity(name=topic, version=1), given)
 
 
+def test_a_task_holds_no_more_rows_for_many_partitions_than_for_one(
+    options: WriteOptions, client: Client, topic: str
+) -> None:
+    """Batches that are not full are sent when all of them together reach the limit."""
+    topics = [f"{topic}-{number}" for number in range(4)]
+    for name in topics:
+        client.create_topic(name, partitions=10)
+    rows_of_all = [
+        SinkRow(name, partition, NOW_MS, None, b"%d" % number + b"x" * 100_000, [])
+        for number in range(8)
+        for name in topics
+        for partition in range(10)
+    ]
+
+    def stored() -> int:
+        return sum(client.list_offset(name, partition) or 0 for name in topics for partition in range(10))
+
+    with TopicWriter(options, Identity(name=topic, version=0), task_partition=0) as writer:
+        for index, row in enumerate(rows_of_all):
+            writer.add(row, match_timestamp=False)
+            if not index % 40:
+                assert (index + 1 - stored()) * 100_000 <= 20 * 1024 * 1024
+        writer.flush()
+    assert stored() == len(rows_of_all)
+
+
 def test_rows_that_do_not_come_again_are_counted(options: WriteOptions, client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=PARTITIONS)
     given = rows(topic, 10)

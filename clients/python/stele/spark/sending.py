@@ -33,6 +33,8 @@ from .rows import RecordHeaders, SinkRow
 from .transactions import TaskResult, TaskTransaction, abort_transaction
 
 _FETCH_BYTES = 1024 * 1024
+# Of rows in batches that are not full, in all partitions of all topics of a task.
+_BUFFERED_BYTES_MAX = 16 * 1024 * 1024
 _KEYS_REMEMBERED = 16_384
 
 
@@ -81,6 +83,7 @@ class TopicWriter:
         self._identity = identity
         self._task_partition = task_partition
         self._topics: dict[str, _Topic] = {}
+        self._buffered_bytes = 0
         self._broker = Broker(options.connection)
         self._timeout_ms = int(self._broker.client.config.timeout_s * 1000)
         self._sender = ChunkSender(
@@ -160,7 +163,10 @@ class TopicWriter:
             topic.next_partition += row.partition is None and row.key is None
         partition.rows.append((row.timestamp_ms, row.key, row.value, row.headers))
         partition.size += size
+        self._buffered_bytes += size
         self.written += 1
+        if self._buffered_bytes > _BUFFERED_BYTES_MAX:
+            self.flush()
 
     def _choose(self, topic: _Topic, row: SinkRow) -> int:
         partitions = len(topic.partitions)
@@ -209,6 +215,7 @@ class TopicWriter:
             )
         )
         partition.next_sequence = (partition.next_sequence + len(partition.rows)) % SEQUENCE_MODULUS
+        self._buffered_bytes -= partition.size
         partition.rows, partition.size = [], 0
 
     # ── rows of earlier attempts ──
