@@ -177,7 +177,9 @@ def require_topic(run: Run) -> None:
                 for partition in range(partitions)
             )
     except UnknownTopicError as error:
-        raise click.ClickException(f"there is no topic {run.topic!r} at {shown_url(run.url)}; {advice}") from error
+        raise click.ClickException(
+            f"there is no topic {run.topic!r} at {shown_url(run.url)}; {advice}"
+        ) from error
     except SteleClientError as error:
         raise click.ClickException(str(error)) from error
     except ValueError as error:
