@@ -9,6 +9,7 @@ combinations come from these declarations, and whoever looks for a setting finds
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+_PREFIX = "STELE_"
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -27,7 +29,7 @@ MigrationPolicy = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="STELE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
 
     @classmethod
     def settings_customise_sources(
@@ -39,7 +41,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Leave out the sources that are not used, which take as long as those that are."""
-        return init_settings, env_settings
+        is_in_environment = any(name.upper().startswith(_PREFIX) for name in os.environ)
+        return (init_settings, env_settings) if is_in_environment else (init_settings,)
 
     # ── addresses and data ──
     data_dir: Path = Field(default=Path("data"), description="Directory of the logs and the metadata.")
@@ -700,10 +703,9 @@ def unknown_settings(names: Iterable[str]) -> list[str]:
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:
     """Return a sentence for each variable called ``STELE_...`` that nothing reads."""
-    prefix = "STELE_"
-    given = sorted(name.removeprefix(prefix) for name in environment if name.startswith(prefix))
+    given = sorted(name.removeprefix(_PREFIX) for name in environment if name.startswith(_PREFIX))
     return [
-        f"nothing reads the variable {prefix}{name}{_suggestion(name.lower(), prefix)}"
+        f"nothing reads the variable {_PREFIX}{name}{_suggestion(name.lower(), _PREFIX)}"
         for name in given
         if name.lower() not in Settings.model_fields and not _OTHER_VARIABLES.fullmatch(name)
     ]

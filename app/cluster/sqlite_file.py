@@ -85,8 +85,9 @@ class SqliteFile:
         (version,) = self.connection.execute("PRAGMA user_version").fetchone()
         if version > len(migrations):
             raise SqliteFailed(f"a newer release wrote it, schema {version}")
-        for number, script in enumerate(migrations[version:], version + 1):
-            self.connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+        if missing := migrations[version:]:
+            scripts = " ".join(missing)
+            self.connection.executescript(f"BEGIN; {scripts} PRAGMA user_version = {len(migrations)}; COMMIT;")
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
