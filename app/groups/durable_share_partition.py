@@ -152,9 +152,9 @@ class DurableSharePartition:
         held, deadline_ms = self.records.held_by(member_id)
         return held, max(0, deadline_ms - self._now_ms())
 
-    def release_member(self, member_id: str) -> None:
+    def release_member(self, member_id: str, *, is_delivered: bool = True) -> None:
         """Take back all records of a member whose session or connection has ended."""
-        self._taken_back(self.records.release_member(member_id, self._limits()))
+        self._taken_back(self.records.release_member(member_id, self._limits(), is_delivered=is_delivered))
 
     def _taken_back(self, count: int) -> None:
         if count:

@@ -120,18 +120,23 @@ class LiveShareGroup:
         self._sessions.stop(member_id)
         self._context.changed(self.group.name)
 
-    def release_member(self, member_id: str, partitions: Iterable[OwnedPartition] | None = None) -> None:
+    def release_member(
+        self,
+        member_id: str,
+        partitions: Iterable[OwnedPartition] | None = None,
+        *,
+        is_delivered: bool = True,
+    ) -> None:
         """Make available again what a member holds.
 
         Its share session or its connection ended.
 
-
-        In ``partitions``; everywhere by default.
+        In ``partitions``; everywhere by default. With ``is_delivered`` false it never got them.
         """
         for partition in tuple(self.partitions) if partitions is None else partitions:
             known = self.partitions.get(partition)
             if known is not None:
-                known.release_member(member_id)
+                known.release_member(member_id, is_delivered=is_delivered)
 
     # ── partitions ──
 

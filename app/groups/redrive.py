@@ -11,7 +11,7 @@ worst.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from stele.wire.isolation_level import IsolationLevel
@@ -22,7 +22,7 @@ from ..broker.decoded_bytes import DecodedReader
 from ..broker.entity_configs import DEAD_LETTER_TOPIC
 from ..broker.fetch import record_at, records_in_turns
 from ..broker.produce import Acks
-from ..errors import InvalidRequest, RequestError, SteleError
+from ..errors import CorruptLog, InvalidRequest, RequestError, SteleError
 from ..storage.topic_partition import TopicPartition
 from .dead_letters import Origin, origin_of, own_headers
 from .share_queue import SharePoll, ShareQueue
@@ -122,19 +122,20 @@ class DeadLetterRedrive:
             try:
                 for part in polled.records:
                     await self._redrive(group, polled.lock, part, done, check_topic)
-            except BaseException:
-                await self._give_back(group, polled.lock)
+            except BaseException as error:
+                self._give_back(group, polled.lock, is_delivered=isinstance(error, CorruptLog))
                 raise
         done.is_more = True
         return done
 
-    async def _give_back(self, group: str, lock: str) -> None:
-        """Release what the lock still holds: others need not wait for its end."""
-        try:
-            await self._queue.settle(group, lock, AcknowledgeType.RELEASE, None)
-        except SteleError:
-            # Nothing is held any more, or it is free when the lock ends.
-            return
+    def _give_back(self, group: str, lock: str, *, is_delivered: bool) -> None:
+        """Release what the lock still holds: others need not wait for its end.
+
+        A letter that cannot be read is given up after some attempts. No other error takes letters from those
+        who may redrive them later.
+        """
+        with suppress(SteleError):
+            self._queue.put_back(group, lock, is_delivered=is_delivered)
 
     async def _redrive(
         self,

@@ -434,14 +434,16 @@ class SharePartition:
             [span for span in self._spans if span.state is _ACQUIRED and span.deadline_ms <= now_ms], limits
         )
 
-    def release_member(self, member_id: str, limits: ShareLimits) -> int:
+    def release_member(self, member_id: str, limits: ShareLimits, *, is_delivered: bool = True) -> int:
         """Take back all records of a member, also those whose transition fails later.
 
-        Return how many at once.
+        Return how many at once. With ``is_delivered`` false their last delivery does not count.
         """
         held = [span for span in self._spans if span.state is _ACQUIRED and span.member_id == member_id]
         for span in held:
             span.deadline_ms = -1
+            if not is_delivered and span.target is None:
+                span.delivery_count -= 1
         return self._take_back(held, limits)
 
     def _take_back(self, held: Sequence[_Span], limits: ShareLimits) -> int:

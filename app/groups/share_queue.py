@@ -98,7 +98,8 @@ class ShareQueue:
             InvalidRequest: a number or a text of the request is out of bounds.
             UnknownTopic, InvalidTopicName, InternalTopic: a topic cannot be read.
             InvalidGroupId, GroupOfOtherType, TooManyGroups: use another group id.
-            GroupStoreFailed, StorageError, CorruptLog: nothing was taken, or it is free again when the lock ends.
+            StorageError, CorruptLog: there are records in no other partition; nothing was taken.
+            GroupStoreFailed: nothing was taken, or it is free again when the lock ends.
         """
         broker = self._broker
         request.check(wait_ms_max=broker.settings.fetch_wait_ms_max)
@@ -134,17 +135,16 @@ class ShareQueue:
                 decoded=DecodedLimit(request.bytes_max) if request.is_decoded else None,
             ),
         )
-        for one in taken:
-            if one.error is not None:
-                share.release_member(member_id)
-                raise one.error
-        for one in taken:
+        acquired = [one for one in taken if one.acquired]
+        if not acquired:
+            for one in taken:
+                if one.error is not None:
+                    raise one.error
+        # To take records and return an error counts as a delivery: partitions that cannot be read would use up
+        # those of the others.
+        for one in acquired:
             await self._pass_gaps(share, member_id, one)
-        return SharePolled(
-            lock=lock,
-            expires_in_ms=self._shares.lock_ms(request.group),
-            records=[one for one in taken if one.acquired],
-        )
+        return SharePolled(lock=lock, expires_in_ms=self._shares.lock_ms(request.group), records=acquired)
 
     async def _pass_gaps(self, share: LiveShareGroup, member_id: str, taken: SharedRecords) -> None:
         """Finish offsets that no longer have a record within their batch.
@@ -214,6 +214,15 @@ class ShareQueue:
         ]
         await asyncio.shield(asyncio.gather(*futures))
         return sum(one.last - one.first + 1 for batches in told.values() for one in batches)
+
+    def put_back(self, group: str, lock: str, *, is_delivered: bool) -> None:
+        """Give back what a lock holds.
+
+        With ``is_delivered`` false it counts as if it had not been taken.
+
+        Raises ``GroupNotFound``, ``GroupOfOtherType``.
+        """
+        self._shares.existing(group).release_member(_PREFIX + lock, is_delivered=is_delivered)
 
     def lock_ms(self, group: str) -> int:
         """Return how long a lock lasts."""

@@ -18,7 +18,7 @@ from stele.wire.record_batch import BatchHeader
 from ..broker.broker import Broker
 from ..broker.fetch import Fetched, PartitionFetch, batches_from, end_of
 from ..broker.record_counts import DecodedLimit
-from ..errors import OffsetOutOfRange, SteleError
+from ..errors import CorruptLog, OffsetOutOfRange, SteleError
 from ..storage.engine import OFFSET_MAX
 from ..storage.topic_partition import TopicPartition
 from ..work_budget import WorkBudget
@@ -202,7 +202,7 @@ async def _acquire_in(
             continue
         if fetched.error is not None:
             raise fetched.error
-        headers = list(batches_from(fetched, offset))
+        headers, read_to = _readable(fetched, offset)
         records_max = read.records_max
         # What is not acquired in the end does not count.
         decoded = None if read.decoded is None else read.decoded.trial()
@@ -216,7 +216,7 @@ async def _acquire_in(
         acquired = known.acquire(
             read.member_id,
             read_from=offset,
-            read_to=end_of(fetched, offset),
+            read_to=read_to,
             batches=[
                 OffsetRange(max(offset, header.base_offset), header.last_offset)
                 for header in headers
@@ -233,6 +233,21 @@ async def _acquire_in(
             )
         if not headers or not _has_moved(known, offset):
             return None
+
+
+def _readable(fetched: Fetched, offset: int) -> tuple[list[BatchHeader], int]:
+    """Return the batches before the first corrupt one, and the offset after them.
+
+    Raises ``CorruptLog`` if the first batch is corrupt.
+    """
+    headers: list[BatchHeader] = []
+    try:
+        headers.extend(batches_from(fetched, offset))
+    except CorruptLog:
+        if not headers:
+            raise
+        return headers, headers[-1].next_offset
+    return headers, end_of(fetched, offset)
 
 
 async def _fitting(decoded: DecodedLimit, fetched: Fetched, headers: Sequence[BatchHeader]) -> int:

@@ -5,6 +5,7 @@ Poll, acknowledge, release, reject, renew (ADR-0045).
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from stele.wire.record_batch import RecordView
 
 from ...broker.decoded_bytes import DecodedReader
 from ...broker.fetch import Fetched, records_in_turns
-from ...errors import TopicAuthorizationFailed
+from ...errors import CorruptLog, TopicAuthorizationFailed
 from ...groups.redrive import DeadLetterRedrive
 from ...groups.share_queue import SharePoll, SharePolled
 from ...groups.share_reads import SharedRecords
@@ -34,6 +35,8 @@ from ..rights import access_of, require
 from ..state import broker_of, group_of
 from ..stream_slots import sized_or_streamed
 from ..throttling import page_bytes_max
+
+logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
@@ -53,10 +56,11 @@ async def share_poll(request: Request) -> Response:
     given up. The group needs no members, and shares its records with those that use the Kafka protocol.
     """
     body = await json_body(request, SharePollBody, _POLL_EXAMPLE)
+    group = str(request.path_params["group"])
     require(request, READ_TOPIC, body.topics)
     polled = await group_of(request).queue.poll(
         SharePoll(
-            group=str(request.path_params["group"]),
+            group=group,
             topics=frozenset(body.topics),
             records_max=body.max_records,
             bytes_max=page_bytes_max(request, body.max_bytes),
@@ -70,23 +74,35 @@ async def share_poll(request: Request) -> Response:
     require(request, READ_TOPIC, body.topics)
     broker = broker_of(request)
     reader = broker.decoded.reader()
-    return await sized_or_streamed(_polled(polled, broker.now_ms(), reader), reader, media_type=_JSON)
+    return await sized_or_streamed(_polled(group, polled, broker.now_ms(), reader), reader, media_type=_JSON)
 
 
-async def _polled(polled: SharePolled, now_ms: int, reader: DecodedReader) -> AsyncGenerator[bytes]:
+async def _polled(
+    group: str, polled: SharePolled, now_ms: int, reader: DecodedReader
+) -> AsyncGenerator[bytes]:
     form, separator = RecordForm(), Separator()
     has_records = False
+    failure: CorruptLog | None = None
     yield b'{"records":['
     for part in polled.records:
         assert part.fetched is not None
         topic = encode(part.partition.topic)
-        async with aclosing(_acquired(part, part.fetched, reader)) as slices:
-            async for acquired, records in slices:
-                has_records = True
-                head = b'{"topic":%s,"deliveries":%d,' % (topic, acquired.delivery_count)
-                opening = partial(separator.before, head)
-                async for piece in form.stream(part.partition.partition, records, opening=opening, end=b""):
-                    yield piece
+        try:
+            async with aclosing(_acquired(part, part.fetched, reader)) as slices:
+                async for acquired, records in slices:
+                    has_records = True
+                    head = b'{"topic":%s,"deliveries":%d,' % (topic, acquired.delivery_count)
+                    opening = partial(separator.before, head)
+                    async for piece in form.stream(
+                        part.partition.partition, records, opening=opening, end=b""
+                    ):
+                        yield piece
+        except CorruptLog as error:
+            # What no client can read stays locked, and is given up in the end; the records beside it are not.
+            logger.warning("group %r: a record is not delivered: %s", group, error)
+            failure = error
+    if failure is not None and not has_records:
+        raise failure
     rest = encode(
         {
             "lock": polled.lock if has_records else None,
