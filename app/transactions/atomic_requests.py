@@ -239,12 +239,17 @@ class AtomicRequests:
     async def begin(self, transactional_id: str, *, timeout_ms: int) -> ProducerIdentity:
         """Begin with an id as ``init_producer_id``, after aborting what was open.
 
-        It waits for the end of the abort.
+        It waits for the end of the abort, unless that waits for an operator, as on a full disk.
+
+        Raises as ``init_producer_id``, and ``StorageError``: what was open cannot be ended now.
         """
         while True:
             try:
                 return await self._transactions.init_producer_id(transactional_id, timeout_ms=timeout_ms)
             except ConcurrentTransactions:
+                failure = self._transactions.failure_of_end(transactional_id)
+                if failure is not None:
+                    raise failure from None
                 await asyncio.sleep(_PAUSE_S)
 
     def _plan(self, key: IdempotencyKey | None, body: bytes) -> Sequence[TransactionChange]:

@@ -276,6 +276,9 @@ class TransactionCoordinator:
         )
         return await self._settle(transaction, result, also)
 
+    def failure_of_end(self, transactional_id: str) -> SteleError | None:
+        return self._endings.failure_of(transactional_id)
+
     async def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
         transaction = self._table.find(transactional_id)
         return transaction is not None and transaction.producer == producer and transaction.is_idle

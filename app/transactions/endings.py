@@ -108,6 +108,8 @@ class Endings:
         self._next_number = 1
         # By transactional id: the outcome is stored, and markers are missing.
         self._unmarked: dict[str, OutcomeRecord] = {}
+        # Why they are missing.
+        self._failure: SteleError | None = None
         # The markers are appended, and may not be synced.
         self._unsynced: list[OutcomeRecord] = []
         self._forgetting: Timer | None = None
@@ -275,6 +277,7 @@ class Endings:
                     error,
                 )
                 self._unmarked[outcome.transactional_id] = outcome
+            self._failure = error
             self._start(self._retrying, _RETRY_AFTER_MS)
             for end in decided:
                 if end.outcome is None:
@@ -313,14 +316,19 @@ class Endings:
         for transactional_id, outcome in list(self._unmarked.items()):
             try:
                 self._append_markers([outcome])
-            except SteleError:
+            except SteleError as error:
                 # It was logged when it was tried first.
+                self._failure = error
                 self._start(self._retrying, _RETRY_AFTER_MS)
                 continue
             del self._unmarked[transactional_id]
             transaction = self._table.find(transactional_id)
             if transaction is not None and transaction.ending is not None:
                 self._complete(transaction)
+
+    def failure_of(self, transactional_id: str) -> SteleError | None:
+        """See ``TransactionService.failure_of_end``."""
+        return self._failure if transactional_id in self._unmarked else None
 
     def unmarked(self, transaction: Transaction) -> list[TopicPartition]:
         """Return the partitions of an ending transaction that have no marker yet."""

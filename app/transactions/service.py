@@ -122,6 +122,13 @@ class TransactionService(Protocol):
         """
         ...
 
+    def failure_of_end(self, transactional_id: str) -> SteleError | None:
+        """Return why the end of a transaction, which is decided, cannot be completed now.
+
+        None if nothing is in its way. Until then the id cannot begin again.
+        """
+        ...
+
     async def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
         """Return whether ``producer`` may go on without ``init_producer_id``.
 

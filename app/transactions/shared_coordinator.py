@@ -295,6 +295,10 @@ class SharedTransactionCoordinator:
         answer = answers[0] if answers else None
         return producer_after(await self._ask(transactional_id, request, producer=producer, answer=answer))
 
+    def failure_of_end(self, transactional_id: str) -> SteleError | None:
+        """Return None: an end and its markers are stored together, or not at all."""
+        return None
+
     async def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
         record = await self._store.record(transactional_id)
         return (
