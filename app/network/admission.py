@@ -143,7 +143,7 @@ class Admission:
             del self._of_address[host]
 
     def may_stay(self, file_number: int) -> bool:
-        """Return whether a connection that was refused may stay for a moment, for example to read why.
+        """Return whether a refused connection may stay for a moment, to read why.
 
         The files that it would take belong to the logs.
         """
