@@ -47,6 +47,8 @@ class Copies:
         self._published: dict[str, Published] = {}
         # The followed tables by OID, under which the stream names them whatever they were called.
         self._names: dict[int, str] = {}
+        # Those whose topic was deleted since it was noted, and is not made again yet.
+        self._without_topic: set[str] = set()
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
 
@@ -62,10 +64,14 @@ class Copies:
         self._published = published_tables(self._postgres, self._options)
         self._names = {table.table_id: name for name, table in self._published.items()}
         self._leave(set(self._state.tables) - self._wanted)
-        self._report_gaps()
+        topics = self._context.writer.existing_topics()
         for name in sorted(self._wanted):
-            if name not in self._state.tables:
-                self._context.writer.check_owner(self._options.topic_of(*split_name(name)))
+            known = self._state.tables.get(name)
+            if known is None and self._topic(name) in topics:
+                self._context.writer.check_owner(self._topic(name))
+            elif known is not None and known.has_topic and self._topic(name) not in topics:
+                self._without_topic.add(name)
+        self._report_gaps()
         return [name for name in sorted(self._wanted) if self._must_copy(name)]
 
     def stored_lsn(self) -> int:
@@ -74,7 +80,9 @@ class Copies:
         Raises SteleClientError.
         """
         known = [name for name in sorted(self._wanted) if name in self._state.tables]
-        stored_lsn = self._context.writer.stored_lsn(self._options.topic_of(*split_name(n)) for n in known)
+        stored_lsn = self._context.writer.stored_lsn(
+            self._topic(name) for name in known if name not in self._without_topic
+        )
         return max(stored_lsn, *(self._state.tables[name].lsn - 1 for name in known), 0)
 
     def lost_with_slot(self, todo: list[str]) -> list[str]:
@@ -94,6 +102,8 @@ class Copies:
                 has_rows = name in self._state.tables
                 self._note(name, "begun", lsn)
                 self._copy(connection, table, lsn, is_repeated=has_rows)
+                self._context.writer.open(self._topic(name))
+                self._without_topic.discard(name)
                 self._note(name, "done", lsn)
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
@@ -107,7 +117,7 @@ class Copies:
             known = self._state.tables.get(name)
             if known is None or known.copy != "done":
                 continue
-            reason = interruption(name, known, self._published.get(name), self._options)
+            reason = self._gap(name, known)
             if reason is None:
                 self._report_attached(name, known)
             elif self._options.snapshot == "never":
@@ -130,6 +140,8 @@ class Copies:
     def finish(self, lsn: int) -> None:
         """Record that all tables are followed; those without a copy from ``lsn`` on."""
         for name in sorted(self._wanted):
+            # Also that of an empty table: from now on a topic that is missing was deleted.
+            self._context.writer.open(self._topic(name))
             if not self._is_followed(name):
                 self._note(name, "done", lsn)
             elif not self._is_noted(name):
@@ -145,27 +157,41 @@ class Copies:
     def _is_followed(self, name: str) -> bool:
         """Return whether earlier runs have written all changes of this same table."""
         known = self._state.tables.get(name)
-        return (
-            known is not None
-            and known.copy == "done"
-            and interruption(name, known, self._published.get(name), self._options) is None
-        )
+        return known is not None and known.copy == "done" and self._gap(name, known) is None
+
+    def _gap(self, name: str, known: state_of.TableState) -> str | None:
+        """Return why the topic may lack rows or changes of before this run, if it may."""
+        if name in self._without_topic:
+            return f"topic {self._topic(name)} was deleted, and with it the rows of {name}"
+        return interruption(name, known, self._published.get(name), self._options)
+
+    def _topic(self, name: str) -> str:
+        return self._options.topic_of(*split_name(name))
 
     def _is_noted(self, name: str) -> bool:
         known, now = self._state.tables[name], self._published[name]
-        return (known.published, known.partitions, known.keys) == (now.mark, now.partitions, now.keys)
+        noted = (known.published, known.partitions, known.keys, known.has_topic)
+        return noted == (now.mark, now.partitions, now.keys, self._keeps_topics)
 
     def _must_copy(self, name: str) -> bool:
         if self._options.snapshot == "never":
             return False
         return not self._is_followed(name) or name in self._again
 
+    @property
+    def _keeps_topics(self) -> bool:
+        """Whether a deleted topic is a gap; those in memory keep no rows anyway."""
+        return self._options.storage == "disk"
+
     def _note(self, name: str, copy: Literal["begun", "done", "left"], lsn: int) -> None:
         now = self._published.get(name)
+        has_topic = copy == "done" and self._keeps_topics
         noted = (
             state_of.TableState(copy, lsn)
             if now is None
-            else state_of.TableState(copy, lsn, now.table_id, now.mark, dict(now.partitions), now.keys)
+            else state_of.TableState(
+                copy, lsn, now.table_id, now.mark, dict(now.partitions), now.keys, has_topic
+            )
         )
         self._notebook.note(f"table:{name}", noted, now_ms=_now_ms())
         self._state.tables[name] = noted

@@ -235,10 +235,12 @@ class LogWriter:
         is_http = self._record_bytes_max == _HTTP_RECORD_BYTES_MAX
         return "no request can hold more" + ("; over stele:// one can, up to 15 MB" if is_http else "")
 
+    def existing_topics(self) -> set[str]:
+        """Return the names of all topics. Raises SteleClientError."""
+        return {existing.topic for existing in self._client.topics()}
+
     def check_owner(self, topic: str) -> None:
-        """Raise ForeignTopicError if another writer has written to ``topic``."""
-        if topic not in {existing.topic for existing in self._client.topics()}:
-            return
+        """Raise ForeignTopicError if another writer wrote to an existing topic."""
         for partition in range(self._client.partition_count(topic)):
             end = self._client.list_offset(topic, partition) or 0
             if end and self._batch_of(topic, partition, end - 1, is_own=False) is not None:

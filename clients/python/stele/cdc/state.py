@@ -30,8 +30,8 @@ class TableState(msgspec.Struct, frozen=True):
 
     Changes committed before ``lsn`` are in the copy, or were not requested. ``copy`` is
     ``left`` once the table is no longer followed. ``table_id`` is the OID of the table.
-    ``published``, ``partitions`` and ``keys`` are those of ``Published``; they are empty in the
-    state of earlier releases.
+    ``published``, ``partitions`` and ``keys`` are those of ``Published``. ``has_topic``: its topic was
+    there. These are empty in the state of earlier releases.
     """
 
     copy: Literal["begun", "done", "left"]
@@ -40,6 +40,7 @@ class TableState(msgspec.Struct, frozen=True):
     published: str = ""
     partitions: dict[str, str] = {}
     keys: tuple[str, ...] = ()
+    has_topic: bool = False
 
 
 class Mode(msgspec.Struct, frozen=True):
