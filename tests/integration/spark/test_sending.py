@@ -111,6 +111,21 @@ def test_records_of_others_between_those_of_the_task_are_stepped_over(
     ]
 
 
+def test_an_open_transaction_of_another_program_hides_no_rows_of_the_task(
+    options: WriteOptions, broker: BrokerProcess, client: Client, topic: str
+) -> None:
+    client.create_topic(topic, partitions=1)
+    identity = Identity(name=topic, version=0)
+    given = rows(topic, 10)
+    with Client(broker.http_url) as other, other.transaction(topic) as open_transaction:
+        open_transaction.produce(topic, b"other")
+        attempt(options, identity, given[:7])
+        again = attempt(options, identity, given)
+        assert (again.written, again.repeated) == (3, 7)
+    found = [r.value for r in client.fetch(topic, 0, 0).records if r.value != b"other"]
+    assert found == [row.value for row in given]
+
+
 def test_a_newer_version_is_new_and_an_older_one_is_refused(
     options: WriteOptions, client: Client, topic: str
 ) -> None:

@@ -23,6 +23,7 @@ from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS,
 from ..wire import messages as m
 from ..wire.compression import Compression
 from ..wire.framing import FRAME_BYTES_MAX
+from ..wire.isolation_level import IsolationLevel
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
 from .errors import CdcError
@@ -411,7 +412,14 @@ class LogWriter:
 
         None also if retention has deleted it, in which case it was confirmed long ago.
         """
-        fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
+        fetch = RawFetch(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            max_bytes=_FETCH_BYTES,
+            # It may lie after the beginning of a transaction that is open.
+            isolation=IsolationLevel.READ_UNCOMMITTED,
+        )
         try:
             batches = self._client.call(fetch).batches
         except OffsetOutOfRangeError:

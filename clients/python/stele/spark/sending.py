@@ -19,6 +19,7 @@ from ..operations.transactional import WrittenTransaction
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
 from ..wire import messages as m
 from ..wire.compression import Compression
+from ..wire.isolation_level import IsolationLevel
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import (
     LOG_OVERHEAD_BYTES,
@@ -283,7 +284,14 @@ class TopicWriter:
         """Yield digests of this producer's records from ``start`` to ``last``, inclusive."""
         offset = max(start, self._broker.log_start(topic, partition))
         while offset <= last:
-            fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
+            fetch = RawFetch(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                max_bytes=_FETCH_BYTES,
+                # They are in no transaction, but may lie after the beginning of one that is open.
+                isolation=IsolationLevel.READ_UNCOMMITTED,
+            )
             fetched = self._broker.patiently(lambda fetch=fetch: self._broker.client.call(fetch))
             position, size = 0, len(fetched.batches)
             if size < LOG_OVERHEAD_BYTES:
