@@ -87,7 +87,9 @@ class SqliteFile:
             raise SqliteFailed(f"a newer release wrote it, schema {version}")
         if missing := migrations[version:]:
             scripts = " ".join(missing)
-            self.connection.executescript(f"BEGIN; {scripts} PRAGMA user_version = {len(migrations)}; COMMIT;")
+            self.connection.executescript(
+                f"BEGIN; {scripts} PRAGMA user_version = {len(migrations)}; COMMIT;"
+            )
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:

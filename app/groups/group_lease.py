@@ -49,6 +49,8 @@ class GroupLease:
 
     async def begin(self, epoch: int) -> None:
         self._take(epoch)
+        # Offsets of topics that do not exist are deleted: all those must be known that the last holder knew.
+        await self._cluster.refresh()
         await self._groups.coordinator.open()
         logger.debug("serving %d groups of %s", self._groups.coordinator.group_count, self._lease)
 

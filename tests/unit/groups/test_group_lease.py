@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,9 +16,10 @@ from uuid import uuid4
 import pytest
 
 from app.broker.cluster import SharedCluster
-from app.cluster.membership import Member, MemberEndpoint
+from app.cluster.membership import ClusterState, Member, MemberEndpoint
 from app.errors import NotCoordinator
 from app.groups.group_lease import GroupLease
+from app.groups.messages import CommitRequest, OffsetToCommit
 from app.groups.services import Groups
 from tests.support.groups import GroupBench
 from tests.support.one_lease import HandClock, OneLease
@@ -43,13 +45,24 @@ class NotingLease(GroupLease):
         self.has_begun.set()
 
 
+class ChangingTopics(OneLease):
+    """``version`` is that of the topics, which a test raises."""
+
+    version = 1
+
+    def look(self) -> ClusterState:
+        return replace(super().look(), versions={"topics": self.version})
+
+
 class LeaseBench:
     """Groups whose lease a broker takes once it has joined."""
 
     def __init__(self, bench: GroupBench) -> None:
+        self.bench = bench
         self.coordinator = bench.coordinator
         self.clock = HandClock()
-        self.cluster = SharedCluster(OneLease(), clock=self.clock, displaced=lambda: None)
+        self.membership = ChangingTopics()
+        self.cluster = SharedCluster(self.membership, clock=self.clock, displaced=lambda: None)
         unused = cast("Any", SimpleNamespace(stand_by=lambda: None))
         groups = Groups(coordinator=bench.coordinator, leases=unused, queue=unused)
         epochs: list[int] = []
@@ -90,3 +103,25 @@ async def test_a_broker_that_reads_its_groups_does_not_name_itself_as_another(le
     leased.lease.may_begin.set()
     await leased.lease.has_begun.wait()
     assert leased.coordinator.list_groups() == []
+
+
+async def test_a_new_holder_keeps_the_offsets_of_a_topic_that_has_just_been_created(
+    leased: LeaseBench,
+) -> None:
+    """The last holder may have committed offsets of topics that this broker has not noticed yet."""
+    request = CommitRequest(group="g", offsets=[OffsetToCommit(topic="orders", partition=0, offset=7)])
+    # What the last holder has stored.
+    await leased.coordinator.table.existing_or_new("g").offsets.commit(request)
+    created = leased.bench.topics.pop("orders")
+
+    async def learn() -> None:
+        if leased.membership.version > 1:
+            leased.bench.topics["orders"] = created
+
+    leased.cluster.observe("topics", learn)
+    await leased.join()
+    await leased.lease.begins.wait()
+    leased.membership.version += 1
+    leased.lease.may_begin.set()
+    await leased.lease.has_begun.wait()
+    assert [one.offset for one in leased.coordinator.committed("g")] == [7]
