@@ -51,7 +51,6 @@ run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 90
 	@exec $(BIN)/stele serve $(ARGS)
 
 test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in parallel, the same way each time
-	@echo "running the tests, with the wheel built and installed into an empty environment among them"
 	@# Without cached bytecode, every process that a test starts compiles what it imports.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q app clients load
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)

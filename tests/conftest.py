@@ -35,7 +35,6 @@ LONGEST_FIRST = (
     "tests/console/",
     "tests/integration/spark/",
     "tests/integration/shared_storage/",
-    "tests/integration/test_wheel.py",
     "tests/integration/test_client_cli.py",
     "tests/integration/test_client_failover.py",
     "tests/integration/test_http_looking.py",

@@ -16,6 +16,8 @@ from stele import Client
 from stele.operations.leases import Ack, Poll
 from stele.testing import BrokerProcess
 
+from tests.support.variants import long_but
+
 from .accessibility import check_accessibility
 from .conftest import FLIGHTS, Open, flights
 
@@ -133,7 +135,7 @@ def ready(page: Page, name: str) -> None:
 
 
 @pytest.mark.usefixtures("delays", "traffic")
-@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("name", long_but(SCREENS, "overview", "messages", "groups"))
 def test_a_screen_can_be_used_by_everybody(open_page: Open, screenshots: Path | None, name: str) -> None:
     page = open_page(SCREENS[name])
     ready(page, name)

@@ -28,6 +28,7 @@ from load.bench_decoded_memory import (
     read_all,
 )
 from load.kafka_frames import connect, make_topic, produce_request, receive
+from tests.support.variants import long_but
 
 SIZE = 60 * MIB
 # With the one that reads, as many as there may be searches or tables at once.
@@ -52,13 +53,9 @@ def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-# A page, a table, a tail and a group go different ways to the records; the others are for `make long`.
-SHORT = {"a page as JSON", "a table as events", "a live tail as NDJSON", "a poll with a lease"}
-
-
 @pytest.mark.parametrize(
     "way",
-    [pytest.param(way, id=way.what, marks=[] if way.what in SHORT else [pytest.mark.long]) for way in WAYS],
+    long_but([pytest.param(way, id=way.what) for way in WAYS], "a page as JSON", "a live tail as NDJSON"),
 )
 def test_clients_that_read_nothing_of_large_values_take_bounded_memory(
     broker: BrokerProcess, topic: str, way: Way

@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from stele.testing import BrokerProcess, run_broker
 
 from app.cluster.sqlite_groups import SqliteGroupStore
+from tests.support.variants import long_but
 
 SSE = {"accept": "text/event-stream"}
 # Of 900 KB each.
@@ -86,7 +87,7 @@ def numbers(records: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-@pytest.mark.parametrize("limit", [1, 7, 64, 1000])
+@pytest.mark.parametrize("limit", long_but([1, 7, 64, 1000], "7", "1000"))
 def test_a_continued_search_shows_each_record_once(
     http: httpx.Client, topic: str, order: str, limit: int
 ) -> None:
@@ -358,7 +359,7 @@ def test_unread_searches_hold_their_slots_until_their_clients_leave(
     ("order", "where"),
     [
         ("oldest", "value"),
-        ("newest", "headers"),
+        pytest.param("newest", "headers", marks=pytest.mark.long),
         pytest.param("newest", "value", marks=pytest.mark.long),
         pytest.param("oldest", "headers", marks=pytest.mark.long),
     ],

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 # Neither the checkout nor this environment may be seen from the new one.
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STELE_", "VIRTUAL_ENV", "COV_"))}
@@ -88,14 +90,12 @@ def test_the_wheel_has_the_broker_as_stele_server_and_nothing_foreign_at_the_top
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-@pytest.mark.slow
 def test_an_empty_environment_gets_stele_and_no_package_called_app(installed: Path, tmp_path: Path) -> None:
     look = "import importlib.util as u; print([n for n in ('app', 'clients', 'load') if u.find_spec(n)])"
     assert run(installed / "python", "-c", look, cwd=tmp_path).strip() == "[]"
     assert "serve" in run(installed / "stele", "--help", cwd=tmp_path)
 
 
-@pytest.mark.slow
 def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from stele.broker_process import BrokerProcess
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
 from tests.support.postgres import drop_slot
+from tests.support.variants import long_but
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n int)"
 PARTS = (
@@ -106,7 +107,9 @@ def test_changes_hidden_while_the_connector_is_down_are_copied(
         assert "it is copied again" in cdc.said
 
 
-@pytest.mark.parametrize(("setup", "hide", "restore"), INTERRUPTIONS)
+@pytest.mark.parametrize(
+    ("setup", "hide", "restore"), long_but(INTERRUPTIONS, "narrowed", "table removed and added")
+)
 def test_changes_hidden_for_a_moment_end_a_running_connector_and_are_copied_by_the_next(
     pg: PostgresServer,
     stele_broker: BrokerProcess,
@@ -243,7 +246,7 @@ def test_what_hides_no_changes_causes_no_new_copy(
     assert [dict(record.headers)["operation"] for record in replay.records] == [b"r", *[b"c"] * 4]
 
 
-@pytest.mark.parametrize("snapshot", ["initial", "never"])
+@pytest.mark.parametrize("snapshot", long_but(["initial", "never"], "initial"))
 @pytest.mark.parametrize(
     "move",
     [
@@ -311,24 +314,42 @@ def test_a_publication_that_was_dropped_and_created_again_is_not_passed_over(
 
 @pytest.mark.parametrize(
     ("setup", "is_refused"),
-    [
-        (("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON t USING (n > 100)"), True),
-        (("ALTER TABLE t ENABLE ROW LEVEL SECURITY",), True),
-        (
-            (
-                "ALTER TABLE t OWNER TO follower",
-                "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
-                "ALTER TABLE t FORCE ROW LEVEL SECURITY",
+    long_but(
+        [
+            pytest.param(
+                ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON t USING (n > 100)"),
+                True,
+                id="policy",
             ),
-            True,
-        ),
-        (("ALTER TABLE t OWNER TO follower", "ALTER TABLE t ENABLE ROW LEVEL SECURITY"), False),
-        (("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER ROLE follower BYPASSRLS"), False),
-        # A policy of a partition does not apply to a query of its table.
-        (("ALTER TABLE t_1 ENABLE ROW LEVEL SECURITY",), False),
-        (("CREATE POLICY p ON t USING (false)",), False),
-    ],
-    ids=["policy", "no policy at all", "forced", "owner", "bypassed", "partition", "not enabled"],
+            pytest.param(("ALTER TABLE t ENABLE ROW LEVEL SECURITY",), True, id="no policy at all"),
+            pytest.param(
+                (
+                    "ALTER TABLE t OWNER TO follower",
+                    "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+                    "ALTER TABLE t FORCE ROW LEVEL SECURITY",
+                ),
+                True,
+                id="forced",
+            ),
+            pytest.param(
+                ("ALTER TABLE t OWNER TO follower", "ALTER TABLE t ENABLE ROW LEVEL SECURITY"),
+                False,
+                id="owner",
+            ),
+            pytest.param(
+                ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER ROLE follower BYPASSRLS"),
+                False,
+                id="bypassed",
+            ),
+            # A policy of a partition does not apply to a query of its table.
+            pytest.param(("ALTER TABLE t_1 ENABLE ROW LEVEL SECURITY",), False, id="partition"),
+            pytest.param(("CREATE POLICY p ON t USING (false)",), False, id="not enabled"),
+        ],
+        "policy",
+        "forced",
+        "owner",
+        "partition",
+    ),
 )
 def test_a_copy_that_policies_would_filter_is_refused_with_the_statement_to_run(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, setup: tuple[str, ...], is_refused: bool

@@ -19,6 +19,7 @@ from stele.serializers import json_deserializer, str_deserializer
 from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S, CdcProcess, running_cdc
 from tests.support.documents import ROOT, blocks
+from tests.support.variants import long_but
 from tests.support.waiting import eventually
 
 TOPIC = "pg.public.t"
@@ -192,7 +193,12 @@ def test_a_compacted_topic_of_envelopes_has_one_per_row(
         ),
     ],
 )
-@pytest.mark.parametrize("arguments", [("--compact",), ("--value", "row")], ids=["compact", "row"])
+@pytest.mark.parametrize(
+    "arguments",
+    long_but(
+        [pytest.param(("--compact",), id="compact"), pytest.param(("--value", "row"), id="row")], "compact"
+    ),
+)
 def test_a_table_of_which_no_record_per_row_can_be_kept_is_refused(
     pg: PostgresServer,
     stele_broker: BrokerProcess,
@@ -224,7 +230,13 @@ def test_large_values_that_an_update_does_not_touch_are_in_the_row(
 
 
 @pytest.mark.parametrize("update", ["UPDATE t SET n = 2", "UPDATE t SET id = 2"], ids=["value", "key"])
-@pytest.mark.parametrize("arguments", [("--compact",), ("--value", "row"), MIRROR[2:]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    long_but(
+        [pytest.param(a, id=" ".join(a)) for a in (("--compact",), ("--value", "row"), MIRROR[2:])],
+        " ".join(MIRROR[2:]),
+    ),
+)
 def test_an_update_that_would_tear_a_row_ends_the_connector(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, arguments: tuple[str, ...], update: str
 ) -> None:

@@ -21,6 +21,7 @@ from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers
 from tests.support.certificates import Authority, Pair
 from tests.support.postgres import postgres_bin
+from tests.support.variants import long_but
 from tests.support.waiting import eventually
 
 RULES = "RULE:^CN=([^,]+),OU=Service,.*$/$1/,RULE:^CN=([^,]+),OU=Brokers,.*$/broker-$1/"
@@ -230,7 +231,7 @@ def test_a_shared_certificate_is_trusted_where_clients_have_another_authority(tm
             assert http.get("/v1/groups/g").status_code == 404
 
 
-@pytest.mark.parametrize("listener", ["BINARY", "KAFKA"])
+@pytest.mark.parametrize("listener", long_but(["BINARY", "KAFKA"], "KAFKA"))
 def test_a_broker_warns_that_it_would_forward_encrypted_requests_unencrypted(
     brokers: TlsBrokers, tmp_path: Path, authority: Authority, listener: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.binary_peer import Peer
 from tests.support.brokers import Brokers, run_brokers
 
 # Each time the deletion meets another moment of the requests.
-_TIMES = 4
+_TIMES = 2
 _TIMEOUT_S = 60
 _names = count()
 

@@ -44,6 +44,7 @@ from tests.support.kafka_peer import TIMEOUT_S, WITHOUT_RETENTION, KafkaPeer, cr
 from tests.support.offset_records import GroupKey, OffsetKey
 from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, Monitor, read_one
 from tests.support.secured_brokers import ADA, ROOT, run_secured_brokers
+from tests.support.variants import long_but
 
 _names = count(1)
 
@@ -148,7 +149,10 @@ def test_a_monitor_sees_the_commits_of_every_protocol(brokers: Brokers) -> None:
                 assert monitor.groups[kafka].protocol_type == "consumer"
 
 
-@pytest.mark.parametrize("at", [EARLIEST, LATEST], ids=["earliest", "latest"])
+@pytest.mark.parametrize(
+    "at",
+    long_but([pytest.param(EARLIEST, id="earliest"), pytest.param(LATEST, id="latest")], "earliest"),
+)
 def test_a_monitor_ends_with_the_truth_after_a_coordinator_was_killed(brokers: Brokers, at: int) -> None:
     victim, *others = (2, 1, 3)
     moving = [new_group(brokers, of=victim) for _ in range(4)]

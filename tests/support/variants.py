@@ -1,0 +1,24 @@
+"""Which cases of a test `make test` runs, where one case shows the kind and the others are variants of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def long_but(cases: Iterable[Any], *first: str) -> list[Any]:
+    """Return the cases, for ``parametrize``: all but the ``first``, which are named, are for `make long`.
+
+    A case is a string, or a ``pytest.param`` with an id. Raises ValueError if one of ``first`` is not there.
+    """
+    params = [case if hasattr(case, "marks") else pytest.param(case, id=str(case)) for case in cases]
+    if missing := set(first) - {str(param.id) for param in params}:
+        raise ValueError(f"there are no such cases: {sorted(missing)}")
+    return [
+        param
+        if param.id in first
+        else pytest.param(*param.values, id=param.id, marks=(*param.marks, pytest.mark.long))
+        for param in params
+    ]
