@@ -18,6 +18,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 FIXED_SEED = 0
 CASES = Path(__file__).parents[1] / "fuzz/cases"
@@ -46,6 +47,15 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("repeat", derandomize=True, database=None, **common)
     hypothesis.settings.register_profile("search", print_blob=True, database=None, **common)
     hypothesis.settings.load_profile("repeat" if seed == FIXED_SEED else "search")
+    if seed == FIXED_SEED:
+        _draw_no_constants_of_modules()
+
+
+def _draw_no_constants_of_modules() -> None:
+    """Let hypothesis draw no constants of the modules that are imported: which ones depends on the tests before."""
+    module: Any = providers
+    nothing = module._local_constants
+    module._get_local_constants = lambda: nothing
 
 
 def _chosen_seed(config: pytest.Config) -> int:
