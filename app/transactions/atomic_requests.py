@@ -22,7 +22,7 @@ from contextvars import Context
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
-from ..broker.produce import Produced
+from ..broker.produce import Acks, Produced
 from ..clock import Clock
 from ..cluster.transaction_store import StoredAnswer, TransactionChange
 from ..errors import (
@@ -213,8 +213,13 @@ class AtomicRequests:
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 producer = await self._begin(slot)
+                # A failure of the machine ends the request, too.
                 receipts = await self._writes.append(
-                    slot.transactional_id, producer, request.batches, timeout_ms=self._timeout_ms
+                    slot.transactional_id,
+                    producer,
+                    request.batches,
+                    acks=Acks.LEADER,
+                    timeout_ms=self._timeout_ms,
                 )
                 await self._writes.settle(slot.transactional_id, producer, request.settlements)
             body = request.answer_of(receipts)

@@ -60,11 +60,14 @@ class TransactionWrites:
         producer: ProducerIdentity,
         batches: Sequence[RowBatch],
         *,
+        acks: Acks,
         timeout_ms: int,
     ) -> list[Produced]:
         """Append batches in order; return a receipt for each.
 
-        They are synced when the transaction ends.
+        They are synced when the transaction ends. With ``acks`` of ``LEADER`` they may be lost before that, if the
+        machine fails. The client must learn of it: whatever it adds to the transaction later could be committed
+        without them, because the broker numbers the records and misses none.
 
         The topics exist, and accept the records. After an error some batches may have been appended: the
         transaction must be aborted.
@@ -96,7 +99,7 @@ class TransactionWrites:
                             base_sequence=sequence,
                             is_transactional=True,
                         ),
-                        acks=Acks.LEADER,
+                        acks=acks,
                         transaction=transaction,
                     )
                 )

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from stele.wire.messages import Durability
 from stele.wire.notation import parse_whole
 
-from ...broker.produce import Produced
+from ...broker.produce import Acks, Produced
 from ...errors import ConcurrentTransactions, InvalidRequest
 from ...groups.messages import CommitRequest, OffsetToCommit
 from ...security.acl import READ_GROUP, READ_TOPIC
@@ -224,7 +224,11 @@ async def append_to_transaction(request: Request) -> Response:
     records = TransactionRecords(state.broker, partial(require_write, request))
     await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
     produced = await state.transactions.writes.append(
-        transactional_id, producer, records.batches, timeout_ms=state.settings.request_timeout_ms
+        transactional_id,
+        producer,
+        records.batches,
+        acks=Acks.ALL,
+        timeout_ms=state.settings.request_timeout_ms,
     )
     return json_answer({"records": records.receipts(produced)})
 
