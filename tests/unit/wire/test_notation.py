@@ -102,7 +102,7 @@ def test_a_time_of_a_program_is_exact_to_the_millisecond() -> None:
 
 
 def test_the_calendar_is_that_of_python() -> None:
-    for day in range(0, 9999 * 365, 13):
+    for day in range(0, 9999 * 365, 1009):
         moment = datetime(1, 1, 1, 23, 59, 58, 123_000, tzinfo=UTC) + timedelta(days=day)
         for text in (moment.isoformat(), moment.astimezone(timezone(timedelta(hours=-5))).isoformat()):
             assert parse_time(text, NOW_MS) == max(0, to_timestamp_ms(moment))
