@@ -55,6 +55,7 @@ class LeaseManager:
         Their tokens are checked against the store there, as after a restart.
         """
         self._pools.forget_all()
+        self._transactions.forget_all()
 
     async def poll(self, request: PollRequest) -> Polled:
         """Return the group's next records under a lease.

@@ -78,6 +78,10 @@ class LeaseTransactions:
         pool.wake()
         return lease.partitions
 
+    def forget_all(self) -> None:
+        """Forget what is staged: its transactions may end at another broker, and others of their producers here."""
+        self._staged.clear()
+
     def _ended(self, ended: EndedOffsets) -> None:
         for pool, held in self._staged.pop(ended.producer_id, ()):
             self._settle(pool, held, is_committed=ended.is_committed)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from app.cluster.group_store import EndPendingOffsets
+from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import NotCoordinator
-from tests.support.leases import lease_bench, values
+from app.groups.messages import CommitRequest, OffsetToCommit
+from tests.support.leases import TOPIC, lease_bench, token, values
 from tests.support.simulated_time import simulated
 
 
@@ -33,3 +36,25 @@ async def test_a_lease_that_ends_while_the_broker_may_not_have_the_group_is_free
         again = await bench.poll()
         assert values(again) == ["a"]
         assert [part.deliveries for part, _ in again.fetched] == [1]
+
+
+@simulated
+async def test_an_ack_is_not_answered_for_a_transaction_that_ended_at_another_broker(tmp_path: Path) -> None:
+    async with lease_bench(tmp_path) as bench:
+        await bench.produce("a")
+        lease = token(await bench.poll())
+        await bench.stage(lease)
+        await bench.coordinator.stand_by(lambda: NotCoordinator(2))
+        bench.leases.stand_by()
+        # Another broker has the group for a while, and the transaction is aborted there.
+        store = SqliteGroupStore(tmp_path / "groups.sqlite")
+        store.open()
+        store.write([EndPendingOffsets(producer_id=7, is_committed=False)])
+        store.close()
+        await bench.coordinator.open()
+        # Another transaction of the producer.
+        request = CommitRequest(group="h", offsets=[OffsetToCommit(topic=TOPIC, partition=0, offset=1)])
+        await bench.coordinator.stage_offsets(request, producer_id=7, producer_epoch=0)
+        await bench.end(commit=True)
+        await bench.leases.ack("g", lease)
+        assert bench.committed() == 1
