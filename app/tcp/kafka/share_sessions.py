@@ -115,6 +115,10 @@ class ShareSessions:
         """Return whether a session has ended, and no other has taken its place."""
         return self._of(session.group, session.member_id, session.connection.broker) is None
 
+    def is_over(self, session: ShareSession) -> bool:
+        """Return whether a session has ended, also if the member has begun another since."""
+        return self._of(session.group, session.member_id, session.connection.broker) is not session
+
     def has_member(self, group: str, member_id: str) -> bool:
         """Return whether a member has a session."""
         return (group, member_id) in self._sessions

@@ -119,7 +119,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
                     bytes_max=answer_bytes_max(context.broker, request),
                     wait_ms=0 if has_news else wait_ms_of(context, request),
                     is_strict=request.share_acquire_mode == _STRICT,
-                    is_over=partial(context.listener.share_sessions.is_gone, session),
+                    is_over=partial(context.listener.share_sessions.is_over, session),
                 ),
             )
         finally:

@@ -78,6 +78,28 @@ async def test_a_fetch_whose_connection_has_ended_delivers_nothing(tmp_path: Pat
         assert (acquired.first_offset, acquired.last_offset, acquired.delivery_count) == (0, 0, 1)
 
 
+@simulated
+async def test_a_fetch_of_a_session_that_the_member_has_replaced_delivers_nothing(tmp_path: Path) -> None:
+    """The member has connected again, and nobody reads the answer to the request that waits."""
+    async with kafka_listener(tmp_path) as listener:
+        topic = await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        before, after = (
+            Context(listener=listener, version=2, client_id="", client_host="", connection=connection)
+            for connection in (ClientConnection(number=1), ClientConnection(number=2))
+        )
+        await join(before, "m")
+        abandoned = asyncio.ensure_future(share_fetch(before, request(topic.topic_id, 0)))
+        await asyncio.sleep(1)
+        fetching = asyncio.ensure_future(share_fetch(after, request(topic.topic_id, 0)))
+        await asyncio.sleep(1)
+        await put(listener)
+        assert (await abandoned).responses == []
+        (fetched,) = (await fetching).responses[0].partitions
+        assert [
+            (one.first_offset, one.last_offset, one.delivery_count) for one in fetched.acquired_records
+        ] == [(0, 0, 1)]
+
+
 async def join(context: Context, member: str) -> None:
     joining = ShareGroupHeartbeatRequest(
         group_id="g", member_id=member, member_epoch=0, subscribed_topic_names=["orders"]
