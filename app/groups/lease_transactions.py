@@ -79,7 +79,10 @@ class LeaseTransactions:
         return lease.partitions
 
     def forget_all(self) -> None:
-        """Forget what is staged: its transactions may end at another broker, and others of their producers here."""
+        """Forget what is staged.
+
+        Its transactions may end at another broker, and later ones of their producers here.
+        """
         self._staged.clear()
 
     def _ended(self, ended: EndedOffsets) -> None:
