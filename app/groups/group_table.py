@@ -43,6 +43,7 @@ from ..storage.topic_partition import TopicPartition
 from .checks import check_group_id
 from .consumer_group import ConsumerGroup, TopicFacts
 from .dead_letter_drain import WriteLetters
+from .durable_share_partition import DurableSharePartition
 from .group import Group
 from .group_states import Event, GroupState
 from .live_group import LiveGroup
@@ -386,20 +387,24 @@ class GroupTable:
         name = live.group.name
         del self.groups[name]
         live.forget_all_pending()
+        closed: list[DurableSharePartition] = []
         if live.share is not None:
             # What is stored after the deletion would stay.
-            live.share.stop_starting()
+            closed += live.share.partitions.values()
+            live.share.close(GroupNotFound(name))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def dropped(error: SteleError | None) -> None:
             if error is None:
                 live.group.handle(Event.DELETED)
                 live.migration.end(GroupNotFound(name))
-                if live.share is not None:
-                    live.share.close(GroupNotFound(name))
                 self.pending_producers.forget(live.offsets)
             else:
                 # The store still has it.
+                if live.share is not None:
+                    live.share = LiveShareGroup(name, self)
+                    for partition in closed:
+                        live.share.restore(partition.record())
                 self.groups.setdefault(name, live)
             answer(future, error)
 

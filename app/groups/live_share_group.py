@@ -320,9 +320,16 @@ class LiveShareGroup:
 
     async def forget(self, topic_id: UUID) -> None:
         """Forget the states of a topic. Raises ``GroupStoreFailed``."""
-        await self._persist([DeleteSharePartitions(group=self.group.name, topic_id=topic_id)])
-        gone = [partition for partition in self.partitions if partition.topic_id == topic_id]
-        self._drop(gone, CoordinatorNotAvailable("the offsets of the share group were deleted"))
+        gone = {part: known for part, known in self.partitions.items() if part.topic_id == topic_id}
+        # What is stored after the deletion would stay.
+        self._drop(list(gone), CoordinatorNotAvailable("the offsets of the share group were deleted"))
+        try:
+            await self._persist([DeleteSharePartitions(group=self.group.name, topic_id=topic_id)])
+        except SteleError:
+            for part, known in gone.items():
+                if part not in self.partitions:
+                    self.restore(known.record())
+            raise
 
     # ── members that wait for records ──
 

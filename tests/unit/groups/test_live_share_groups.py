@@ -409,3 +409,52 @@ async def test_a_member_may_take_so_much_memory(bench: GroupBench) -> None:
         await beat(bench, topics=topics)
     assert bench.coordinator.group_names() == []
     await bench.close()
+
+
+@pytest.mark.parametrize("what", ["group", "topic"])
+@simulated
+async def test_what_is_stored_of_a_group_is_not_stored_again_after_its_deletion(
+    bench: GroupBench, what: str
+) -> None:
+    await bench.open()
+    await beat(bench)
+    assert await take(bench, "m", 0, 9) == 10
+    await beat(bench, epoch=LEAVING)
+    # The second one is to be stored after the first, and the deletion comes in between.
+    acknowledging = [asyncio.ensure_future(accept(bench, "m", offset, offset)) for offset in (0, 1)]
+    await asyncio.sleep(0)
+    if what == "group":
+        await bench.coordinator.delete_group("g")
+    else:
+        await bench.coordinator.shares.forget("g", "orders")
+    told = await asyncio.gather(*acknowledging, return_exceptions=True)
+    await bench.written()
+    await bench.reopen()
+    assert bench.coordinator.group_names() == []
+    assert [type(one) for one in told] == [
+        type(None),
+        GroupNotFound if what == "group" else CoordinatorNotAvailable,
+    ]
+    await bench.close()
+
+
+@pytest.mark.parametrize("what", ["group", "topic"])
+@simulated
+async def test_a_deletion_that_fails_leaves_the_states_as_they_were(bench: GroupBench, what: str) -> None:
+    await bench.open()
+    await beat(bench)
+    assert await take(bench, "m", 0, 9) == 10
+    await accept(bench, "m", 0, 4)
+    await beat(bench, epoch=LEAVING)
+    before = starts(bench)
+    bench.break_store()
+    coordinator = bench.coordinator
+    with pytest.raises(GroupStoreFailed):
+        await (coordinator.delete_group("g") if what == "group" else coordinator.shares.forget("g", "orders"))
+    bench.mend_store()
+    assert starts(bench) == before
+    assert await take(bench, "n", 5, 9) == 5
+    await accept(bench, "n", 5, 9)
+    await bench.reopen()
+    assert starts(bench)["orders", 0] == 10
+    await bench.close()
