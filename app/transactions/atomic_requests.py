@@ -252,10 +252,10 @@ class AtomicRequests:
             try:
                 return await self._transactions.init_producer_id(transactional_id, timeout_ms=timeout_ms)
             except ConcurrentTransactions:
+                await asyncio.sleep(_PAUSE_S)
                 failure = self._transactions.failure_of_end(transactional_id)
                 if failure is not None:
                     raise failure from None
-                await asyncio.sleep(_PAUSE_S)
 
     def _plan(self, key: IdempotencyKey | None, body: bytes) -> Sequence[TransactionChange]:
         if key is None:

@@ -108,8 +108,8 @@ class Endings:
         self._next_number = 1
         # By transactional id: the outcome is stored, and markers are missing.
         self._unmarked: dict[str, OutcomeRecord] = {}
-        # Why they are missing.
-        self._failure: SteleError | None = None
+        # By transactional id: why the last attempt to end its transaction failed, or its markers are missing.
+        self._failures: dict[str, SteleError] = {}
         # The markers are appended, and may not be synced.
         self._unsynced: list[OutcomeRecord] = []
         self._forgetting: Timer | None = None
@@ -160,6 +160,7 @@ class Endings:
         loop = asyncio.get_running_loop()
         endings = [_Ending(transaction, plan, loop.create_future()) for transaction, plan in plans]
         for ending in endings:
+            self._failures.pop(ending.transaction.transactional_id, None)
             self._table.changed(ending.transaction)
         self._run(self._end(endings, also))
         return [ending.future for ending in endings]
@@ -255,6 +256,7 @@ class Endings:
             transaction = ending.transaction
             logger.error("the transaction of %r could not be ended: %s", transaction.transactional_id, error)
             transaction.cancel(ending.plan)
+            self._failures[transaction.transactional_id] = error
             self._table.changed(transaction)
             answer(ending.future, error)
 
@@ -277,7 +279,7 @@ class Endings:
                     error,
                 )
                 self._unmarked[outcome.transactional_id] = outcome
-            self._failure = error
+                self._failures[outcome.transactional_id] = error
             self._start(self._retrying, _RETRY_AFTER_MS)
             for end in decided:
                 if end.outcome is None:
@@ -303,6 +305,7 @@ class Endings:
 
     def _complete(self, transaction: Transaction) -> None:
         transaction.complete()
+        self._failures.pop(transaction.transactional_id, None)
         self._table.changed(transaction)
 
     @staticmethod
@@ -318,7 +321,7 @@ class Endings:
                 self._append_markers([outcome])
             except SteleError as error:
                 # It was logged when it was tried first.
-                self._failure = error
+                self._failures[transactional_id] = error
                 self._start(self._retrying, _RETRY_AFTER_MS)
                 continue
             del self._unmarked[transactional_id]
@@ -328,7 +331,7 @@ class Endings:
 
     def failure_of(self, transactional_id: str) -> SteleError | None:
         """See ``TransactionService.failure_of_end``."""
-        return self._failure if transactional_id in self._unmarked else None
+        return self._failures.get(transactional_id)
 
     def unmarked(self, transaction: Transaction) -> list[TopicPartition]:
         """Return the partitions of an ending transaction that have no marker yet."""

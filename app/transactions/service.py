@@ -123,9 +123,9 @@ class TransactionService(Protocol):
         ...
 
     def failure_of_end(self, transactional_id: str) -> SteleError | None:
-        """Return why the end of a transaction, which is decided, cannot be completed now.
+        """Return why the last attempt to end the transaction of an id has failed.
 
-        None if nothing is in its way. Until then the id cannot begin again.
+        None if it has not, or is under way. Until it ends, the id cannot begin again.
         """
         ...
 

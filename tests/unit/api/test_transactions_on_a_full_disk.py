@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.errors import GroupStoreFailed
 from tests.support.served_bench import serving
 from tests.support.simulated_files import Fault
 from tests.support.simulated_time import simulated
@@ -36,6 +37,25 @@ async def test_each_request_is_told_that_the_disk_is_full(tmp_path: Path, room_f
         answer = await http.post("/v1/transactions", json=RECORDS)
         assert answer.status_code == 200, answer.text
         assert len(await bench.read_committed(0)) == 1
+
+
+@simulated
+async def test_each_request_is_told_that_the_store_fails(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (bench, _, http):
+        assert (await http.post("/v1/transactions", json=RECORDS)).status_code == 200
+        store = bench.groups.table._writer._store  # pyright: ignore[reportPrivateUsage]
+        write = store.write
+
+        def fail(changes: object) -> None:
+            raise GroupStoreFailed(tmp_path, "a full disk")
+
+        store.write = fail  # type: ignore[method-assign]
+        told = [problem(await http.post("/v1/transactions", json=RECORDS)) for _ in range(3)]
+        assert told == [told[0]] * 3
+        assert told[0] != (504, "/problems/timed-out")
+        store.write = write  # type: ignore[method-assign]
+        assert (await http.post("/v1/transactions", json=RECORDS)).status_code == 200
+        assert len(await bench.read_committed(0)) == 2
 
 
 @simulated
