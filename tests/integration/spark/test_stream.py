@@ -107,9 +107,31 @@ def test_progress_tells_where_the_query_is_and_where_the_log_ends(
     fill(topic, 50, partitions=2)
     first, second = drain(load(spark, broker.binary_url, subscribe=topic, maxOffsetsPerTrigger=60), tmp_path)
     (source,) = first["sources"]
-    assert source["endOffset"] == {topic: {"0": 30, "1": 30}}
+    # The first end also has where the query began.
+    assert source["endOffset"] == {topic: {"0": 30, "1": 30}, f":from:{topic}": {"0": 0, "1": 0}}
     assert source["latestOffset"] == {topic: {"0": 50, "1": 50}}
     assert second["sources"][0]["startOffset"] == source["endOffset"]
+
+
+@pytest.mark.one_broker("shared storage has no topics in memory")
+def test_records_of_the_first_micro_batch_that_are_gone_when_it_is_repeated_are_reported(
+    spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    client.create_topic(topic, partitions=1, configs={"stele.storage": "memory", "stele.memory.records": 10})
+    fill(topic, 10)
+
+    def fail(_: DataFrame, __: int) -> None:
+        raise RuntimeError("the program ends within the first micro-batch")
+
+    writer = load(spark, broker.binary_url, subscribe=topic).writeStream.foreachBatch(fail)
+    assert "within the first" in failure(writer.option("checkpointLocation", str(tmp_path)).start())
+    fill(topic, 5, first=10)
+
+    def take(frame: DataFrame, _: int) -> None:
+        frame.count()
+
+    writer = load(spark, broker.binary_url, subscribe=topic).writeStream.foreachBatch(take)
+    assert "offsets 0 to 4 are" in failure(writer.option("checkpointLocation", str(tmp_path)).start())
 
 
 @pytest.mark.one_broker("shared storage has no topics in memory")

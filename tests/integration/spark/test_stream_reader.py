@@ -14,6 +14,7 @@ from stele.broker_process import BrokerProcess
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from stele.spark.batch_reader import BatchReader, RangePartition
+from stele.spark.offsets import from_json
 from stele.spark.options import OptionError, Use
 from stele.spark.parsing import parse_read_options
 from stele.spark.schema import spark_schema
@@ -29,6 +30,7 @@ def make(broker: BrokerProcess, topic: str) -> Iterator[Make]:
 
     def reader(**options: str) -> StreamReader:
         given = {"url": broker.binary_url, "subscribe": topic, "startingOffsets": "earliest", **options}
+        given = {name: value for name, value in given.items() if value}
         columns = tuple((field.name, True) for field in spark_schema(include_headers=False))
         made.append(StreamReader(parse_read_options(given, Use.STREAM_READ), columns))
         return made[-1]
@@ -45,9 +47,11 @@ def test_a_limit_is_handed_to_spark_and_held(client: Client, topic: str, fill: F
     start = reader.initialOffset()
     assert start == {topic: {"0": 0, "1": 0}}
     assert reader.getDefaultReadLimit() == ReadMaxRows(30)
-    assert reader.latestOffset(start, ReadMaxRows(30)) == {topic: {"0": 15, "1": 15}}
+    end = reader.latestOffset(start, ReadMaxRows(30))
+    assert from_json(end) == from_json({topic: {"0": 15, "1": 15}})
+    assert reader.latestOffset(end, ReadMaxRows(30)) == {topic: {"0": 30, "1": 30}}
     # Trigger.Once takes everything, whatever the options say.
-    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 100, "1": 100}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == {topic: {"0": 100, "1": 100}}
     assert reader.reportLatestOffset() == {topic: {"0": 100, "1": 100}}
 
 
@@ -59,9 +63,11 @@ def test_a_least_is_waited_for_but_not_longer_than_the_delay(
     reader = make(minOffsetsPerTrigger="20")
     start = reader.initialOffset()
     assert reader.getDefaultReadLimit() == ReadMinRows(20)
-    assert reader.latestOffset(start, ReadMinRows(20)) == start
+    end = reader.latestOffset(start, ReadMinRows(20))
+    assert from_json(end) == from_json(start)
+    assert json.dumps(reader.latestOffset(end, ReadMinRows(20))) == json.dumps(end)
     fill(topic, 10, first=10)
-    assert reader.latestOffset(start, ReadMinRows(20)) == {topic: {"0": 20}}
+    assert from_json(reader.latestOffset(end, ReadMinRows(20))) == from_json({topic: {"0": 20}})
     impatient = make(minOffsetsPerTrigger="2000", maxTriggerDelay="0ms")
     assert impatient.latestOffset(start, ReadMinRows(2000)) == {topic: {"0": 20}}
 
@@ -73,7 +79,8 @@ def test_a_run_with_an_end_does_not_wait_for_a_least(
     fill(topic, 10)
     reader = make(minOffsetsPerTrigger="2000")
     reader.prepareForTriggerAvailableNow()
-    assert reader.latestOffset(reader.initialOffset(), ReadMinRows(2000)) == {topic: {"0": 10}}
+    end = reader.latestOffset(reader.initialOffset(), ReadMinRows(2000))
+    assert from_json(end) == from_json({topic: {"0": 10}})
 
 
 def test_a_run_with_an_end_leaves_what_comes_later(
@@ -88,10 +95,50 @@ def test_a_run_with_an_end_leaves_what_comes_later(
     client.alter_topic(topic, partitions=2)
     fill(topic, 10, partitions=2)
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert end == {topic: {"0": 10}}
-    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert from_json(end) == from_json({topic: {"0": 10}})
+    # The same text, or Spark would run a micro-batch without rows.
+    assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
     # The checkpoint of a run before may hold a partition that this reader has not seen begin.
     assert reader.latestOffset({topic: {"0": 10, "1": 4}}, ReadAllAvailable()) == {topic: {"0": 10, "1": 4}}
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"startingOffsets": "latest"}, 10),
+        ({"startingOffsets": "earliest"}, 0),
+        ({"startingTimestamp": str(2**42), "startingOffsetsByTimestampStrategy": "latest"}, 10),
+        ({"subscribePattern": "{topic}-l.*", "subscribe": "", "startingOffsets": "latest"}, 0),
+    ],
+)
+def test_a_repeated_first_micro_batch_begins_where_the_query_did(
+    client: Client, topic: str, fill: Fill, make: Make, options: dict[str, str], first: int
+) -> None:
+    """Spark keeps the end of a micro-batch in the checkpoint, and asks again where the first one begins."""
+    given = {name: value.format(topic=topic) for name, value in options.items()}
+    late = f"{topic}-late" if "subscribePattern" in given else topic
+    client.create_topic(topic, partitions=1)
+    fill(topic, 10)
+    reader = make(**given)
+    start = reader.initialOffset()
+    if late != topic:
+        client.create_topic(late, partitions=1)
+    fill(late, 5)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    planned = reader.partitions(start, end)
+    assert [(part.range.start, part.range.end) for part in planned if isinstance(part, RangePartition)] == [
+        (first, first + 5 if first or late != topic else 15)
+    ]
+    fill(late, 5)
+    restarted = make(**given)
+    again = restarted.initialOffset()
+    assert restarted.partitions(again, json.loads(json.dumps(end))) == planned
+    following = restarted.latestOffset(json.loads(json.dumps(end)), ReadAllAvailable())
+    assert [
+        part.range.start for part in restarted.partitions(end, following) if isinstance(part, RangePartition)
+    ] == [
+        planned[0].range.end  # pyright: ignore[reportAttributeAccessIssue]
+    ]
 
 
 def test_the_same_micro_batch_is_split_in_the_same_way_and_an_empty_one_has_no_tasks(

@@ -1,7 +1,8 @@
 """Arithmetic on offsets: JSON, rate limits, and splits for tasks. No I/O.
 
 A checkpoint has offsets as ``{"topic": {"0": 23}}``, as with spark-sql-kafka; each is the
-next offset to read. Topics and partitions are always sorted, because Spark compares the
+next offset to read. The first end also has where the query began, as ``{":from:topic": {"0": 5}}``:
+Spark does not keep that, and asks again if it repeats the first micro-batch. Topics and partitions are always sorted, because Spark compares the
 text of offsets.
 """
 
@@ -17,6 +18,10 @@ from ..records import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 OffsetsJson = dict[str, dict[str, int]]
+
+
+# No topic has a colon in its name.
+_FROM = ":from:"
 
 
 class OffsetsError(ValueError):
@@ -44,11 +49,29 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
     return document
 
 
+def with_beginning(document: OffsetsJson, beginning: Mapping[TopicPartition, int]) -> OffsetsJson:
+    """Return the end of the first micro-batch with where the query began."""
+    # Also that of a query without topics.
+    began = to_json(beginning) or {"": {}}
+    return document | {_FROM + topic: partitions for topic, partitions in began.items()}
+
+
+def beginning_of(document: Mapping[str, Any]) -> Offsets | None:
+    """Return the offsets at which the query began.
+
+    None if ``document`` does not have them. Raises OffsetsError.
+    """
+    found = {topic.removeprefix(_FROM): held for topic, held in document.items() if topic.startswith(_FROM)}
+    return from_json(found) if found else None
+
+
 def from_json(document: Mapping[str, Any]) -> Offsets:
     """Parse offsets. Raises ``OffsetsError`` if ``to_json`` did not write them."""
     offsets: Offsets = {}
     try:
         for topic, partitions in document.items():
+            if topic.startswith(_FROM):
+                continue
             for partition, offset in cast("Mapping[str, Any]", partitions).items():
                 offsets[TopicPartition(topic, int(partition))] = int(offset)
     except (AttributeError, TypeError, ValueError) as error:

@@ -23,7 +23,17 @@ from pyspark.sql.streaming.datasource import (
 from ..records import TopicPartition
 from .batch_reader import Columns, range_reader, task_partitions
 from .fetching import Broker, report_cut, report_loss
-from .offsets import OffsetRange, Offsets, OffsetsJson, from_json, limited, ranges, to_json
+from .offsets import (
+    OffsetRange,
+    Offsets,
+    OffsetsJson,
+    beginning_of,
+    from_json,
+    limited,
+    ranges,
+    to_json,
+    with_beginning,
+)
 from .options import ReadOptions
 from .planning import start_offsets
 
@@ -42,6 +52,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The log ends at the start of a Trigger.AvailableNow, which no micro-batch exceeds.
         self._target: Offsets | None = None
         self._seen_latest: Offsets = {}
+        # Where a query without a checkpoint begins; None if there is one.
+        self._beginning: Offsets | None = None
         self._released_s = time.monotonic()
 
     @property
@@ -52,7 +64,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> OffsetsJson:  # noqa: N802 - Spark's name
         names = self._broker.partitions(self._options.selection)
-        return to_json(start_offsets(self._broker, self._options, names))
+        self._beginning = start_offsets(self._broker, self._options, names)
+        return to_json(self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         # Spark accepts one limit of a Python source; latestOffset applies the minimum.
@@ -67,16 +80,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> OffsetsJson:  # noqa: N802 - Spark's name
         begin = from_json(start)
+        end = self._end(begin, limit)
+        if begin == self._beginning:
+            return with_beginning(to_json(end), begin)
+        # Spark compares the text, which may still have the beginning.
+        return dict(start) if end == begin else to_json(end)
+
+    def _end(self, begin: Offsets, limit: ReadLimit) -> Offsets:
         end = self._reachable(begin)
         known = {name: begin.get(name, 0) for name in end}
         waiting = sum(max(0, offset - known[name]) for name, offset in end.items())
         if self._must_wait(waiting, limit):
-            return to_json(begin)
+            return begin
         if waiting:
             self._released_s = time.monotonic()
-        if isinstance(limit, ReadMaxRows):
-            end = limited(known, end, limit.max_rows)
-        return to_json(end)
+        return limited(known, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
     def _latest(self) -> Offsets:
         # _reachable reports a deleted topic that the query has read.
@@ -115,7 +133,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._seen_latest) if self._seen_latest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        begin, until = from_json(start), from_json(end)
+        until = from_json(end)
+        # The start of a repeated first micro-batch is where a query would begin now.
+        beginning = beginning_of(end)
+        begin = from_json(start) if beginning is None else beginning
         # A partition that was added while the query ran is read from its first record.
         planned = ranges({name: begin.get(name, 0) for name in until}, until)
         earliest = self._broker.earliest(TopicPartition(r.topic, r.partition) for r in planned)
