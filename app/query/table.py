@@ -92,6 +92,8 @@ class TableSnapshot:
                                 return
                 except CorruptLog as error:
                     yield table.partition, error
+                    if not table.can_skip:
+                        return
                     table.skip_to(error.next_offset)
                 except SteleError as error:
                     yield table.partition, error
@@ -140,6 +142,12 @@ class _PartitionTable:
         self._reader = reader
         self._with_tombstones = with_tombstones
         self._budget = WorkBudget()
+        self._newest: NewestOffsets | None = None
+
+    @property
+    def can_skip(self) -> bool:
+        """Whether records can be read past a corrupt range: not before it is known which are the newest."""
+        return self._newest is not None
 
     def skip_to(self, offset: int) -> None:
         """Go on at ``offset``, after a corrupt range."""
@@ -151,11 +159,13 @@ class _PartitionTable:
         It ends when none can be missing.
 
         Raises:
-            CorruptLog: the records from ``position`` on cannot be read; ``skip_to`` goes on.
+            CorruptLog: records cannot be read, those from ``position`` on if it ``can_skip`` them; ``skip_to`` goes on.
             SteleError: as ``KeyedReader.newest_offsets`` and ``Broker.fetch``.
         """
         keyed, topic, partition = self._broker.keyed, self._topic, self.partition
-        newest = await keyed.newest_offsets(topic, partition, self.end_offset)
+        newest = self._newest
+        if newest is None:
+            newest = self._newest = await keyed.newest_offsets(topic, partition, self.end_offset)
         while True:
             if self.position < self.end_offset:
                 self._seek(newest)

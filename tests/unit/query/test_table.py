@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 import pytest
 from stele.wire.record_batch import RecordView
 
 from app.broker.broker import Broker
-from app.errors import InvalidRequest, SteleError, TopicNotCompacted
+from app.errors import CorruptLog, InvalidRequest, SteleError, TopicNotCompacted
 from app.query.table import TableSnapshot
 from app.storage.embedded import EmbeddedEngine
 from tests.support.tables import COMPACTED, Row, apply, compact, open_table_broker, put, random_rows
@@ -114,6 +115,22 @@ async def test_a_quiet_snapshot_has_each_key_once_and_no_tombstone(
     with_tombstones = TableSnapshot(broker, TOPIC, [0], reader=broker.decoded.reader(), with_tombstones=True)
     found = await read_snapshot(with_tombstones, nothing)
     assert rows_of(found[0]) == [(b"a", b"3"), (b"b", None), (b"c", b"4")]
+
+
+async def test_a_table_of_which_no_newest_record_can_be_found_ends_with_the_reason(
+    opened: tuple[Broker, EmbeddedEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, _ = opened
+    put(broker, TOPIC, 0, [(b"a", b"1")])
+    error = CorruptLog(path=Path("log"), position=0, offset=0, next_offset=1, reason="made up")
+
+    async def fail(*_arguments: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(broker.keyed, "newest_offsets", fail)
+    snapshot = TableSnapshot(broker, TOPIC, [0], reader=broker.decoded.reader())
+    assert [item async for item in snapshot.slices()] == [(0, error)]
+    assert not snapshot.is_complete
 
 
 async def test_a_topic_that_is_not_compacted_has_no_table(opened: tuple[Broker, EmbeddedEngine]) -> None:
