@@ -17,8 +17,8 @@ from tests.support.kills.run import kill_and_recover
 from tests.support.postgres import postgres_bin
 from tests.support.small_disk import small_disk
 
-KILLS = 12
-SHARED_KILLS = 2
+KILLS = 6
+SHARED_KILLS = 1
 LONG_KILLS = 30
 TORTURE_KILLS = int(os.environ.get("STELE_TORTURE_ROUNDS", "200"))
 DISK_BYTES = 192 << 20

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import click
 from stele.cli import stele as cli
@@ -45,34 +46,36 @@ def folders() -> frozenset[str]:
     return frozenset(str(parent) for file in tracked() for parent in Path(file).parents)
 
 
-def _docstrings(tree: ast.AST) -> set[int]:
-    return {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-
-
 def _python_words(tree: ast.AST) -> Iterator[str]:
-    docstrings = _docstrings(tree)
-    for node in ast.walk(tree):
+    # A walk of its own: half of what ``ast.walk`` visits says whether a name is read or written.
+    docstrings: set[ast.AST] = set()
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
         match node:
             case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word):
                 yield word
-            case ast.ClassDef(name=word) | ast.FunctionDef(name=word) | ast.AsyncFunctionDef(name=word):
-                yield word
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                if not isinstance(node, ast.Module):
+                    yield node.name
+                if node.body and isinstance(node.body[0], ast.Expr):
+                    docstrings.add(node.body[0].value)
             case ast.keyword(arg=str(word)):
                 yield word
             case ast.alias(name=word):
                 yield from word.split(".")
-            case ast.Constant(value=str(text)) if id(node) not in docstrings:
+            case ast.Constant(value=str(text)) if node not in docstrings:
                 yield from _words(text)
-            case ast.Constant(value=bytes(raw)) if id(node) not in docstrings:
+            case ast.Constant(value=bytes(raw)) if node not in docstrings:
                 yield from _words(raw.decode("latin-1"))
             case _:
                 pass
+        for field in node._fields:
+            value = getattr(node, field, None)
+            if isinstance(value, list):
+                nodes += [part for part in cast("list[object]", value) if isinstance(part, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                nodes.append(value)
 
 
 def _words(text: str) -> Iterator[str]:

@@ -354,7 +354,7 @@ class GroupHistories(RuleBasedStateMachine):
 
 _IS_TORTURE = bool(os.environ.get("STELE_TORTURE"))
 GroupHistories.TestCase.settings = settings(
-    max_examples=5_000 if _IS_TORTURE else 60,
+    max_examples=5_000 if _IS_TORTURE else 30,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -5,31 +5,21 @@ from __future__ import annotations
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
 
 from tests.support.fast_directory import fast_directory
+from tests.support.histories import seed_ranges
 from tests.support.migration_history import MigrationHistory
 from tests.support.simulated_time import run_simulated
 
-SEEDS = 60
 
-
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(20, SEEDS, 20))]
-)
-def test_members_of_both_protocols_share_a_group_through_crashes(first: int) -> None:
-    seen = {kind for seed in range(first, first + 20) for kind in _run(seed)}
+@pytest.mark.parametrize("seeds", seed_ranges(8, 60))
+def test_members_of_both_protocols_share_a_group_through_crashes(seeds: range) -> None:
+    seen = {kind for seed in seeds for kind in _run(seed)}
     # A history without a conversion shows nothing.
     assert seen >= {("classic", "consumer"), ("consumer", "classic")}
-
-
-@pytest.mark.torture
-def test_the_same_in_100_000_other_histories() -> None:
-    begin = SystemRandom().randrange(1 << 40)
-    for seed in range(begin, begin + 100_000):
-        _run(seed)
 
 
 def _run(seed: int) -> set[tuple[str, str]]:

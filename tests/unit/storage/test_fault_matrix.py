@@ -28,6 +28,7 @@ from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import DATA, append_raw, append_synced, read_batches
 from tests.support.simulated_files import KINDS, Fault, SimulatedFiles
 from tests.support.simulated_time import SimulatedClock, run_simulated
+from tests.support.variants import long_but
 
 pytestmark = pytest.mark.usefixtures("without_logs", "without_pauses")
 
@@ -64,6 +65,10 @@ CALLS_OF = {
     errno.ENAMETOOLONG: NAMING,
     errno.EIO: KINDS,
 }
+# A full disk, no more files, and a disk that fails are treated each in a way of its own.
+NUMBERS = long_but(
+    [pytest.param(number, id=errno.errorcode[number]) for number in CALLS_OF], "ENOSPC", "EMFILE", "EIO"
+)
 SYNCS = {"sync", "sync_dir"}
 # Long enough for all that an operation tries again.
 PATIENCE_S = 10
@@ -252,8 +257,7 @@ async def restarted(
         await after.engine.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", CALLS_OF, ids=errno.errorcode.get)
+@pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_is_refused_changes_nothing_and_stops_nobody_else(operation: str, number: int) -> None:
     """Every call of the operation fails, once or from then on."""
@@ -268,8 +272,7 @@ def test_what_is_refused_changes_nothing_and_stops_nobody_else(operation: str, n
     assert run_simulated(main) > 0 or operation == "flush"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", CALLS_OF, ids=errno.errorcode.get)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_start_that_was_refused_succeeds_when_the_cause_is_gone(number: int) -> None:
     async def attempt(call: int) -> bool:
         first = World.on(SimulatedFiles())
