@@ -146,7 +146,10 @@ class _PartitionTable:
 
     @property
     def can_skip(self) -> bool:
-        """Whether records can be read past a corrupt range: not before it is known which are the newest."""
+        """Whether it can go on after a corrupt range.
+
+        It cannot before it knows which records are the newest.
+        """
         return self._newest is not None
 
     def skip_to(self, offset: int) -> None:

@@ -18,7 +18,7 @@ from stele.wire.framing import FrameReader
 
 from app.network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 
-EXAMPLES = 300
+EXAMPLES = 100
 # It ends a test that failed, also on a machine with much other work.
 TIMEOUT_S = 120
 # The largest frame, its copy, and what the allocator keeps.

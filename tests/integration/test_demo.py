@@ -11,6 +11,8 @@ from stele.broker_process import run_broker
 
 from load import demo_flights as demo
 
+pytestmark = pytest.mark.long
+
 FLIGHTS = 20_000
 
 

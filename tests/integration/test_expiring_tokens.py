@@ -16,6 +16,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from tests.support.locked_broker import OAUTHBEARER, LockedBroker, locked_broker
 
+pytestmark = pytest.mark.long
+
 # librdkafka renews a token after 80 % of its lifetime and up to a second, and logs in again after 90 % of its session.
 LIFETIME_S = 6
 # The application says that its tokens end earlier, so that each is renewed before the next login.

@@ -15,6 +15,8 @@ import httpx
 import pytest
 from stele.testing import run_broker
 
+pytestmark = pytest.mark.long
+
 # The generator does not know the media type; it leaves NDJSON out of what a client may send.
 CONFIG = "content_type_overrides: {application/x-ndjson: text/plain}\npost_hooks: []\n"
 LEFT_OUT = ["POST /v1/topics/{topic}/records"]

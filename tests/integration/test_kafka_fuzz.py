@@ -30,7 +30,7 @@ from tests.support.kafka_peer import (
 )
 from tests.support.random_messages import random_message
 
-EXAMPLES = 1000
+EXAMPLES = 200
 # The largest frame, its copy, and what the allocator keeps.
 MEMORY_GROWTH_MAX_KB = 100 * 1024
 

@@ -15,7 +15,10 @@ from stele.broker_process import BrokerProcess, run_broker
 from tests.integration.test_kafka_logins import PASSWORD, USER, add_user
 
 # An import would patch the standard library of the tests for gevent.
-pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs Locust (make setup)")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(find_spec("locust") is None, reason="needs Locust (make setup)"),
+]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 200.0

@@ -34,6 +34,8 @@ from tests.support.documents import ROOT
 from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele
 
+pytestmark = pytest.mark.long
+
 USER, PASSWORD = "operator", "a-long-generated-password"
 USERS_SERVICE, BROKER_SERVICE = "secure-user", "broker-secure"
 PORTS = {"8080": "http_port", "9009": "binary_port", "9092": "kafka_port"}

@@ -17,6 +17,8 @@ from tests.support.certificates import Authority
 from tests.support.documents import ROOT
 from tests.support.warm_processes import run_stele
 
+pytestmark = pytest.mark.long
+
 LOGIN = BrokerLogin(user="alice", password="a-long-generated-password")
 TIMEOUT_S = 240
 

@@ -11,6 +11,8 @@ from stele.broker_process import BrokerProcess
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("storage", [("--storage", "disk"), ("--storage", "memory")], ids=" ".join)
 @pytest.mark.one_broker("shared storage has no topics in memory")

@@ -14,6 +14,8 @@ from tests.support.cdc import TIMEOUT_S, CdcProcess, Replay, running_cdc
 from tests.support.postgres import programs_for_standbys
 from tests.support.waiting import Pauses
 
+pytestmark = pytest.mark.long
+
 TABLES = ("--tables", "t,quiet")
 
 

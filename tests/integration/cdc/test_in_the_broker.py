@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from stele.broker_process import BrokerProcess, run_broker
 
 from load.postgres_server import PostgresServer
 from load.server_start import free_ports
 from tests.support.cdc import Replay, running_cdc
 from tests.support.waiting import Pauses
+
+pytestmark = pytest.mark.long
 
 # ── as a part of the broker ──
 

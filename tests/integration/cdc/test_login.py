@@ -11,6 +11,8 @@ from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
 from tests.support.locked_broker import locked_broker
 
+pytestmark = pytest.mark.long
+
 # The connector logs in again before a session ends.
 SESSION_MS = 6000
 LOGINS = 3

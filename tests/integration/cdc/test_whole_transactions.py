@@ -15,6 +15,8 @@ from tests.support.cdc import CdcProcess, Replay, running_cdc
 from tests.support.postgres import postgres_bin
 from tests.support.whole_transactions import TABLES, TOPICS, Pgbench, Transfers, WholeReader, create_tables
 
+pytestmark = pytest.mark.long
+
 TABLE_NAMES = ",".join(f"public.{table}" for table in TABLES)
 
 

@@ -17,6 +17,8 @@ from tests.support.cdc import Replay
 from tests.support.postgres import postgres_bin
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 _INSERT_EVERY_S = 0.005
 
 

@@ -14,6 +14,8 @@ from tests.support.brokers import run_brokers
 from tests.support.cloud_servers import azurite, fake_gcs
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def azure_url() -> Iterator[str]:

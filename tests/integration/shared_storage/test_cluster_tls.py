@@ -24,6 +24,8 @@ from tests.support.postgres import postgres_bin
 from tests.support.variants import long_but
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 RULES = "RULE:^CN=([^,]+),OU=Service,.*$/$1/,RULE:^CN=([^,]+),OU=Brokers,.*$/broker-$1/"
 
 

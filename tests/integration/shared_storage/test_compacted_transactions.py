@@ -14,6 +14,8 @@ from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 TOPIC = "accounts"
 # Nothing is compacted at first.
 CONFIGS = {

@@ -27,6 +27,8 @@ from tests.support.brokers import Brokers
 from tests.support.documents import ROOT
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 BROKERS = (1, 2, 3)
 PORTS = ("HTTP", "BINARY", "KAFKA")
 _SETUP_S = 120

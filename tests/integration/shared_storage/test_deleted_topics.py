@@ -16,6 +16,8 @@ from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.brokers import Brokers, run_brokers
 
+pytestmark = pytest.mark.long
+
 # Each time the deletion meets another moment of the requests.
 _TIMES = 2
 _TIMEOUT_S = 60

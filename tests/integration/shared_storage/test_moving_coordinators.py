@@ -13,6 +13,8 @@ from app.cluster.group_shards import lease_of_group
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 
+pytestmark = pytest.mark.long
+
 GROUP = "moves"
 # The time that the calls are given; no broker has the group for longer than librdkafka asks three times.
 CALL_S = 8

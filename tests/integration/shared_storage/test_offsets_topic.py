@@ -46,6 +46,8 @@ from tests.support.offsets_monitor import EARLIEST, LATEST, OFFSETS, Monitor, re
 from tests.support.secured_brokers import ADA, ROOT, run_secured_brokers
 from tests.support.variants import long_but
 
+pytestmark = pytest.mark.long
+
 _names = count(1)
 
 

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
+import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
 
@@ -17,6 +18,8 @@ from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.long
 
 _CONNECTIONS = 8
 

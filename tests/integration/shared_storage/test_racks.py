@@ -18,6 +18,8 @@ from tests.support.batches import batch_of
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.kafka_peer import KafkaPeer, create_topic, only_partition, produce, records_in
 
+pytestmark = pytest.mark.long
+
 _names = count()
 
 

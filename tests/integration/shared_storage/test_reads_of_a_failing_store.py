@@ -27,6 +27,8 @@ from tests.support.model_meta import ModelMeta
 from tests.support.s3_servers import moto, use_test_credentials
 from tests.support.simulated_time import SimulatedClock
 
+pytestmark = pytest.mark.long
+
 OBJECTS = 40
 OPTIONS = SharedOptions(
     linger_ms=0,

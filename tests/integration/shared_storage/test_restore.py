@@ -12,6 +12,8 @@ from stele.testing import BrokerProcess
 from load.postgres_server import PostgresServer, find_bin
 from tests.support.s3_servers import moto, use_test_credentials
 
+pytestmark = pytest.mark.long
+
 
 def test_a_restored_database_serves_what_it_knew_and_goes_on_from_there(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

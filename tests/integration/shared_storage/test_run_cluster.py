@@ -21,6 +21,8 @@ from load.seaweedfs import WEED
 from tests.support.documents import ROOT
 from tests.support.postgres import postgres_bin
 
+pytestmark = pytest.mark.long
+
 _BROKER = re.compile(
     r"^broker (\d)     (http://\S+)  (stele://\S+)  kafka (\S+)  process (\d+)$", re.MULTILINE
 )

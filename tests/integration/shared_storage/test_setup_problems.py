@@ -34,6 +34,8 @@ from tests.support.postgres_proxy import PoolerProxy
 from tests.support.s3_servers import BUCKET, moto, use_test_credentials
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 _Proxy = TypeVar("_Proxy", bound=StoreProxy)
 
 # ── PostgreSQL ──

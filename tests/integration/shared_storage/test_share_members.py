@@ -42,6 +42,8 @@ from tests.support.s3_servers import store_settings
 from tests.support.secured_brokers import ADA, ROOT, run_secured_brokers
 from tests.support.share_groups import ACCEPT, REJECT, RELEASE, RENEW, Member, configure, joined, offsets_of
 
+pytestmark = pytest.mark.long
+
 PATIENCE_MS = 60_000
 # Locks last for twice as long, so within this time no record is free because its lock has ended.
 LOCKED_MS = 30_000

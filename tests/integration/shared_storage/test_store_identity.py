@@ -25,6 +25,8 @@ from tests.support.s3_servers import moto, use_test_credentials
 from tests.support.shared_meta import batch, written_object
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def store_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:

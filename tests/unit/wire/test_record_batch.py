@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stele.wire import record_batch as rb
-from stele.wire.compression import Compression
+from stele.wire.compression import Compression, compress
 
 Fields = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -211,3 +211,30 @@ def test_every_record_keeps_its_timestamp_also_without_one(
         assert [record.timestamp for record in rb.decode_records(batch)] == timestamps
         assert header.base_timestamp == timestamps[0]
         assert header.max_timestamp == max(timestamps)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_a_header_name_that_is_no_text_hides_no_record(codec: Compression, size: int) -> None:
+    """The codec stops at such a name; Kafka's Java client replaces what it cannot decode."""
+    records: list[Fields] = [
+        (
+            1000 + n,
+            None if n == 3 else b"k" * n,
+            None if n == 4 else b"v" * 200,
+            [("name", b"h"), ("é", None)],
+        )
+        for n in range(7)
+    ]
+    batch = build(records).replace(b"name", b"n\xff\xfee", 2).replace("é".encode(), b"\xc3\x28", 1)
+    if codec is not Compression.NONE:
+        batch[rb.HEADER_BYTES :] = compress(codec, bytes(batch[rb.HEADER_BYTES :]))
+        struct.pack_into(">i", batch, 8, len(batch) - rb.LOG_OVERHEAD_BYTES)
+        struct.pack_into(">h", batch, rb.CRC_START, codec)
+    sealed = resealed(batch)
+    found = [record for part in rb.decode_slices(sealed, rb.check_batch(sealed), size) for record in part]
+    assert [record.offset for record in found] == list(range(7))
+    assert [(r.timestamp, r.key, r.value) for r in found] == [record[:3] for record in records]
+    names = [[name for name, _ in record.headers] for record in found]
+    assert names == [["n\ufffd\ufffde", "\ufffd("], ["n\ufffd\ufffde", "é"], *[["name", "é"]] * 5]
+    assert {tuple(value for _, value in record.headers) for record in found} == {(b"h", None)}

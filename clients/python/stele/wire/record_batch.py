@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import crc32c
 
 from .compression import Compression, DecompressionError, compress, decompress_after, decompressed_size_max
+from .header_names import with_readable_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -526,7 +527,16 @@ def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[lis
     try:
         # The codec's iterator may be started only once, but islice would start it each time.
         records = chain(cast("Iterator[RecordView]", _codec().DefaultRecordBatch(raw)))
-        while part := list(islice(records, size)):
+        while True:
+            try:
+                part = list(islice(records, size))
+            except UnicodeDecodeError:
+                readable = with_readable_names(raw, HEADER_BYTES, header.record_count)
+                again = cast("Iterator[RecordView]", _codec().DefaultRecordBatch(readable))
+                records = islice(again, header.record_count - left, None)
+                part = list(islice(records, size))
+            if not part:
+                break
             left -= len(part)
             yield part
     except CorruptBatchError:
