@@ -61,12 +61,9 @@ def test_a_damaged_batch_is_refused_by_both_or_by_none(records: list[Keyed], dat
         assert rows_of(list(read_keys(plain))) == slow
 
 
-def test_headers_that_nobody_can_decode_do_not_hide_the_key() -> None:
+def test_a_header_name_that_is_no_text_does_not_hide_the_key() -> None:
     raw = batch([Keyed(b"a", headers=(("name", b"1"),))]).replace(b"name", b"\xff\xff\xff\xff")
-    raw = with_new_crc(raw)
-    with pytest.raises(rb.CorruptBatchError):
-        rb.decode_records(raw)
-    assert rows_of(list(read_keys(raw))) == [(0, b"a", True)]
+    assert rows_of(list(read_keys(with_new_crc(raw)))) == [(0, b"a", True)]
 
 
 def test_a_slice_is_cut_by_offsets() -> None:
