@@ -135,7 +135,7 @@ def ready(page: Page, name: str) -> None:
 
 
 @pytest.mark.usefixtures("delays", "traffic")
-@pytest.mark.parametrize("name", long_but(SCREENS, "overview", "messages", "groups"))
+@pytest.mark.parametrize("name", long_but(SCREENS, "messages", "groups"))
 def test_a_screen_can_be_used_by_everybody(open_page: Open, screenshots: Path | None, name: str) -> None:
     page = open_page(SCREENS[name])
     ready(page, name)

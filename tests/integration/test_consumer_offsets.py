@@ -549,6 +549,7 @@ def test_they_show_the_same_of_apache_kafka(tools: None) -> None:
         assert_the_formatters_show(kafka.bootstrap, LIFE)
 
 
+@pytest.mark.long
 def test_kafka_topics_lists_it_and_hides_it_when_asked(broker: BrokerProcess, tools: None) -> None:
     arguments = ("--bootstrap-server", broker.kafka_bootstrap, "--list")
     tool = "org.apache.kafka.tools.TopicCommand"

@@ -25,6 +25,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stele import Client, UnknownTopicError
@@ -33,6 +34,7 @@ from stele.spark.java import SparkMissingError, require_spark
 
 from tests.support.documents import PAGES, ROOT, Block, Place, blocks, name
 from tests.support.users_pytest import run_users_tests
+from tests.support.variants import long_but
 from tests.support.warm_processes import run_stele
 
 NO_CODE = {
@@ -102,6 +104,12 @@ TESTS = [block for _, block in CODE if block.language == "python" and "def test_
 
 def place(block: Block) -> str:
     return str(block.place)
+
+
+def readme_first(blocks: list[Block]) -> list[Any]:
+    """Return the blocks, for ``parametrize``: those of other pages than the README are for `make long`."""
+    first = [place(block) for block in blocks if block.place.page.name == "README.md"]
+    return long_but([pytest.param(block, id=place(block)) for block in blocks], *first)
 
 
 def test_every_block_is_in_a_language_that_is_checked() -> None:
@@ -196,7 +204,7 @@ def delete_what_it_creates(command: str, broker: BrokerProcess) -> None:
             client.delete_topic(created[1] or created[2])
 
 
-@pytest.mark.parametrize("block", SHELL, ids=place)
+@pytest.mark.parametrize("block", readme_first(SHELL))
 def test_shell_blocks_run(block: Block, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("first\nsecond\n")
     last_answer = ""
@@ -289,7 +297,7 @@ def program(block: Block) -> str:
     return f"{prelude}\n{block.text}"
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=place)
+@pytest.mark.parametrize("block", readme_first(PYTHON))
 def test_python_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path: Path) -> None:
     source = here(program(block), prepared_broker, tmp_path)
     if "AsyncConsumer" in source:
@@ -325,7 +333,7 @@ def test_spark_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path
     run_program(source, prepared_broker, tmp_path, where=block.place)
 
 
-@pytest.mark.parametrize("block", TESTS, ids=place)
+@pytest.mark.parametrize("block", readme_first(TESTS))
 def test_blocks_that_are_tests_pass(block: Block, tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text(block.text)
     done = run_users_tests(tmp_path, timeout_s=HANGS_S)

@@ -193,6 +193,7 @@ public class RecordErrors {
 """
 
 
+@pytest.mark.long
 def test_the_java_client_tells_the_record_at_fault_from_those_beside_it(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_over_http_a_call_fails_and_a_producer_tries_again() -> None:
             assert client.list_offset(TOPIC, 0, "latest") == 2
 
 
+@pytest.mark.long
 def test_the_java_client_reports_the_wait() -> None:
     with kafka_or_skip(), run_broker() as broker:
         quotas(broker.http_url, "set", "--for-client-id", "loader", "producer_byte_rate=20000")

@@ -97,6 +97,7 @@ def test_a_truncate_removes_all_rows_in_its_transaction_also_those_of_before_in_
         assert _mirror(client) == {}
 
 
+@pytest.mark.long
 def test_truncates_are_whole_whenever_the_connector_is_killed(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_topic_that_is_not_compacted_is_refused_with_the_command_to_run(
             assert _mirror(client) == {"1": {"id": 1}}
 
 
+@pytest.mark.long
 def test_the_values_of_a_connector_stay_what_they_were(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -307,6 +309,7 @@ def test_the_connector_of_the_broker_has_the_same_settings(pg: PostgresServer) -
         assert _mirror(client) == {"1": {"id": 1, "n": 1}}
 
 
+@pytest.mark.long
 def test_the_section_of_the_page_works_as_printed(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

@@ -13,6 +13,7 @@ from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S, CdcProcess, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
 from tests.support.postgres_proxy import StallingProxy
+from tests.support.variants import long_but
 from tests.support.waiting import Pauses
 
 # What the connector logs when it waits to try again.
@@ -199,6 +200,7 @@ def test_without_copies_a_slot_that_is_gone_is_a_gap_too(
         assert "slot stele is gone" in cdc.said
 
 
+@pytest.mark.long
 def test_two_databases_do_not_share_a_topic_nor_fence_each_other(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, tmp_path: Path
 ) -> None:
@@ -228,14 +230,18 @@ def test_two_databases_do_not_share_a_topic_nor_fence_each_other(
 
 @pytest.mark.parametrize(
     "statement",
-    [
+    long_but(
+        [
+            "ALTER TABLE t ALTER n TYPE bigint",
+            "ALTER TABLE t ADD made timestamptz DEFAULT clock_timestamp()",
+            "CLUSTER t USING t_pkey",
+            "TRUNCATE t; INSERT INTO t VALUES (9, 9)",
+            "ALTER TABLE parts ALTER n TYPE bigint",
+            "ALTER TABLE parts_1 SET (fillfactor = 50); VACUUM FULL parts_1",
+        ],
         "ALTER TABLE t ALTER n TYPE bigint",
-        "ALTER TABLE t ADD made timestamptz DEFAULT clock_timestamp()",
-        "CLUSTER t USING t_pkey",
-        "TRUNCATE t; INSERT INTO t VALUES (9, 9)",
         "ALTER TABLE parts ALTER n TYPE bigint",
-        "ALTER TABLE parts_1 SET (fillfactor = 50); VACUUM FULL parts_1",
-    ],
+    ),
 )
 def test_a_table_that_is_rewritten_between_snapshot_and_copy_is_copied_whole(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, statement: str
@@ -318,6 +324,7 @@ def test_the_end_does_not_wait_for_transactions_of_others(
         assert cdc.stop() == 0
 
 
+@pytest.mark.long
 def test_an_application_may_go_on_with_tables_that_inherit_or_are_parts(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, tmp_path: Path
 ) -> None:

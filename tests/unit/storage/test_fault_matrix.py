@@ -65,10 +65,6 @@ CALLS_OF = {
     errno.ENAMETOOLONG: NAMING,
     errno.EIO: KINDS,
 }
-# A full disk, no more files, and a disk that fails are treated each in a way of its own.
-NUMBERS = long_but(
-    [pytest.param(number, id=errno.errorcode[number]) for number in CALLS_OF], "ENOSPC", "EMFILE", "EIO"
-)
 SYNCS = {"sync", "sync_dir"}
 # Long enough for all that an operation tries again.
 PATIENCE_S = 10
@@ -257,8 +253,18 @@ async def restarted(
         await after.engine.close()
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    ("operation", "number"),
+    long_but(
+        [
+            pytest.param(operation, number, id=f"{operation}-{errno.errorcode[number]}")
+            for operation in OPERATIONS
+            for number in CALLS_OF
+        ],
+        *(f"{operation}-ENOSPC" for operation in OPERATIONS),
+        *("create-EMFILE", "append-EMFILE", "append-EIO", "close-EIO"),
+    ),
+)
 def test_what_is_refused_changes_nothing_and_stops_nobody_else(operation: str, number: int) -> None:
     """Every call of the operation fails, once or from then on."""
 
@@ -272,7 +278,10 @@ def test_what_is_refused_changes_nothing_and_stops_nobody_else(operation: str, n
     assert run_simulated(main) > 0 or operation == "flush"
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(
+    "number",
+    long_but([pytest.param(number, id=errno.errorcode[number]) for number in CALLS_OF], "ENOSPC", "EIO"),
+)
 def test_a_start_that_was_refused_succeeds_when_the_cause_is_gone(number: int) -> None:
     async def attempt(call: int) -> bool:
         first = World.on(SimulatedFiles())

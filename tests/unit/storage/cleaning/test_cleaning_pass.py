@@ -58,7 +58,7 @@ BATCHES = st.builds(
     st.sampled_from([-1, 1, 2]),
 )
 # Each example writes and rewrites a partition; how long that takes is another matter.
-RELAXED = settings(deadline=None, max_examples=50)
+RELAXED = settings(deadline=None, max_examples=25)
 SEGMENTS = st.lists(st.lists(BATCHES, min_size=1, max_size=4), min_size=1, max_size=5)
 
 

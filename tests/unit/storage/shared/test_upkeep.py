@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
+
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import Retained
 from app.storage.shared.object_keys import MERGED, WRITTEN, ObjectKeys
@@ -44,6 +46,7 @@ class StoreThatCountsLists(ModelStore):
         return await super().list_page(prefix, after=after)
 
 
+@pytest.mark.long
 @simulated
 async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_silent() -> None:
     """It was paused, went on, uploaded, and was killed before its next heartbeat."""
@@ -138,6 +141,7 @@ async def test_the_bytes_of_a_fenced_merge_are_deleted_again_if_its_uploader_liv
     await engine.close()
 
 
+@pytest.mark.long
 @simulated
 async def test_objects_are_found_whose_upload_was_held_up_until_their_bytes_had_been_deleted() -> None:
     store = StoreThatCountsLists()

@@ -94,7 +94,7 @@ def read_or_refuse(api: Api, version: int, body: bytes | memoryview) -> str | No
 
 @pytest.mark.parametrize("api", APIS)
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
 def test_a_decoder_refuses_what_it_cannot_read_in_one_way_only(api: Api, data: st.DataObject) -> None:
@@ -102,7 +102,7 @@ def test_a_decoder_refuses_what_it_cannot_read_in_one_way_only(api: Api, data: s
     assert refusal is None or 0 < len(refusal) < 300
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60), st.booleans())
 def test_a_request_header_that_cannot_be_read_is_malformed(data: bytes, flexible: bool) -> None:
     frame = memoryview(bytes(8) + data)
@@ -114,7 +114,7 @@ def test_a_request_header_that_cannot_be_read_is_malformed(data: bytes, flexible
     assert 10 <= position <= len(frame)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.one_of(st.binary(max_size=40), st.lists(st.sampled_from(LIES), max_size=6).map(b"".join)))
 def test_tagged_fields_that_cannot_be_skipped_are_malformed(data: bytes) -> None:
     try:
