@@ -219,8 +219,12 @@ class Reader:
         name, engine = NAMES[self._partition], broker.engine
         if self._read_epoch >= 0:
             _, end_offset = engine.epoch_end_offset(name, self._read_epoch)
-            self._offset = min(self._offset, end_offset)
-            self._batches = {at: crc for at, crc in self._batches.items() if at < end_offset}
+        else:
+            # It has read nothing: a deletion has moved it, which the failover may have lost.
+            end_offset = engine.state(name).high_watermark
+        self._offset = min(self._offset, end_offset)
+        self._batches = {at: crc for at, crc in self._batches.items() if at < end_offset}
+        self._deleted = [at for at in self._deleted if at < end_offset]
         self._known_epoch = engine.leader_epoch(name)
         self._moves.set()
 
