@@ -170,7 +170,7 @@ def stele_cluster(
             "shared_buffers": "256MB",
             **(postgres or {}),
         }
-        server = stack.enter_context(PostgresServer(find_bin(), parent=home, **settings))
+        server = stack.enter_context(PostgresServer(find_bin(), parent=home, own_identity=True, **settings))
         os.environ.update({name: os.environ.get(name, value) for name, value in _CREDENTIALS.items()})
         cluster = SteleCluster(
             name=f"{brokers} × {store}, linger {linger_ms} ms",

@@ -17,7 +17,7 @@ from app.security.acl import (
 )
 from app.security.acl_index import AclIndex
 from tests.support.acls import HOSTS, NAMES, PRINCIPALS, is_allowed, random_acls
-from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
+from tests.support.histories import seed_ranges
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 DENY, PREFIXED = Permission.DENY, PatternType.PREFIXED
@@ -53,19 +53,13 @@ def check_policy(seed: int) -> tuple[int, int]:
     return decisions, allowed
 
 
-def test_random_policies_decide_as_the_model_of_kafkas_rules() -> None:
-    counts = [check_policy(seed) for seed in range(60)]
+@pytest.mark.parametrize("seeds", seed_ranges(60, 60))
+def test_random_policies_decide_as_the_model_of_kafkas_rules(seeds: range) -> None:
+    counts = [check_policy(seed) for seed in seeds]
     decisions, allowed = (sum(column) for column in zip(*counts, strict=True))
     # The policies are neither all closed nor all open.
-    assert decisions > 50_000
+    assert decisions > 800 * len(seeds)
     assert decisions * 0.05 < allowed < decisions * 0.8
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
-def test_a_hundred_thousand_random_policies(part: int) -> None:
-    for seed in seeds_of_part(part, TORTURE_SEEDS):
-        check_policy(seed)
 
 
 def allow(operation: Operation, **fields: object) -> Acl:

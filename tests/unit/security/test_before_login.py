@@ -17,13 +17,13 @@ from app.tcp.kafka.sasl_session import LOGIN_REQUEST_BYTES_MAX, LOGIN_REQUESTS_M
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from tests.support.before_login import GOOD_CLIENT, Wire, attack, targets
 from tests.support.certificates import Authority
-from tests.support.histories import PARTS
 from tests.support.hostile_bytes import Source, binary_source, http_source, kafka_source, tls_source
 from tests.support.kafka_peer import request_frame
 from tests.support.simulated_time import run_simulated, simulated
 
 SOURCES = {"kafka": kafka_source, "binary": binary_source, "http": http_source, "tls": tls_source}
 INPUTS = 2000
+TORTURE_TESTS = 20
 TORTURE_INPUTS = int(os.environ.get("STELE_TORTURE_INPUTS", "10000000"))
 # Of the process, over all inputs of a test: what was kept of each would be more.
 MEMORY_GROWTH_MAX_KB = 64 * 1024
@@ -107,8 +107,8 @@ async def test_a_request_that_is_too_large_before_a_login_ends_the_connection(
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(TORTURE_TESTS))
 @pytest.mark.parametrize("listener", SOURCES)
 def test_millions_of_inputs_before_a_login_reach_nothing(listener: str, part: int, tmp_path: Path) -> None:
-    size = TORTURE_INPUTS // len(SOURCES) // PARTS
+    size = TORTURE_INPUTS // len(SOURCES) // TORTURE_TESTS
     play(tmp_path, listener, range(INPUTS + part * size, INPUTS + (part + 1) * size))
