@@ -17,7 +17,6 @@ pytest_plugins = [
     "tests.support.skipped_tests",
     "tests.support.warm_processes",
     "tests.support.time_limit",
-    "tests.support.work_units",
 ]
 
 # Parallel processes take whole files from the front, so the files that take longest must not come last.

@@ -60,7 +60,7 @@ def without_logs() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(400, 3_000))
+@pytest.mark.parametrize("seeds", seed_ranges(400, 2_000))
 def test_no_promise_is_broken(seeds: range) -> None:
     run_all(seeds, Cluster)
 
@@ -75,12 +75,12 @@ def test_no_promise_is_broken_in_transactions(seeds: range) -> None:
     run_all(seeds, TransactionalCluster)
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(100, 1_000))
+@pytest.mark.parametrize("seeds", seed_ranges(100, 600))
 def test_no_promise_is_broken_when_the_database_fails_over(seeds: range) -> None:
     run_all(seeds, FailoverCluster)
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(20, 300))
+@pytest.mark.parametrize("seeds", seed_ranges(20, 160))
 def test_no_promise_is_broken_in_transactions_on_compacted_topics(seeds: range) -> None:
     run_all(seeds, CompactedTransactionsCluster)
 
