@@ -23,7 +23,7 @@ from app.api.request_ids import RequestIds
 from app.api.rights import NEEDS
 from app.broker.placement import Placement
 from app.broker.produce import Acks
-from app.errors import SteleError, TopicExists
+from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.lease import Lease, LeasedPartition
 from tests.support.batches import batch_of
 from tests.support.listeners import Listeners, listeners
@@ -91,7 +91,11 @@ REQUEST_ID = b"of-this-test"
 # The other counts what a client uses.
 NEVER_RAISE = {"broker.subscribe_tail", "broker.quotas.check"}
 # (method, path, call): errors that the route has an answer for.
-ANSWERED = {("PUT", "/v1/topics/{topic}", "broker.create_topic"): {TopicExists}}
+ANSWERED = {
+    ("PUT", "/v1/topics/{topic}", "broker.create_topic"): {TopicExists},
+    # Another broker lists those groups.
+    ("GET", "/v1/groups", "groups.all.coordinator.list_groups"): {NotCoordinator},
+}
 # Answered from memory; or before any call, by a broker that has neither users nor access rules.
 CALL_NOTHING = {
     route
