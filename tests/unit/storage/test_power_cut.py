@@ -30,7 +30,7 @@ from tests.support.power_cut import PowerCutHistory
 
 pytestmark = pytest.mark.usefixtures("without_logs")
 
-SEEDS = seed_ranges(50, 1_000)
+SEEDS = seed_ranges(50, 400)
 MUTANT_SEEDS_MAX = 500
 
 
