@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import crc32c
 
 from .compression import Compression, DecompressionError, compress, decompress_after, decompressed_size_max
-from .header_names import with_readable_names
+from .header_names import lenient_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -526,15 +526,20 @@ def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[lis
     left = header.record_count
     try:
         # The codec's iterator may be started only once, but islice would start it each time.
-        records = chain(cast("Iterator[RecordView]", _codec().DefaultRecordBatch(raw)))
+        records: Iterator[RecordView] = chain(cast("Iterator[RecordView]", _codec().DefaultRecordBatch(raw)))
         while True:
             try:
                 part = list(islice(records, size))
             except UnicodeDecodeError:
-                readable = with_readable_names(raw, HEADER_BYTES, header.record_count)
-                again = cast("Iterator[RecordView]", _codec().DefaultRecordBatch(readable))
-                records = islice(again, header.record_count - left, None)
-                part = list(islice(records, size))
+                records = lenient_records(
+                    raw,
+                    HEADER_BYTES,
+                    range(header.record_count - left, header.record_count),
+                    base_offset=header.base_offset,
+                    base_timestamp=header.base_timestamp,
+                    append_time=header.max_timestamp if header.attributes & _LOG_APPEND_TIME else None,
+                )
+                part = cast("list[RecordView]", list(islice(records, size)))
             if not part:
                 break
             left -= len(part)
