@@ -106,8 +106,9 @@ class PostgresMembership:
             history = self._session.connector.history
             history.registered()
             if connection.execute(_ARE_OTHERS, (member.incarnation,)).fetchone() is None:
-                # While no broker ran, the database may have gone back without a trace.
-                history.begin(connection, "its first broker starts")
+                # While no broker ran, the database may have gone back without a trace. Transactions stay open: that
+                # is far less likely than a producer that waits for the brokers to come back.
+                history.begin(connection, "its first broker starts", may_lack_commits=False)
             return True
 
         return self._run("the registration of the broker", work)

@@ -15,7 +15,8 @@ from .group_store import EndPendingOffsets, OffsetRecord, PendingOffset, StoreCh
 _OFFSET_COLUMNS = "group_id, topic, part, topic_id, committed_offset, leader_epoch, metadata, committed_at_ms, expires_at_ms"
 # In the order in which the ends of transactions lock them.
 _LOCK_ONGOING = """
-    SELECT producer_id, epoch FROM transactional_ids WHERE producer_id = ANY (%s::bigint[]) AND state = 'Ongoing'
+    SELECT producer_id, epoch FROM transactional_ids
+    WHERE producer_id = ANY (%s::bigint[]) AND state = 'Ongoing' AND timeout_ms >= 0
     ORDER BY producer_id FOR SHARE
 """
 _INSERT = f"""

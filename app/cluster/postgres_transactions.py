@@ -278,12 +278,13 @@ def _record(row: Sequence[Any]) -> TransactionRecord:
         epoch=row[2],
         previous_producer_id=row[3],
         last_epoch=row[4],
-        timeout_ms=row[5],
+        timeout_ms=abs(row[5]),
         state=row[6],
         started_at_ms=row[7],
         updated_at_ms=row[8],
         partitions=tuple((topic, partition) for topic, partition in json.loads(row[9])),
         groups=tuple(json.loads(row[10])),
+        may_be_torn=row[5] < 0,
     )
 
 

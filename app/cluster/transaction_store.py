@@ -19,7 +19,7 @@ class TransactionRecord:
     ``previous_producer_id`` and ``last_epoch`` are what a retry may still name, -1 if nothing.
     ``started_at_ms`` is -1 if no transaction is open. ``partitions`` (topic, number) and ``groups``
     are those of the open transaction; partitions that a produce request added may be missing, because
-    their logs show them.
+    their logs show them. ``may_be_torn``: the database may have lost a part of the open transaction (ADR-0071).
     """
 
     transactional_id: str
@@ -33,6 +33,7 @@ class TransactionRecord:
     updated_at_ms: int
     partitions: tuple[tuple[str, int], ...] = ()
     groups: tuple[str, ...] = ()
+    may_be_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,10 @@ _SKIP = (
     " nextval(pg_get_serial_sequence('logs', 'log_id')) + %s)",
     "UPDATE numbers SET value = (value::bigint + %s)::text WHERE name = 'next_producer_id'",
 )
+# Of an open transaction a part may be lost. A negative timeout says so: it is overdue, and nobody commits it.
+_DOUBT_TRANSACTIONS = """
+    UPDATE transactional_ids SET timeout_ms = -timeout_ms WHERE state = 'Ongoing' AND timeout_ms > 0
+"""
 # Nobody holds a lease in a history that it was not given in.
 _SKIP_LEASES = "UPDATE leases SET epoch = epoch + %s, expires = least(expires, now())"
 
@@ -161,16 +165,25 @@ class HistoryKeeper:
         )
         return bool(slash) and system == other_system and int(timeline, 16) > int(other_timeline, 16)
 
-    def begin(self, connection: Connection, reason: str) -> None:
+    def begin(self, connection: Connection, reason: str, *, may_lack_commits: bool = True) -> None:
         """Begin another history, within the caller's transaction if there is one.
 
         Raises ``psycopg.Error``.
         """
         row = connection.execute(_READ, (self._incarnation,)).fetchone()
         if row is not None:
-            self._begin(connection, server_of(connection), History(row[0], row[1]), reason)
+            seen = History(row[0], row[1])
+            self._begin(connection, server_of(connection), seen, reason, may_lack_commits=may_lack_commits)
 
-    def _begin(self, connection: Connection, server: str, seen: History, reason: str) -> None:
+    def _begin(
+        self,
+        connection: Connection,
+        server: str,
+        seen: History,
+        reason: str,
+        *,
+        may_lack_commits: bool = True,
+    ) -> None:
         with connection.transaction():
             # A standby may be missing for long, and a history that is lost is followed by another one.
             connection.execute("SET LOCAL synchronous_commit = local")
@@ -188,6 +201,8 @@ class HistoryKeeper:
                 for statement in _SKIP:
                     connection.execute(statement, (_SKIPPED_IDS,))
                 connection.execute(_SKIP_LEASES, (_SKIPPED_LEASE_EPOCHS,))
+                if may_lack_commits:
+                    connection.execute(_DOUBT_TRANSACTIONS)
                 logger.warning("the database begins history %d: %s", history.epoch, reason)
         self._beats = 0
         self._note(history, server)

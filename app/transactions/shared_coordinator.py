@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from stele.wire.record_batch import BatchHeader
 
@@ -19,6 +19,7 @@ from ..broker.broker import Broker
 from ..clock import Clock
 from ..cluster.group_store import StoreChange
 from ..cluster.shared_transactions import (
+    Decide,
     EndOfTransaction,
     PartitionKey,
     SharedTransactionCounts,
@@ -59,6 +60,7 @@ from .shared_requests import (
     Result,
     abort,
     abort_overdue,
+    aborts_of_torn,
     end,
     listing,
     machine,
@@ -71,6 +73,8 @@ from .transaction import Transaction
 from .transactional_id import check_transactional_id
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _OVERDUE_AT_ONCE = 100
 # Offsets of transactions that ended at other brokers: requests that read them do not wait for this.
@@ -176,12 +180,38 @@ class SharedTransactionCoordinator:
 
         while True:
             try:
-                updated = await self._store.update([transactional_id], decide)
+                updated = await self.update([transactional_id], decide)
             except NeedsProducerId:
                 fresh_id = await self.fresh_id()
                 continue
             await self.ended(updated, [updated.result])
             return updated.result
+
+    async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
+        """As that of the store, once no transaction of ``ids`` may be torn.
+
+        Whoever comes first aborts it.
+        """
+        torn: list[EndPlan] = []
+
+        def decide_of_whole(
+            records: Mapping[str, TransactionRecord], now_ms: int
+        ) -> TransactionUpdate[T | None]:
+            torn[:] = aborts_of_torn(records, Moment(now_ms, now_ms))
+            if torn:
+                return update_of(None, torn)
+            return cast("TransactionUpdate[T | None]", decide(records, now_ms))
+
+        while True:
+            updated = await self._store.update(ids, decide_of_whole)
+            if not torn:
+                return cast("Updated[T]", updated)
+            await self.ended(updated, torn)
+            for plan in torn:
+                logger.warning(
+                    "the transaction of %r is aborted: it was open when another history of the database began",
+                    plan.record.transactional_id,
+                )
 
     async def ended(self, updated: Updated[Any], results: Sequence[Result]) -> None:
         """Show readers of this broker what ended, and count it."""
@@ -426,7 +456,7 @@ class SharedTransactionCoordinator:
             await self.abort(transactional_id)
             return
         hanging = EndOfTransaction(producer_id, epoch, epoch, is_commit=False)
-        updated = await self._store.update([], lambda _, __: TransactionUpdate(result=None, ends=[hanging]))
+        updated = await self.update([], lambda _, __: TransactionUpdate(result=None, ends=[hanging]))
         await self.ended(updated, ())
 
     @property

@@ -6,9 +6,9 @@ That is one transaction of the database.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from ..cluster.shared_transactions import SharedTransactionStore, TransactionUpdate, Updated
+from ..cluster.shared_transactions import Decide, SharedTransactionStore, TransactionUpdate, Updated
 from ..cluster.transaction_store import TransactionRecord
 from ..errors import UnknownProducerMapping
 from .joint_commits import Member, check_members, plan_members
@@ -18,12 +18,18 @@ from .shared_requests import Result, abort, machine, producer_after, update_of
 from .states import TransactionState
 from .transaction import Transaction
 
+T = TypeVar("T")
+
 
 class Coordinator(Protocol):
     """What joint commits need of the coordinator."""
 
     async def fresh_id(self) -> int:
         """Return a producer id that no producer has."""
+        ...
+
+    async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
+        """As that of the store, once no transaction of ``ids`` may be torn."""
         ...
 
     async def ended(self, updated: Updated[Any], results: Sequence[Result]) -> None:
@@ -86,7 +92,7 @@ class SharedJointCommits:
         ids = {member.transactional_id for member in members}
         while True:
             try:
-                updated = await self._store.update({*ids, *abandoned}, decide)
+                updated = await self._coordinator.update({*ids, *abandoned}, decide)
                 break
             except _Exhausted as error:
                 for transactional_id in error.ids:

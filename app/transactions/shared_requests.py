@@ -36,6 +36,15 @@ def machine(records: Mapping[str, TransactionRecord], transactional_id: str, now
     return Transaction.restored(record, now=now)
 
 
+def aborts_of_torn(records: Mapping[str, TransactionRecord], now: Moment) -> list[EndPlan]:
+    """Abort each transaction of which the database may have lost a part (ADR-0071), and fence its producer."""
+    return [
+        machine(records, transactional_id, now).abort(now=now)
+        for transactional_id, record in records.items()
+        if record.may_be_torn
+    ]
+
+
 def update_of(
     result: _T, plans: Sequence[Result], *, answer: StoredAnswer | None = None, answer_kept_ms: int = 0
 ) -> TransactionUpdate[_T]:

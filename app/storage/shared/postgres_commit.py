@@ -91,8 +91,11 @@ _READ_NAMED = """
 _READ_OPEN = (
     "SELECT log_id, producer_id, first_offset FROM open_transactions WHERE log_id = ANY (%s::bigint[])"
 )
+# A producer whose transaction may be torn is fenced before that is aborted (ADR-0071).
 _LOCK_IDS = """
-    SELECT producer_id, transactional_id, epoch, state = 'Ongoing', partitions FROM transactional_ids
+    SELECT producer_id, transactional_id, CASE WHEN timeout_ms < 0 THEN epoch + 1 ELSE epoch END, state = 'Ongoing',
+        partitions
+    FROM transactional_ids
     WHERE producer_id = ANY (%s::bigint[]) ORDER BY producer_id FOR NO KEY UPDATE
 """
 _BEGIN_TRANSACTIONS = f"""

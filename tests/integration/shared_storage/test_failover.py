@@ -8,13 +8,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from stele import Client, SteleClientError, TopicPartition
 
 from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
+from tests.support.faults.pairs import committed_in
 from tests.support.postgres import programs_for_standbys
 from tests.support.waiting import eventually
 
@@ -199,6 +201,60 @@ def test_a_broker_that_was_stopped_meanwhile_comes_back_to_the_new_history(tmp_p
                 return False
 
         eventually(is_uncommitted, "committed offsets are those that the standby has")
+
+
+def test_a_transaction_that_may_lack_a_part_is_not_committed(tmp_path: Path) -> None:
+    with (
+        _pair() as pair,
+        run_brokers(tmp_path, pair.url, 2) as brokers,
+        Client(brokers[1].binary_url) as client,
+    ):
+        client.create_topic("orders", partitions=2)
+        producer = _transactional(brokers)
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce("orders", b"kept", partition=partition)
+        assert not producer.flush(60)
+        pair.fall_behind()
+        producer.produce("orders", b"lost", partition=1)
+        assert not producer.flush(60)
+
+        pair.fail_over()
+
+        with pytest.raises(KafkaException) as refused:
+            _end(producer)
+        assert refused.value.args[0].fatal(), "another producer has to begin it again"
+        again = _transactional(brokers)
+        again.begin_transaction()
+        for partition in (0, 1):
+            again.produce("orders", b"again", partition=partition)
+        _end(again)
+        for partition in (0, 1):
+            records = committed_in(brokers.kafka_bootstrap, TopicPartition("orders", partition))
+            assert list(records.values()) == [b"again"]
+
+
+def _transactional(brokers: Brokers) -> Producer:
+    producer = Producer({"bootstrap.servers": brokers.kafka_bootstrap, "transactional.id": "orders"})
+    while True:
+        try:
+            producer.init_transactions(60)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return producer
+
+
+def _end(producer: Producer) -> None:
+    while True:
+        try:
+            producer.commit_transaction(60)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
 
 
 def _next(consumer: Consumer) -> bytes:

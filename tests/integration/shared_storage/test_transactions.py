@@ -225,6 +225,37 @@ def test_a_transaction_that_takes_too_long_is_aborted_without_the_broker_that_be
     assert values(brokers, 1, topic) == []
 
 
+@pytest.mark.parametrize("first", ["records", "commit", "begin"])
+def test_a_transaction_that_may_lack_a_part_is_aborted_by_the_first_request(
+    brokers: Brokers, server: PostgresServer, topic: str, first: str
+) -> None:
+    name = f"torn-{first}"
+    producer = begin(brokers, 1, name)
+    write(brokers, 1, name, producer, topic, "a", "b")
+    # What another history of the database does to it as it begins (ADR-0071).
+    server.run(
+        "UPDATE stele.transactional_ids SET timeout_ms = -timeout_ms WHERE transactional_id = %s",
+        (name.encode(),),
+    )
+    assert call(brokers, 2, "GET", f"/v1/transactions/{name}")["timeout_ms"] > 0
+    if first == "begin":
+        producer = begin(brokers, 2, name)
+    else:
+        records = {"records": [{"topic": topic, "partition": 0, "value": "late"}]}
+        answer = httpx.post(
+            f"{brokers[2].http_url}/v1/transactions/{name}/{first}",
+            headers=producer,
+            json=records if first == "records" else None,
+        )
+        assert answer.status_code == 409, answer.text
+        # As after a timeout, the producer may go on once it has aborted.
+        following = call(brokers, 3, "POST", f"/v1/transactions/{name}/abort", headers=producer)
+        producer["Producer-Epoch"] = str(following["producer_epoch"])
+    write(brokers, 1, name, producer, topic, "again")
+    call(brokers, 2, "POST", f"/v1/transactions/{name}/commit", headers=producer)
+    assert values(brokers, 3, topic) == ["again"]
+
+
 def test_records_that_race_with_the_end_are_in_the_transaction_or_refused(
     brokers: Brokers, topic: str
 ) -> None:

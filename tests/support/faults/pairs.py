@@ -111,8 +111,8 @@ def _ended(end: Callable[[float], None], work: Work) -> None:
             return
 
 
-def committed_in(bootstrap: str, partition: int) -> dict[int, bytes]:
-    """Return what is committed in a partition of pairs, by offset."""
+def committed_in(bootstrap: str, place: tuple[str, int]) -> dict[int, bytes]:
+    """Return what is committed in a partition, by offset."""
     records: dict[int, bytes] = {}
     consumer = Consumer(
         {
@@ -124,11 +124,11 @@ def committed_in(bootstrap: str, partition: int) -> dict[int, bytes]:
         }
     )
     try:
-        consumer.assign([TopicPartition(TOPIC, partition, 0)])
+        consumer.assign([TopicPartition(*place, 0)])
         while True:
             message = consumer.poll(_PATIENCE_S)
             if message is None:
-                raise TimeoutError(f"partition {partition} of {TOPIC} cannot be read to its end")
+                raise TimeoutError(f"{place} cannot be read to its end")
             error = message.error()
             if error is None:
                 offset, value = message.offset(), message.value()

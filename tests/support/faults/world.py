@@ -360,7 +360,7 @@ class World:
 
     def _check_pairs(self) -> None:
         """Check that each transaction is there as a whole, once, or not at all."""
-        committed = [pairs.committed_in(self.bootstrap, partition) for _, partition in pairs.PLACES]
+        committed = [pairs.committed_in(self.bootstrap, place) for place in pairs.PLACES]
         for place, records in zip(pairs.PLACES, committed, strict=True):
             self.ledger.check_log(place, 0, records, "the cluster", is_dense=False)
             self.ledger.check_order(place, records, "the cluster")
