@@ -59,7 +59,7 @@ from app.storage.shared.upkeep_rules import (
 )
 
 # What does not go back when a standby is promoted.
-_KEPT = frozenset(("_now_ms", "history", "id_rows", "on_begun", "watchers"))
+_KEPT = frozenset(("_now_ms", "history", "id_rows", "on_begun", "on_history", "watchers"))
 
 
 @dataclass(slots=True)
@@ -115,6 +115,8 @@ class ModelMeta:
         # The transactional ids, by producer id, and what is called with those that a commit begins.
         self.id_rows: Callable[[], dict[int, IdRow]] = dict
         self.on_begun: Callable[[Sequence[int]], None] = lambda producer_ids: None
+        # Called when another history has begun.
+        self.on_history: Callable[[], None] = lambda: None
         # Called with each commit, before anything else happens.
         self.watchers: list[Callable[[Sequence[ObjectWrite], Decision], None]] = []
 
@@ -269,6 +271,7 @@ class ModelMeta:
         """Begin another history that has lost nothing. ``last_log_id`` was the last one given out or skipped."""
         self.history = history
         self._log_ids_skipped = last_log_id - len(self._log_ids)
+        self.on_history()
 
     def standby(self) -> dict[str, Any]:
         """Return what an asynchronous standby has now."""
@@ -283,6 +286,7 @@ class ModelMeta:
         inline.update(self.inline)
         self.inline, self._log_ids_skipped = inline, skipped
         self.history += 1
+        self.on_history()
 
     # ── T2 ──
 

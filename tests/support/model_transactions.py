@@ -48,12 +48,13 @@ class ModelTransactions:
         self._keys = ObjectKeys(MARKERS, MARKERS_UPLOADER)
         meta.id_rows = self._id_rows
         meta.on_begun = self._begun
+        meta.on_history = self._doubt
 
     def _id_rows(self) -> dict[int, IdRow]:
         return {
             record.producer_id: IdRow(
                 record.transactional_id,
-                record.epoch,
+                record.epoch + record.may_be_torn,
                 record.state == TransactionState.ONGOING.value,
                 frozenset(TopicPartition(*pair) for pair in record.partitions),
             )
@@ -67,17 +68,26 @@ class ModelTransactions:
                     record, state=TransactionState.ONGOING.value, started_at_ms=self._now_ms()
                 )
 
+    def _doubt(self) -> None:
+        for record in list(self.records.values()):
+            if record.state == TransactionState.ONGOING.value:
+                self.records[record.transactional_id] = replace(record, may_be_torn=True)
+
     def is_open(self, producer: ProducerIdentity) -> bool:
         """Return whether a transaction of the producer is open."""
         return any(
-            (record.producer_id, record.epoch) == producer and record.state == TransactionState.ONGOING.value
+            (record.producer_id, record.epoch) == producer
+            and record.state == TransactionState.ONGOING.value
+            and not record.may_be_torn
             for record in self.records.values()
         )
 
     async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
         before = {name: self.records[name] for name in ids if name in self.records}
         update = decide(before, self._now_ms())
-        self.records.update({record.transactional_id: record for record in update.records})
+        self.records.update(
+            {record.transactional_id: replace(record, may_be_torn=False) for record in update.records}
+        )
         has_offsets = [self.end_offsets(end) for end in update.ends]
         partitions = self._append_markers(update.ends)
         return Updated(result=update.result, partitions=partitions, has_offsets=any(has_offsets))
