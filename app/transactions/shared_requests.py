@@ -37,7 +37,10 @@ def machine(records: Mapping[str, TransactionRecord], transactional_id: str, now
 
 
 def aborts_of_torn(records: Mapping[str, TransactionRecord], now: Moment) -> list[EndPlan]:
-    """Abort each transaction of which the database may have lost a part (ADR-0071), and fence its producer."""
+    """Abort each transaction of which a part may be lost, and fence its producer.
+
+    The database may have lost it (ADR-0071).
+    """
     return [
         machine(records, transactional_id, now).abort(now=now)
         for transactional_id, record in records.items()

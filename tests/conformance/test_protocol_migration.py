@@ -178,6 +178,7 @@ def type_of(stele: BrokerProcess, group: str) -> str:
     return str(httpx.get(f"{stele.http_url}/v1/groups/{group}").json()["type"])
 
 
+@pytest.mark.long
 def test_a_group_is_rolled_to_the_other_protocol_and_back_while_records_flow(
     start_driver: StartDriver, reference: Driver, stele: BrokerProcess, make_topic: MakeTopic, group: str
 ) -> None:

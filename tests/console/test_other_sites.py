@@ -40,6 +40,7 @@ def other_site() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.long
 def test_a_form_of_another_site_changes_nothing(
     open_page: Open, broker: BrokerProcess, http: httpx.Client, other_site: str
 ) -> None:

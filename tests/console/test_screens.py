@@ -135,7 +135,7 @@ def ready(page: Page, name: str) -> None:
 
 
 @pytest.mark.usefixtures("delays", "traffic")
-@pytest.mark.parametrize("name", long_but(SCREENS, "messages", "groups"))
+@pytest.mark.parametrize("name", long_but(SCREENS, "groups"))
 def test_a_screen_can_be_used_by_everybody(open_page: Open, screenshots: Path | None, name: str) -> None:
     page = open_page(SCREENS[name])
     ready(page, name)
@@ -213,6 +213,7 @@ def test_topics_are_made_edited_purged_and_deleted_with_the_name_typed(
     assert http.get("/v1/topics/crews").status_code == 404
 
 
+@pytest.mark.long
 def test_paging_and_searching_topics_update_the_url(open_page: Open, http: httpx.Client) -> None:
     for number in range(60):
         http.put(f"/v1/topics/paged-{number:02}")
@@ -411,10 +412,10 @@ def test_light_and_dark_can_be_chosen_and_stay(open_page: Open) -> None:
             "messages.js",
             ["Search", "Live tail", "Copy as curl", "Export NDJSON", "Export CSV"],
         ),
-        ("/console/produce", "produce.js", ["Add a header", "Produce"]),
-        ("/console/groups?group=delays", "groups.js", ["Reset offsets…"]),
-        ("/console/storage", "storage.js", ["Show segments"]),
         ("/", "shell.js", ["Dark"]),
+        pytest.param("/console/produce", "produce.js", ["Add a header", "Produce"], marks=pytest.mark.long),
+        pytest.param("/console/groups?group=delays", "groups.js", ["Reset offsets…"], marks=pytest.mark.long),
+        pytest.param("/console/storage", "storage.js", ["Show segments"], marks=pytest.mark.long),
     ],
 )
 def test_buttons_wait_for_the_script_that_serves_them(
@@ -475,6 +476,7 @@ def test_the_flights_are_all_there(http: httpx.Client) -> None:
     assert next(topic for topic in topics if topic["name"] == "flights")["records"] == FLIGHTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "shown"), [("/docs", "#swagger-ui .opblock"), ("/redoc", "[data-section-id]")]
 )

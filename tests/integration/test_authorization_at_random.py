@@ -295,7 +295,7 @@ async def check_policies(path: Path, seeds: range) -> None:
     assert len(verdicts) * 0.05 < sum(verdicts) < len(verdicts) * 0.8
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(40, 40))
+@pytest.mark.parametrize("seeds", seed_ranges(10, 40))
 async def test_connections_that_stay_open_follow_each_change_of_the_rules(
     seeds: range, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ from tests.support.histories import seed_ranges
 from tests.support.kafka_peer import api_of
 from tests.support.listeners import Listeners, listeners
 
-SEEDS = 25
+SEEDS = 8
 # Many policies with some questions each find more than few with all: each question is asked of 10,000 of 100,000.
 SHARE_OF_QUESTIONS = 0.1
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER

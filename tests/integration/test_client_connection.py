@@ -286,6 +286,7 @@ async def test_without_a_broker_a_call_fails_within_its_timeout_and_names_a_reme
         await asyncio.to_thread(blocking.produce, "t", b"x")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["stele", "http"])
 async def test_an_application_works_again_when_the_broker_is_back(
     stele_broker: BrokerProcess, scheme: str

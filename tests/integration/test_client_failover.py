@@ -93,6 +93,7 @@ def test_a_blocking_client_that_got_no_answer_asks_the_next_broker(
         assert held(second) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["http", "stele"])
 def test_an_asyncio_client_that_got_no_answer_asks_the_next_broker(
     pair: tuple[BrokerProcess, BrokerProcess], scheme: str

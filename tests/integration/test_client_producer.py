@@ -264,6 +264,7 @@ async def test_records_are_stored_once_and_in_order_through_kills(
     assert sorted(numbers) == list(range(total))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", ["tcp", "http"])
 def test_threads_store_once_and_in_order_through_kills(stele_broker: BrokerProcess, transport: str) -> None:
     url, total = url_of(stele_broker, transport), 2000

@@ -328,6 +328,7 @@ class Writers:
         return table
 
 
+@pytest.mark.long
 async def test_tables_equal_the_model_over_compaction_passes_and_kills(tmp_path: Path) -> None:
     name = "users"
     configs = {

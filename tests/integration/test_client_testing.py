@@ -37,6 +37,7 @@ def test_a_users_test_gets_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.cold_start
 def test_a_restart_keeps_ports_and_data(stele_broker: BrokerProcess) -> None:
     ports, pid = (stele_broker.http_port, stele_broker.binary_port), stele_broker.pid
@@ -61,6 +62,7 @@ def test_nobody_else_gets_the_ports_of_a_broker_that_is_down(stele_broker: Broke
         client.ping()
 
 
+@pytest.mark.long
 @pytest.mark.cold_start
 def test_stop_is_clean_and_kill_is_not(stele_broker: BrokerProcess) -> None:
     assert stele_broker.stop() == 0

@@ -168,6 +168,7 @@ def check_exactly_once(path: Path, *, client_dies_at: Sequence[int], broker_dies
             assert read(client, "whole") == [b"x"] * len(broker_dies_at)
 
 
+@pytest.mark.long
 def test_each_record_is_moved_exactly_once(tmp_path: Path) -> None:
     check_exactly_once(tmp_path, client_dies_at=[1, 2], broker_dies_at=[2])
 

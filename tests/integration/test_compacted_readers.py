@@ -150,6 +150,7 @@ def test_simple_consume(broker: BrokerProcess, expected: list[int]) -> None:
     assert offsets == expected
 
 
+@pytest.mark.long
 def test_a_read_from_any_offset_finds_the_next_record(
     broker: BrokerProcess, http: httpx.Client, expected: list[int]
 ) -> None:

@@ -182,6 +182,7 @@ def test_librdkafka_creates_a_compacted_topic_and_reports_the_record_at_fault(
     assert results == {b"0": beside, b"1": refused, b"2": beside, b"3": refused}
 
 
+@pytest.mark.long
 def test_kafka_topics_creates_a_compacted_topic(broker: BrokerProcess, peer: KafkaPeer) -> None:
     try:
         classpath = f"{libs()}/*"

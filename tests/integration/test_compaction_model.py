@@ -223,6 +223,7 @@ def check_history(data_dir: Path, *, seed: int, rounds: int) -> None:
     assert verify(data_dir, report=reports.append) == 0, [report.problems for report in reports]
 
 
+@pytest.mark.long
 def test_every_reader_builds_the_table_of_every_writer(tmp_path: Path) -> None:
     check_history(tmp_path, seed=1, rounds=2)
 

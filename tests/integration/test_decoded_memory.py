@@ -55,7 +55,7 @@ def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize(
     "way",
-    long_but([pytest.param(way, id=way.what) for way in WAYS], "a page as JSON", "a live tail as NDJSON"),
+    long_but([pytest.param(way, id=way.what) for way in WAYS], "a page as JSON"),
 )
 def test_clients_that_read_nothing_of_large_values_take_bounded_memory(
     broker: BrokerProcess, topic: str, way: Way
@@ -152,6 +152,7 @@ def test_a_page_counts_the_bytes_of_records_decompressed(
     assert pages <= 12
 
 
+@pytest.mark.long
 def test_an_arrow_batch_is_bounded_by_decoded_bytes(broker: BrokerProcess, http: httpx.Client) -> None:
     pa: Any = pytest.importorskip("pyarrow", reason="pip install 'stele-broker[arrow]'")
     from stele.wire.arrow import ARROW_BYTES_MAX

@@ -78,11 +78,17 @@ PRELUDES = {
 }
 # What a Spark block may use without saying where it comes from, and what waits for a stream to end.
 SPARK_PRELUDE = """
+import sys
+
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .getOrCreate()
+)
 url = "stele://127.0.0.1:9009"
-query = None
 """
 SPARK_END = """
 if query is not None:
@@ -303,10 +309,10 @@ def test_python_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_pat
     if "AsyncConsumer" in source:
         # A consumer follows for ever: its first record is enough here.
         source = re.sub(r"^( +)(print\(record.*\))$", r"\1\2\n\1break", source, flags=re.MULTILINE)
-    run_program(source, prepared_broker, tmp_path, where=block.place)
+    run_program(source, prepared_broker, tmp_path)
 
 
-def run_program(source: str, broker: BrokerProcess, folder: Path, *, where: Place) -> None:
+def run_program(source: str, broker: BrokerProcess, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", source],
         cwd=folder,
@@ -316,21 +322,23 @@ def run_program(source: str, broker: BrokerProcess, folder: Path, *, where: Plac
         timeout=HANGS_S,
         check=False,
     )
-    assert done.returncode == 0, f"{where}: {done.stderr}"
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.parametrize("block", SPARK, ids=place)
-def test_spark_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path: Path) -> None:
+def test_spark_blocks_run(prepared_broker: BrokerProcess, tmp_path: Path) -> None:
+    """All in one program: a session of Spark takes a minute to start."""
     try:
         require_spark()
     except SparkMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
-    source = here(SPARK_PRELUDE + block.text + SPARK_END, prepared_broker, tmp_path)
-    run_program(source, prepared_broker, tmp_path, where=block.place)
+    parts = [
+        f"print({place(block)!r}, file=sys.stderr)\nquery = None\n{block.text}{SPARK_END}" for block in SPARK
+    ]
+    run_program(here("".join([SPARK_PRELUDE, *parts]), prepared_broker, tmp_path), prepared_broker, tmp_path)
 
 
 @pytest.mark.parametrize("block", readme_first(TESTS))

@@ -208,6 +208,7 @@ def test_there_are_several_segments_with_indexes_and_all_codecs(stored: Stored) 
         assert sealed <= indexed
 
 
+@pytest.mark.long
 def test_by_default_every_batch_is_printed_with_its_position(stored: Stored) -> None:
     sections = dump(stored)
     written = [line for lines in sections.values() for line in lines if line.startswith("baseOffset: ")]
@@ -233,6 +234,7 @@ def test_by_default_every_batch_is_printed_with_its_position(stored: Stored) -> 
         assert len(entries) == path.stat().st_size // 12
 
 
+@pytest.mark.long
 def test_deep_iteration_prints_every_record_with_key_size_headers_and_time(stored: Stored) -> None:
     sections = dump(stored, "--deep-iteration")
     for partition, records in stored.records.items():
@@ -374,6 +376,7 @@ def test_it_prints_every_record_and_horizon_of_a_compacted_log(
     assert len(empty) == len(Compression)
 
 
+@pytest.mark.long
 def test_it_finds_holes_in_a_compacted_log_and_nothing_else(cleaned: CleanedPartition[RealFiles]) -> None:
     done = dump_cleaned(cleaned, "--deep-iteration")
     assert [

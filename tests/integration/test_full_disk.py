@@ -15,6 +15,7 @@ from stele.wire.error_codes import ErrorCode
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, only_partition, produce
 from tests.support.small_disk import SmallDisk, small_disk
+from tests.support.variants import long_but
 from tests.support.waiting import eventually
 
 SIZE_BYTES = 24 << 20
@@ -96,7 +97,7 @@ WAYS_OUT: dict[str, Callable[[httpx.Client], httpx.Response]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.parametrize("way", long_but(WAYS_OUT, "delete records"))
 @pytest.mark.parametrize("restarts", [False, True], ids=["while it runs", "after a kill"])
 def test_a_full_disk_is_freed_through_the_api(way: str, restarts: bool, full_broker: BrokerProcess) -> None:
     if restarts:

@@ -22,6 +22,7 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
 from tests.support.group_protocols import BinaryProtocol, GroupProtocol, HttpProtocol, Member, RefusedError
+from tests.support.variants import long_but
 
 LISTENERS: dict[str, Callable[[BrokerProcess], GroupProtocol]] = {
     "http": HttpProtocol,
@@ -461,7 +462,7 @@ def test_polls_and_members_of_other_protocols_share_one_group(
     } - member.assigned
 
 
-@pytest.mark.parametrize("kind", ["http", "binary", "all"])
+@pytest.mark.parametrize("kind", long_but(["http", "binary", "all"], "http"))
 def test_members_come_and_go_while_records_flow_and_each_is_handled_under_one_owner(
     broker: BrokerProcess, kind: str
 ) -> None:

@@ -181,6 +181,7 @@ def test_ndjson_of_which_nothing_can_be_stored_is_an_error(http: httpx.Client, t
     assert [error["index"] for error in problem(answer, 400, "invalid-request")["errors"]] == [0, 1]
 
 
+@pytest.mark.long
 def test_a_client_may_send_everything_before_it_reads_a_single_result(http: httpx.Client, topic: str) -> None:
     body = b"".join(b'{"value":%d}\n' % n for n in range(200_000))
 

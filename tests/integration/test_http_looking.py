@@ -125,6 +125,7 @@ def produce_in_batches(
         assert producer.flush(60) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 def test_a_search_does_not_read_a_large_batch_again_for_each_window(
     broker: BrokerProcess, http: httpx.Client, topic: str, order: str
@@ -201,6 +202,7 @@ def test_an_export_without_corrupt_records_is_aborted_after_the_valid_ones(
     assert "Traceback" not in broker.stderr
 
 
+@pytest.mark.long
 def test_an_export_is_broken_off_when_the_broker_stops(topic: str) -> None:
     with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
         produce_in_batches(broker, topic, batches=50, records=10_000)
@@ -212,6 +214,7 @@ def test_an_export_is_broken_off_when_the_broker_stops(topic: str) -> None:
                 list(parts)
 
 
+@pytest.mark.long
 def test_a_search_fails_if_its_topic_is_deleted(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
@@ -243,6 +246,7 @@ def test_what_a_search_looks_at_is_not_counted_as_read(http: httpx.Client, topic
     assert bytes_read() > before
 
 
+@pytest.mark.long
 def test_a_search_of_many_partitions_continues_with_ranges_too_long_for_a_url() -> None:
     with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
         made = http.put("/v1/topics/many", json={"partitions": 9000, "configs": {"stele.storage": "memory"}})
@@ -466,6 +470,7 @@ def test_an_id_that_no_stream_gave_is_refused(
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-request")
 
 
+@pytest.mark.long
 def test_a_stream_of_very_many_partitions_is_resumed_by_its_id() -> None:
     with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
         http.put("/v1/topics/many", json={"partitions": 9000, "configs": {"stele.storage": "memory"}})
@@ -605,6 +610,7 @@ def test_a_partition_is_checked_while_it_is_written(
     assert http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["verified"] == checked
 
 
+@pytest.mark.long
 def test_a_verification_ends_when_its_client_disconnects(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
@@ -681,6 +687,7 @@ def http_connections(http: httpx.Client) -> dict[str | None, dict[str, Any]]:
     return {one["client_name"]: one for one in found if one["protocol"] == "http"}
 
 
+@pytest.mark.long
 def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
     broker: BrokerProcess, http: httpx.Client
 ) -> None:

@@ -292,6 +292,7 @@ def test_accepted_records_never_come_again_after_a_kill_and_locks_end_with_it(tm
             assert offsets(queue.poll()) == [(0, 0, 1), (0, 4, 1)]
 
 
+@pytest.mark.long
 def test_offsets_that_compaction_removed_are_finished_by_themselves(peer: KafkaPeer, queue: Queue) -> None:
     name = f"compacted-{next(_names)}"
     create_topic(peer, name, 1, cleanup_policy="compact", segment_ms="1", min_cleanable_dirty_ratio="0.0")

@@ -210,6 +210,7 @@ def test_a_stream_resumes_with_the_next_change_and_not_with_the_table(http: http
         assert again.snapshots == 1, "changes are missing after this id, so the table is read again"
 
 
+@pytest.mark.long
 def test_a_table_is_followed_through_passes_and_kills(tmp_path: Path) -> None:
     rng = random.Random(26)
     model: dict[str, str] = {}

@@ -326,6 +326,7 @@ def test_batches_and_message_sets_share_a_log(peer: KafkaPeer) -> None:
     assert records_in(batches) == [(0, b"batch"), (1, b"magic 0"), (2, b"magic 1")]
 
 
+@pytest.mark.long
 def test_a_message_set_of_very_many_messages_does_not_delay_others(
     broker: BrokerProcess, peer: KafkaPeer
 ) -> None:

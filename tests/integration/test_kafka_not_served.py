@@ -77,6 +77,7 @@ def test_librdkafka_reports_that_the_listener_has_no_sasl(broker: BrokerProcess)
     assert "Request not valid in current SASL state" in errors[0].str()
 
 
+@pytest.mark.long
 def test_java_reports_that_the_listener_has_no_sasl(
     java_tools: None, broker: BrokerProcess, tmp_path: Path
 ) -> None:

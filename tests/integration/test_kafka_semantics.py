@@ -52,6 +52,7 @@ def resident_kb(broker: BrokerProcess) -> int:
 # ── what a peer may cost ──
 
 
+@pytest.mark.long
 def test_requests_that_wait_for_their_turn_stay_with_the_peer(broker: BrokerProcess, peer: KafkaPeer) -> None:
     create_topic(peer, "flood")
     put(peer, "flood", b"x")
@@ -138,6 +139,7 @@ def test_an_idempotent_producer_continues_after_its_topic_is_deleted_and_created
     assert send(2) == (ErrorCode.NONE, 0)
 
 
+@pytest.mark.long
 def test_log_dirs_are_described_while_topics_are_deleted(broker: BrokerProcess, peer: KafkaPeer) -> None:
     is_done = threading.Event()
 

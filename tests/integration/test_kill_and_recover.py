@@ -28,6 +28,7 @@ async def test_nothing_acked_is_lost_or_doubled_by_kills_in_the_middle_of_produc
     await kill_and_recover(tmp_path, KILLS, random.randrange(2**32))
 
 
+@pytest.mark.long
 async def test_nothing_acked_is_lost_or_doubled_when_the_broker_keeps_no_records(tmp_path: Path) -> None:
     def empty() -> None:
         """Delete what the broker has on this machine, except for the catalog and the groups."""

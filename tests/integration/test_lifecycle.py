@@ -64,7 +64,7 @@ def test_sigterm_answers_what_was_asked_and_leaves_a_clean_directory(tmp_path: P
 
 
 @pytest.mark.cold_start
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
     with run_broker() as broker:
         os.kill(broker.pid, number)
@@ -152,6 +152,7 @@ sys.exit(main.serve({"data_dir": sys.argv[1], "http_port": 0, "binary_port": 0, 
 """
 
 
+@pytest.mark.long
 def test_garbage_is_collected_from_the_ready_line_on_and_not_before(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _COLLECTIONS, str(tmp_path)], capture_output=True, text=True, check=False
@@ -169,6 +170,7 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_an_address_that_others_can_reach_is_refused_or_warned_about_loudly(tmp_path: Path) -> None:
     with run_broker(tmp_path, arguments=["--set", "advertised_host=broker.example"]) as broker:
         assert "WITHOUT AUTHENTICATION" not in broker.stderr

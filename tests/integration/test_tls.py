@@ -156,6 +156,7 @@ async def test_the_asynchronous_client_reads_what_it_wrote(
     assert values == [b"x" * 1000 + b"%d" % number for number in range(1000)]
 
 
+@pytest.mark.long
 def test_the_command_line_takes_the_files_from_the_environment(
     broker: BrokerProcess, authority: Authority, orders: Pair
 ) -> None:
@@ -363,6 +364,7 @@ def test_tls_clients_of_plaintext_listeners_get_a_reason(authority: Authority) -
 # ── files ──
 
 
+@pytest.mark.long
 def test_a_broker_with_files_that_cannot_be_used_does_not_start(authority: Authority, tmp_path: Path) -> None:
     server = authority.server("never")
     environment = {

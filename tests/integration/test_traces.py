@@ -149,6 +149,7 @@ def test_a_request_that_gets_no_response_has_a_span_that_ends(collector: Collect
         comes("kafka Fetch")
 
 
+@pytest.mark.long
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
     without = "import sys; sys.modules['opentelemetry'] = None; from stele.cli import main; main(['serve'])"
     environment = os.environ | {
@@ -177,6 +178,7 @@ def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None:
             assert "the collector did not take all spans" in broker.stderr
 
 
+@pytest.mark.long
 def test_a_collector_that_is_away_costs_no_request() -> None:
     environment = {"STELE_OTEL_ENABLE": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     with run_broker(environment=environment) as broker:

@@ -8,6 +8,12 @@ from typing import Any
 import pytest
 
 
+def every(nth: int, cases: Iterable[Any]) -> list[Any]:
+    """Return the cases, for ``parametrize``: all but every ``nth``, from the first on, are for `make long`."""
+    params = [case if hasattr(case, "marks") else pytest.param(case, id=str(case)) for case in cases]
+    return long_but(params, *(str(param.id) for param in params[::nth]))
+
+
 def long_but(cases: Iterable[Any], *first: str) -> list[Any]:
     """Return the cases, for ``parametrize``: all but the ``first``, which are named, are for `make long`.
 

@@ -21,7 +21,9 @@ from urllib.parse import quote
 _CATALOG = "metadata.sqlite"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
-_STDERR_SHOWN_BYTES = 8000
+# Of its stderr: what ``stderr`` has, and what an error shows.
+_STDERR_BYTES_MAX = 1 << 20
+_STDERR_SHOWN = 8000
 # In a test all consumers start at once; Kafka's delay would cost every group 3 s.
 _FOR_TESTS = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 _READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+) data=")
@@ -172,10 +174,10 @@ class BrokerProcess:
 
     @property
     def stderr(self) -> str:
-        """The end of its stderr, over all starts."""
+        """The last MiB of its stderr, over all starts."""
         if not self._stderr_path.exists():
             return ""
-        return self._stderr_path.read_bytes()[-_STDERR_SHOWN_BYTES:].decode(errors="replace")
+        return self._stderr_path.read_bytes()[-_STDERR_BYTES_MAX:].decode(errors="replace")
 
     def start(self) -> None:
         """Start the broker and wait until it is ready.
@@ -202,7 +204,7 @@ class BrokerProcess:
             has_ended = process.poll() is not None
             self._end(signal.SIGKILL)
             why = f"ended with {process.returncode}" if has_ended else "was not ready in time"
-            raise BrokerStartError(f"the broker {why}; its stderr:\n{self.stderr}")
+            raise BrokerStartError(f"the broker {why}; its stderr:\n{self.stderr[-_STDERR_SHOWN:]}")
         self.host, self.http_port = ready[1], int(ready[2])
         self.binary_port = int(ready[4])
         self.kafka_port = int(ready[6])
@@ -229,7 +231,7 @@ class BrokerProcess:
             with process.stdout:
                 process.stdout.read()
         if process.wait(self._start_timeout_s):
-            raise BrokerStartError(f"the user could not be added; the stderr:\n{self.stderr}")
+            raise BrokerStartError(f"the user could not be added; the stderr:\n{self.stderr[-_STDERR_SHOWN:]}")
 
     def spawn(self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]) -> Process:
         """Run ``stele`` with ``arguments`` in a new process, with a pipe as its stdout."""
@@ -295,7 +297,7 @@ class BrokerProcess:
             process.kill()
             process.wait()
             raise TimeoutError(
-                f"the broker did not stop within {timeout_s:g} s; its stderr:\n{self.stderr}"
+                f"the broker did not stop within {timeout_s:g} s; its stderr:\n{self.stderr[-_STDERR_SHOWN:]}"
             ) from None
 
 

@@ -218,6 +218,7 @@ def test_a_table_may_change_its_shape_while_it_is_followed(
     }
 
 
+@pytest.mark.long
 def test_a_large_transaction_is_spooled_until_it_commits_and_what_it_rolls_back_is_left_out(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

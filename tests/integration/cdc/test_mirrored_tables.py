@@ -75,6 +75,7 @@ def test_the_newest_record_of_each_key_is_the_row(
         assert policies == ("compact" if policy else "delete")
 
 
+@pytest.mark.long
 def test_a_truncate_removes_all_rows_in_its_transaction_also_those_of_before_in_it(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_truncates_are_whole_whenever_the_connector_is_killed(
         _await_equal(pg, client, cdc)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -143,6 +145,7 @@ def test_a_repeated_copy_removes_the_rows_that_are_gone(
         _await_equal(pg, client, cdc)
 
 
+@pytest.mark.long
 def test_another_key_of_a_table_is_the_key_of_a_new_copy(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -294,6 +297,7 @@ def test_the_values_of_a_connector_stay_what_they_were(
             assert f"go on with --value {first}" in cdc.said
 
 
+@pytest.mark.long
 def test_the_connector_of_the_broker_has_the_same_settings(pg: PostgresServer) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY, n int)")
     pg.run("INSERT INTO t VALUES (1, 1)")

@@ -30,6 +30,7 @@ def roomy() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.mark.long
 def test_a_keepalive_after_old_changes_confirms_only_stored_changes(
     roomy: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_keys_are_those_of_the_table_as_it_was(
     assert set(replay.rows) == {b"102"}
 
 
+@pytest.mark.long
 def test_a_table_that_was_left_and_comes_back_is_copied_again(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

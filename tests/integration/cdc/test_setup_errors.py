@@ -135,6 +135,7 @@ def test_a_table_that_is_added_later_is_copied_while_the_others_go_on(
     assert len(b.records) == 12
 
 
+@pytest.mark.long
 def test_an_older_and_a_newer_postgresql_speak_to_it_too(stele_broker: BrokerProcess, log: Path) -> None:
     other = packaged_bin()
     if other is None or other == postgres_bin():

@@ -200,6 +200,7 @@ def test_records_written_at_one_broker_are_read_at_the_others(brokers: Brokers) 
         assert [record["value"] for record in page["records"]] == expected
 
 
+@pytest.mark.long
 def test_a_second_broker_with_a_taken_id_does_not_start(
     brokers: Brokers, server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_second_broker_with_a_taken_id_does_not_start(
     assert brokers[2].is_running
 
 
+@pytest.mark.long
 def test_kafka_clients_go_on_when_the_coordinator_is_killed(brokers: Brokers) -> None:
     with AdminClientOf(brokers.kafka_bootstrap) as admin:
         admin.create_topics([NewTopic("ledger", 6, 3)])["ledger"].result()

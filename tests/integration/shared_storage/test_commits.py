@@ -286,6 +286,7 @@ class _Committer:
                 return [list(of_object) for of_object in answer]
 
 
+@pytest.mark.long
 async def test_killed_backends_lose_no_commit_and_repeat_none(server: PostgresServer, schema: str) -> None:
     async with AsyncExitStack() as stack:
 

@@ -7,6 +7,8 @@ from itertools import count
 from random import Random
 from uuid import UUID
 
+import pytest
+
 from app.storage.shared.meta import MergedObject, MergePlan, RunsWanted
 from app.storage.shared.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
@@ -15,6 +17,7 @@ from tests.support.shared_meta import FOREVER_S, UPLOADERS, batch, written_objec
 _COMMITS = 150
 
 
+@pytest.mark.long
 async def test_readers_see_no_gap_while_runs_are_merged_and_deleted(
     server: PostgresServer, schema: str, meta: PostgresMeta
 ) -> None:

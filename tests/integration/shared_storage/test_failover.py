@@ -168,6 +168,7 @@ def test_all_brokers_and_clients_go_on_with_what_the_standby_has(tmp_path: Path)
         assert [record.value for record in client.fetch("lucky").records] == [b"alone"]
 
 
+@pytest.mark.long
 def test_a_broker_that_was_stopped_meanwhile_comes_back_to_the_new_history(tmp_path: Path) -> None:
     kept, lost, later = [b"kept"], [b"lost"], [b"later", b"latest"]
     with (
@@ -268,6 +269,7 @@ def _next(consumer: Consumer) -> bytes:
     raise AssertionError("the consumer gets nothing")
 
 
+@pytest.mark.long
 def test_brokers_leave_a_primary_that_was_replaced_and_still_takes_writes(tmp_path: Path) -> None:
     with (
         _pair() as pair,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from stele.testing import BrokerProcess
 from stele.wire.error_codes import ErrorCode
 
@@ -149,6 +150,7 @@ def test_a_commit_of_offsets_that_was_on_its_way_during_a_pause_is_refused(
         assert committed(new) == 7
 
 
+@pytest.mark.long
 def test_an_append_of_a_named_producer_that_was_on_its_way_during_a_pause_is_refused(
     server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def post(url: str, path: str, document: object, **options: Any) -> httpx.Respons
     return httpx.post(f"{url}/v1/groups{path}", json=document, timeout=60, **options)
 
 
+@pytest.mark.long
 def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Brokers) -> None:
     coordinator = brokers.coordinator("readers")
     urls = [brokers[number].http_url for number in (other_than(brokers, coordinator), coordinator)]
@@ -175,6 +176,7 @@ def test_the_body_of_a_forwarded_request_has_a_bound(brokers: Brokers) -> None:
     assert answer.status_code == 413, answer.text
 
 
+@pytest.mark.long
 def test_requests_are_retriable_until_another_broker_takes_over(brokers: Brokers) -> None:
     coordinator = brokers.coordinator("takeover")
     other = brokers[other_than(brokers, coordinator)]
@@ -224,6 +226,7 @@ def test_a_queue_is_served_by_any_broker_and_survives_its_coordinator(brokers: B
     brokers[coordinator].start()
 
 
+@pytest.mark.long
 def test_access_rules_hold_for_the_client_and_not_for_the_broker(tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer(postgres_bin(), fsync="off", wal_level="replica"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 
 from load.postgres_server import PostgresServer
 from tests.support.brokers import run_brokers
 from tests.support.waiting import eventually
 
 
+@pytest.mark.long
 def test_a_broker_without_postgresql_is_not_ready(own_server: PostgresServer, tmp_path: Path) -> None:
     with (
         run_brokers(

@@ -134,6 +134,7 @@ def test_a_second_producer_fences_the_first_at_every_broker(brokers: Brokers, to
     assert values(brokers, 3, topic) == ["of the second"]
 
 
+@pytest.mark.long
 def test_committed_offsets_are_those_of_the_last_answered_commit_at_every_broker(
     brokers: Brokers, topic: str
 ) -> None:
@@ -337,6 +338,7 @@ def committed_offsets(consumer: Consumer, topic: str, partitions: int) -> list[i
             return [partition.offset for partition in stored]
 
 
+@pytest.mark.long
 def test_a_kafka_producer_commits_although_its_broker_is_killed(
     brokers: Brokers, kill_until_the_test_ends: Callable[[int], None]
 ) -> None:
@@ -373,6 +375,7 @@ def test_a_kafka_producer_commits_although_its_broker_is_killed(
     consumer.close()
 
 
+@pytest.mark.long
 def test_offsets_join_a_transaction_although_no_broker_has_their_group_yet(
     brokers: Brokers, kill_until_the_test_ends: Callable[[int], None], topic: str, server: PostgresServer
 ) -> None:

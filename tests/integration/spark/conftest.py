@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,13 +41,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def spark_is_there() -> None:
+def spark_is_there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     why = _missing()
-    if why is None:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
+    if why is not None:
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_HOME", str(_spark_home(tmp_path_factory.mktemp("spark-home"))))
+        yield
+
+
+def _spark_home(home: Path) -> Path:
+    """Make a ``SPARK_HOME`` without ``pyspark.zip``.
+
+    Workers of Python take PySpark from there, without bytecode: each kind of worker compiles it, for over a second.
+    """
+    import pyspark
+
+    for entry in Path(pyspark.__path__[0]).iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    return home
 
 
 def make_session(name: str) -> SparkSession:

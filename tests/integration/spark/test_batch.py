@@ -140,6 +140,7 @@ def test_times_bound_what_is_read(spark: SparkSession, url: str, client: Client,
     assert late.count() == 0
 
 
+@pytest.mark.long
 def test_ranges_are_split_among_tasks_and_nothing_is_read_twice(
     spark: SparkSession, url: str, client: Client, topic: str, fill: Fill
 ) -> None:

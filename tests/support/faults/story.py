@@ -461,7 +461,8 @@ def tell(
         print(summary(world.ledger), flush=True)
         if world.ledger.broken:
             log = "\n".join(
-                f"── broker {broker.number}\n{broker.process.stderr}" for broker in world.brokers.values()
+                f"── broker {broker.number}\n{broker.process.stderr[-8_000:]}"
+                for broker in world.brokers.values()
             )
             events = "\n".join(story.events[-_EVENTS_SHOWN:])
             promises = "\n".join(world.ledger.broken[:20])

@@ -188,7 +188,7 @@ REFUSALS: dict[str, tuple[int, tuple[str, ...], type[SteleError]]] = {
     "ENFILE": (errno.ENFILE, FILES, StorageLimitReached),
     "ENOMEM": (errno.ENOMEM, ("open", "create", "make_dir", "open_dir"), StorageLimitReached),
 }
-FIRST = ["create-ENOSPC", "create-EMFILE", "create-ENAMETOOLONG", "grow-ENOSPC", "delete-ENOSPC"]
+FIRST = ["create-ENOSPC", "create-ENAMETOOLONG"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from tests.support.consumer_group_history import ConsumerGroupHistory
 from tests.support.histories import seed_ranges
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(100, 500))
+@pytest.mark.parametrize("seeds", seed_ranges(50, 200))
 def test_every_partition_has_one_owner_at_a_time_and_one_in_the_end(seeds: range) -> None:
     for seed in seeds:
         _run(seed)

@@ -30,7 +30,7 @@ def without_logs() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(30, 300))
+@pytest.mark.parametrize("seeds", seed_ranges(15, 150))
 def test_no_promise_is_broken(seeds: range) -> None:
     assert sum(run(seed) for seed in seeds) > 0
 
@@ -109,6 +109,7 @@ NOTICED_BY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_mutant_is_noticed(mutant: str) -> None:
     for seed in chain([NOTICED_BY.get(mutant, 0)], range(MUTANT_SEEDS)):

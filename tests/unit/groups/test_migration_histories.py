@@ -15,7 +15,7 @@ from tests.support.migration_history import MigrationHistory
 from tests.support.simulated_time import run_simulated
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(8, 60))
+@pytest.mark.parametrize("seeds", seed_ranges(4, 20))
 def test_members_of_both_protocols_share_a_group_through_crashes(seeds: range) -> None:
     seen = {kind for seed in seeds for kind in _run(seed)}
     # A history without a conversion shows nothing.

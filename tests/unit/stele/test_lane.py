@@ -266,7 +266,7 @@ class BrokerModel:
 FATES = ["stored"] * 6 + ["throttled", "rejected", "lost before", "lost after", "too large", "timed out"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_every_record_is_stored_once_and_in_order_whatever_happens(data: st.DataObject) -> None:
     options = ProducerOptions(batch_bytes_max=3 * SIZE, delivery_timeout_s=50.0)

@@ -290,7 +290,7 @@ async def _random_history(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("without_logs")
-@pytest.mark.parametrize("seeds", seed_ranges(12, 200))
+@pytest.mark.parametrize("seeds", seed_ranges(4, 50))
 def test_random_histories_keep_the_newest_committed_record_of_each_key(seeds: range) -> None:
     for seed in seeds:
         try:

@@ -209,6 +209,7 @@ def test_no_ack_is_false_if_the_loop_makes_the_syncs(turn: int, monkeypatch: pyt
     fail_in_turns(turn, prepare=False)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @TURNS
 @pytest.mark.usefixtures("much_space_ahead")

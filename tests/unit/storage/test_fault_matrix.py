@@ -261,8 +261,7 @@ async def restarted(
             for operation in OPERATIONS
             for number in CALLS_OF
         ],
-        *(f"{operation}-ENOSPC" for operation in OPERATIONS),
-        *("create-EMFILE", "append-EMFILE", "append-EIO", "close-EIO"),
+        *("create-ENOSPC", "append-ENOSPC", "drop-ENOSPC", "purge-ENOSPC", "append-EMFILE", "append-EIO"),
     ),
 )
 def test_what_is_refused_changes_nothing_and_stops_nobody_else(operation: str, number: int) -> None:
@@ -280,7 +279,7 @@ def test_what_is_refused_changes_nothing_and_stops_nobody_else(operation: str, n
 
 @pytest.mark.parametrize(
     "number",
-    long_but([pytest.param(number, id=errno.errorcode[number]) for number in CALLS_OF], "ENOSPC", "EIO"),
+    long_but([pytest.param(number, id=errno.errorcode[number]) for number in CALLS_OF], "ENOSPC"),
 )
 def test_a_start_that_was_refused_succeeds_when_the_cause_is_gone(number: int) -> None:
     async def attempt(call: int) -> bool:

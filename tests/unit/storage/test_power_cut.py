@@ -30,7 +30,7 @@ from tests.support.power_cut import PowerCutHistory
 
 pytestmark = pytest.mark.usefixtures("without_logs")
 
-SEEDS = seed_ranges(50, 400)
+SEEDS = seed_ranges(25, 200)
 MUTANT_SEEDS_MAX = 500
 
 
@@ -49,6 +49,7 @@ def test_no_promised_record_is_lost_when_the_power_goes(seeds: range) -> None:
     run_all(seeds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.usefixtures("much_space_ahead")
 def test_nor_is_one_in_space_that_was_allocated_ahead(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,9 @@ def test_after_it():
 """
 
 
-@pytest.mark.parametrize("code", [IN_CALLBACKS, IN_SETUP], ids=["callbacks", "setup"])
+@pytest.mark.parametrize(
+    "code", [IN_CALLBACKS, pytest.param(IN_SETUP, marks=pytest.mark.long)], ids=["callbacks", "setup"]
+)
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path, code: str) -> None:
     done = run(tmp_path, code)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -129,6 +131,7 @@ def test_with_more():
     assert "2 passed" in run(tmp_path, code).stdout
 
 
+@pytest.mark.long
 def test_under_parallel_processes_the_report_is_the_same(tmp_path: Path) -> None:
     report = run(tmp_path, IN_A_WAIT, "-p", "xdist", "-n2").stdout
     assert "── task the one that waits ──" in report

@@ -102,6 +102,7 @@ def test_brokers_of_tests_are_forked() -> None:
         assert b"tests.support.fork_server" in command_line(broker.pid)
 
 
+@pytest.mark.long
 @pytest.mark.cold_start
 def test_brokers_of_tests_about_the_start_are_not() -> None:
     with run_broker() as broker:

@@ -87,6 +87,7 @@ def copy_of(files: SimulatedFiles) -> SimulatedFiles:
 
 
 class TestCrashes:
+    @pytest.mark.long
     def test_in_a_pass_leave_the_last_record_of_each_key_and_nothing_half_done(self) -> None:
         template = SimulatedFiles()
         before = tuple(partition_on(template).records())

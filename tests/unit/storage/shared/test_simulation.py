@@ -60,27 +60,27 @@ def without_logs() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(400, 2_000))
+@pytest.mark.parametrize("seeds", seed_ranges(100, 500))
 def test_no_promise_is_broken(seeds: range) -> None:
     run_all(seeds, Cluster)
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(40, 500))
+@pytest.mark.parametrize("seeds", seed_ranges(10, 100))
 def test_no_promise_is_broken_in_compacted_topics(seeds: range) -> None:
     run_all(seeds, CompactedCluster)
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(40, 500))
+@pytest.mark.parametrize("seeds", seed_ranges(10, 100))
 def test_no_promise_is_broken_in_transactions(seeds: range) -> None:
     run_all(seeds, TransactionalCluster)
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(100, 600))
+@pytest.mark.parametrize("seeds", seed_ranges(30, 200))
 def test_no_promise_is_broken_when_the_database_fails_over(seeds: range) -> None:
     run_all(seeds, FailoverCluster)
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(20, 160))
+@pytest.mark.parametrize("seeds", seed_ranges(5, 50))
 def test_no_promise_is_broken_in_transactions_on_compacted_topics(seeds: range) -> None:
     run_all(seeds, CompactedTransactionsCluster)
 

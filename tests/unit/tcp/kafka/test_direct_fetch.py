@@ -281,7 +281,7 @@ async def _outcome(
         return responses, _sessions(listener), charges.noted
 
 
-@settings(max_examples=20)
+@settings(max_examples=6)
 @given(steps=histories, quotas=quotas_set)
 def test_both_ways_give_the_same_responses_sessions_and_charges(
     steps: list[Append | Delete | Fetch], quotas: dict[str, float]

@@ -237,7 +237,7 @@ def _without_append_time(response: bytes) -> bytes:
     return response
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(
     rounds=st.lists(st.lists(produces, min_size=1, max_size=12), min_size=1, max_size=2), quotas=quotas_set
 )

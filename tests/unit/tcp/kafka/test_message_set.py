@@ -173,6 +173,7 @@ def test_a_flipped_bit_is_distinguished_from_other_invalid_bytes() -> None:
     assert refused.value.is_corrupt
 
 
+@pytest.mark.long
 def test_a_small_wrapper_that_would_grow_without_bound_is_refused() -> None:
     bomb = compress(Compression.GZIP, bytes(200 * 1024 * 1024))
     with pytest.raises(InvalidMessageSet, match="more than 64 MiB"):

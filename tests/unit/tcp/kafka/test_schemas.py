@@ -99,6 +99,7 @@ def kafka_python_class(name: str) -> Any:
     raise LookupError(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("api", [one for one in APIS if one.id not in NOT_IN_KAFKA_PYTHON])
 def test_kafka_python_reads_and_writes_the_same_bytes(api: Api) -> None:
     compared = 0

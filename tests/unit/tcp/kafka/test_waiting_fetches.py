@@ -261,6 +261,7 @@ async def test_the_close_of_the_broker_ends_the_wait(tmp_path: Path, kind: Kind,
         assert not any(partition.records for topic in response.responses for partition in topic.partitions)
 
 
+@pytest.mark.long
 @every_kind
 async def test_nothing_waits_for_a_closed_connection(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with kafka_listener(tmp_path) as listener, AsyncExitStack() as stack:

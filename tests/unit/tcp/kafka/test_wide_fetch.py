@@ -39,6 +39,7 @@ from tests.support.charges import noted_charges, set_quotas
 from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response
+from tests.support.variants import every
 
 VERSIONS = range(4, 19)
 # More than the narrow short way takes, with one topic in two places where a request begins in its middle.
@@ -156,7 +157,7 @@ steps_of = st.integers(4, 18).flatmap(
 )  # fmt: skip
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(steps=steps_of)
 def test_both_ways_give_the_same_responses(steps: Sequence[Ask | Append | Delete | Recreate]) -> None:
     with tempfile.TemporaryDirectory() as path:
@@ -272,6 +273,7 @@ async def test_partitions_are_the_same_in_any_order(tmp_path: Path, monkeypatch:
             ]
 
 
+@pytest.mark.long
 async def test_a_request_of_more_news_than_one_turn_reads_lets_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +304,7 @@ async def test_a_request_of_more_news_than_one_turn_reads_lets_others_run(
         assert turns >= 5
 
 
-@pytest.mark.parametrize("bytes_max", [0, 500, 20_000, 70_000])
+@pytest.mark.parametrize("bytes_max", every(2, [0, 500, 20_000, 70_000]))
 async def test_the_limit_of_bytes_is_one_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
