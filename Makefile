@@ -24,9 +24,9 @@ DEMO_FLIGHTS ?= 0
 CLIENTS ?= all
 # Where make suites finds the suites that no package registry serves.
 SUITES_DIR ?=
-# How many processes make test runs the tests in: two per core, because tests wait for brokers, PostgreSQL and Spark.
+# How many processes make test runs the tests in: three per core, because tests wait for brokers, PostgreSQL and Spark.
 # 0 runs them in a single process, for a debugger.
-TEST_PROCESSES ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 # The same for make long and make conformance: one per core: Spark and many brokers at once compute more than they wait.
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.

@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.support.skipped_tests",
     "tests.support.warm_processes",
     "tests.support.time_limit",
+    "tests.support.variants",
 ]
 
 # Parallel processes take whole files from the front, so the files that take longest must not come last.

@@ -284,6 +284,7 @@ def test_threads_store_once_and_in_order_through_kills(stele_broker: BrokerProce
     assert sorted(numbers) == list(range(total))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("transport", ["tcp", "http"])
 async def test_while_the_broker_is_down_a_record_fails_in_its_time_and_later_ones_succeed(
     stele_broker: BrokerProcess, transport: str

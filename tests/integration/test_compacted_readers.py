@@ -60,6 +60,7 @@ def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
         yield http
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("limit", [1, 7, 10_000])
 def test_json_pages(http: httpx.Client, expected: list[int], limit: int) -> None:
     offsets: list[int] = []

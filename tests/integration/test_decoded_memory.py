@@ -121,6 +121,7 @@ def test_unread_tails_share_what_they_send(broker: BrokerProcess) -> None:
         assert memory.mib - before < tails * 0.5, f"{memory.mib:.0f} MiB, {before:.0f} before"
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
 @pytest.mark.parametrize("codec", list(Compression))
 def test_a_page_counts_the_bytes_of_records_decompressed(

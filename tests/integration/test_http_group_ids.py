@@ -71,6 +71,7 @@ def test_a_member_of_any_id_claims_commits_and_leaves(client: Client, group: str
     client.call(group_admin.DeleteGroup(group=group))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("group", ["a/b", "50%", "..", "victim/members/m1"])
 def test_the_command_line_takes_any_id(broker: BrokerProcess, client: Client, group: str) -> None:
     leave_offsets(client, group)

@@ -187,6 +187,7 @@ def test_the_java_consumer_reads_a_wide_topic_in_a_session(broker: BrokerProcess
     assert_all_are_read([line for line in done.stdout.splitlines() if line.count(":") == 2 and "x" in line])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_session_reads_all_that_is_appended_while_its_rounds_wait(broker: BrokerProcess, seed: int) -> None:
     """Rounds of any minimum and limit, beside a producer that appends to any of the partitions."""

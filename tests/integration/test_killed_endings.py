@@ -25,6 +25,7 @@ from tests.support.kafka_transactions import (
 Json = dict[str, Any]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("step", "client", "is_commit"),
     [

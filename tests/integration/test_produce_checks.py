@@ -262,6 +262,7 @@ def test_zstd_is_refused_below_version_7(peer: KafkaPeer, version: int) -> None:
 # ── batches in the codec of their topic ──
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_producers_batches_are_stored_in_the_codec_of_the_topic(
     broker: BrokerProcess, peer: KafkaPeer, codec: str

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 
-def every(nth: int, cases: Iterable[Any]) -> list[Any]:
-    """Return the cases, for ``parametrize``: all but every ``nth``, from the first on, are for `make long`."""
-    params = [case if hasattr(case, "marks") else pytest.param(case, id=str(case)) for case in cases]
-    return long_but(params, *(str(param.id) for param in params[::nth]))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to `make long` what ``@pytest.mark.every(n)`` says: all cases of a test but each nth, from the first on."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        thinned = item.get_closest_marker("every")
+        if thinned is None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % thinned.args[0]:
+            item.add_marker(pytest.mark.long)
+        seen[test] += 1
 
 
 def long_but(cases: Iterable[Any], *first: str) -> list[Any]:

@@ -42,6 +42,7 @@ def _await_equal(pg: PostgresServer, client: Client, cdc: CdcProcess) -> None:
     assert _mirror(client) == _rows(pg)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("policy", [("--compact",), ()], ids=["compacted", "all changes"])
 def test_the_newest_record_of_each_key_is_the_row(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, policy: tuple[str, ...]
@@ -184,6 +185,7 @@ def test_a_compacted_topic_of_envelopes_has_one_per_row(
         assert _mirror(client) == {}
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("table", "said"),
     [
@@ -233,6 +235,7 @@ def test_large_values_that_an_update_does_not_touch_are_in_the_row(
         _await_equal(pg, client, cdc)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("update", ["UPDATE t SET n = 2", "UPDATE t SET id = 2"], ids=["value", "key"])
 @pytest.mark.parametrize(
     "arguments",

@@ -155,6 +155,7 @@ def test_a_table_that_was_left_and_comes_back_is_copied_again(
     assert set(b.table()) == {1, 2, 3, 4}
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "change",
     ["ALTER TABLE t RENAME TO was_t", "DROP TABLE t", "ALTER PUBLICATION stele DROP TABLE t"],
@@ -230,6 +231,7 @@ def test_two_databases_do_not_share_a_topic_nor_fence_each_other(
             replay.read_until(lambda: len(replay.rows) == 3, check=cdc.check)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "statement",
     long_but(

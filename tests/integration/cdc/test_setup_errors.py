@@ -15,6 +15,7 @@ from tests.support.waiting import Pauses
 # ── what is wrong is said, with what to do ──
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("setup", "arguments", "said"),
     [

@@ -80,6 +80,7 @@ def produce_by_id(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
     return only_partition(peer.call(produce(topic_id, batch_of([b"x"])), 13)).error_code
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "ask",
     [

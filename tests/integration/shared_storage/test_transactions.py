@@ -218,9 +218,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_without_the_broker_that_be
 ) -> None:
     producer = begin(brokers, 1, "sleeps", timeout_ms=1)
     write(brokers, 2, "sleeps", producer, topic, "too late")
-    while call(brokers, 3, "GET", "/v1/transactions/sleeps")["state"] == "Ongoing":
-        # A request that waits for nothing but the database.
-        pass
+    eventually(
+        lambda: call(brokers, 3, "GET", "/v1/transactions/sleeps")["state"] != "Ongoing", "it is aborted"
+    )
     answer = httpx.post(f"{brokers[1].http_url}/v1/transactions/sleeps/commit", headers=producer)
     assert answer.status_code == 409, answer.text
     assert values(brokers, 1, topic) == []

@@ -41,6 +41,7 @@ def values(frame: DataFrame) -> list[bytes]:
     return sorted(bytes(row.value) for row in frame.select("value").collect())
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("url", ["tcp", "http"], indirect=True)
 def test_every_field_of_every_record_is_read(
     spark: SparkSession, url: str, client: Client, topic: str

@@ -10,8 +10,6 @@ from stele import Client, NewRecord
 from stele.broker_process import BrokerProcess
 from stele.errors import InvalidRequestError
 
-from tests.support.variants import every
-
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 from stele.spark.fetching import DataLossError
 from stele.spark.options import Use, WriteOptions
@@ -77,7 +75,8 @@ def expected(given: list[SinkRow]) -> list[tuple[object, ...]]:
     return sorted((r.key or b"", r.value, tuple(r.headers)) for r in given)
 
 
-@pytest.mark.parametrize("seed", every(3, range(6)))
+@pytest.mark.every(3)
+@pytest.mark.parametrize("seed", range(6))
 def test_attempts_that_end_anywhere_leave_each_row_once_whatever_the_order_of_the_next(
     options: WriteOptions, client: Client, topic: str, seed: int
 ) -> None:

@@ -211,6 +211,7 @@ def test_both_ways_give_the_same_responses_logs_counts_and_charges(
         assert mine == other
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("body", BODIES[:4])
 @pytest.mark.parametrize("query", ["", "acks=1", "acks=all", "acks=0"])
 @pytest.mark.parametrize("quotas", [{}, {"producer_byte_rate": 1e12, "request_percentage": 1e6}])

@@ -71,6 +71,7 @@ def append(broker: Broker) -> None:
     broker.produce(TOPIC, 0, builder.build(), acks=Acks.LEADER)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "is_made_anew", [pytest.param(False, marks=pytest.mark.long), True], ids=["deleted", "made anew"]
 )

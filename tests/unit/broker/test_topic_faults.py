@@ -128,6 +128,7 @@ SPACE = ("create", "make_dir", "rename", "write")
 FILES = ("open", "create", "open_dir", "list_dir")
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("code", TEXTS, ids=TEXTS.get)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_change_that_the_catalog_refuses_leaves_no_trace(

@@ -244,6 +244,7 @@ class History:
         await self.bench.close()
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", range(2_000 if os.environ.get("STELE_TORTURE") else 20))
 def test_offsets_are_committed_iff_the_transaction_is_and_no_later_commit_came(
     tmp_path: Path, seed: int

@@ -67,6 +67,7 @@ async def read_snapshot(
     return found
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_snapshot_is_the_table_at_its_positions_whatever_happens_meanwhile(
     opened: tuple[Broker, EmbeddedEngine], seed: int
@@ -180,6 +181,7 @@ async def test_the_newest_timestamp_wins_among_partitions_and_then_the_higher_pa
     assert found.record.value == b"same time"
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_key_is_found_where_the_model_has_it(
     opened: tuple[Broker, EmbeddedEngine], seed: int

@@ -40,6 +40,7 @@ def rows_of(records: list[Stored]) -> list[tuple[bytes | None, bytes | None]]:
     return [(record.key, record.value) for record in records]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_pages_end_with_the_table_at_the_next_offset_of_the_last(
     opened: tuple[Broker, EmbeddedEngine], seed: int

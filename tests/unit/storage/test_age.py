@@ -190,6 +190,7 @@ async def test_live_segments_are_not_read_before_they_are_deleted() -> None:
     await engine.close()
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("storage", KINDS)
 @pytest.mark.parametrize("seed", range(60))
 def test_no_record_is_deleted_before_its_time_whatever_headers_say(seed: int, storage: StorageKind) -> None:

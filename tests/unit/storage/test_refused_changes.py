@@ -447,6 +447,7 @@ READS: dict[str, Callable[[EmbeddedEngine], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("turn", TURNS)
 def test_a_read_whose_topic_is_deleted_meanwhile_is_one_of_an_unknown_topic(turn: int, read: str) -> None:

@@ -241,6 +241,7 @@ def _committed(found: PartitionRead) -> list[tuple[int, bytes | None]]:
     return records
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @simulated
 async def test_random_transactions_are_read_whole_or_not_at_all_at_every_broker(seed: int) -> None:

@@ -96,6 +96,7 @@ async def test_thousands_that_are_due_at_once_are_looked_at_in_many_turns(clock:
     assert len(looks) == 2000
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", range(20))
 async def test_nothing_is_looked_at_too_early_or_more_than_a_second_late(
     clock: SteeredClock, seed: int

@@ -128,6 +128,7 @@ async def client(bench: Processing, name: str, random: Random) -> None:
             producer = await bench.begin_safely(name)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_record_is_moved_exactly_once(tmp_path: Path, seed: int) -> None:
     random = Random(seed)

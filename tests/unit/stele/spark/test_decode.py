@@ -118,6 +118,7 @@ LARGE = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
 @pytest.mark.parametrize("kind", LARGE)
 def test_an_arrow_batch_is_bounded_by_its_bytes_within_one_stored_batch(

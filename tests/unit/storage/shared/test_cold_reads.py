@@ -238,6 +238,7 @@ async def test_a_read_that_has_nothing_waits_for_the_store_and_then_fails_so_tha
         assert read.batches
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", KINDS, ids=[kind[0] for kind in KINDS])
 def test_a_read_succeeds_though_three_in_ten_of_its_requests_fail(

@@ -39,6 +39,7 @@ async def refusal_of(at: BinaryListener, request: m.Request) -> SteleError | Non
     return None
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "is_made_anew", [pytest.param(False, marks=pytest.mark.long), True], ids=["deleted", "made anew"]
 )

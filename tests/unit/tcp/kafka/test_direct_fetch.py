@@ -297,6 +297,7 @@ def test_both_ways_give_the_same_responses_sessions_and_charges(
     assert ours == theirs
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("isolation", [0, 1])
 @pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12, "request_percentage": 1e6}])
@@ -332,6 +333,7 @@ async def test_the_usual_fetch_takes_the_short_way(
         assert listener.fetch_sessions.partitions == (version >= 7)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_a_fetch_of_several_partitions_takes_the_short_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int

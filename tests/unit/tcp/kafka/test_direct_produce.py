@@ -250,6 +250,7 @@ def test_both_ways_give_the_same_responses_logs_and_charges(
     assert ours == theirs
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("version", range(7, 14))
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("quotas", [{}, {"producer_byte_rate": 1e12, "request_percentage": 1e6}])

@@ -33,7 +33,6 @@ from tests.support.kafka_peer import read_response, request_frame
 from tests.support.kafka_wire import KafkaWire, codes_of
 from tests.support.raising import Faults, an_error, leaves, pairs, raising
 from tests.support.sample_messages import GROUP, TOPIC, sample
-from tests.support.variants import every
 
 ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
 # A request after the one that fails.
@@ -151,7 +150,8 @@ async def test_every_error_of_every_call_is_answered_and_the_connection_lives(
         assert caplog.records == []
 
 
-@pytest.mark.parametrize("row", every(4, ROWS))
+@pytest.mark.every(4)
+@pytest.mark.parametrize("row", ROWS)
 async def test_a_mistake_of_the_broker_is_answered_logged_and_counted(
     row: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,7 +177,8 @@ async def test_a_mistake_of_the_broker_is_answered_logged_and_counted(
 NAMES_OF_NO_TOPIC = ("", ".", "a/b", "größe", "x" * 250)
 
 
-@pytest.mark.parametrize("row", every(4, ROWS))
+@pytest.mark.every(4)
+@pytest.mark.parametrize("row", ROWS)
 async def test_a_name_that_no_topic_can_have_is_answered(
     row: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

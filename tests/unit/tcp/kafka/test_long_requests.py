@@ -209,6 +209,7 @@ def partitions_of(response: Any) -> list[int]:
     return numbers
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("request_", "version"), LONG.values(), ids=LONG)
 async def test_the_loop_turns_among_the_partitions_and_the_response_keeps_their_order(
     listener: KafkaListener, request_: object, version: int

@@ -24,7 +24,6 @@ from app.tcp.kafka.api import Api
 from app.tcp.kafka.dispatch import SERVED
 from app.tcp.kafka.headers import read_client_id
 from tests.support.random_messages import random_message
-from tests.support.variants import every
 
 APIS = [pytest.param(row.api, id=row.api.name) for row in SERVED.values()]
 BYTES_EACH = 64
@@ -199,7 +198,8 @@ def _smallest(kind: Type, version: int) -> Any:
             return 10_000
 
 
-@pytest.mark.parametrize("api", every(4, APIS))
+@pytest.mark.every(4)
+@pytest.mark.parametrize("api", APIS)
 def test_the_worst_of_inputs_keeps_to_that_bound(api: Api) -> None:
     # Of versions with the same encoding, one: they differ in a field or two.
     for version in (max(group) for _, group in groupby(versions_of(api), api.is_flexible)):
@@ -210,7 +210,8 @@ def test_the_worst_of_inputs_keeps_to_that_bound(api: Api) -> None:
         assert peak <= BYTES_EACH * len(out) + BYTES_ALWAYS, f"v{version}: {peak} for {len(out)} bytes"
 
 
-@pytest.mark.parametrize("api", every(4, APIS))
+@pytest.mark.every(4)
+@pytest.mark.parametrize("api", APIS)
 def test_more_elements_than_a_message_may_have_are_refused_before_they_are_made(api: Api) -> None:
     version = api.versions[1]
     arrays = [one for one in fields_of(api.request) if one.type.kind == "array" and version in one.versions]

@@ -60,6 +60,7 @@ def test_records_that_are_gathered_are_the_same_bytes_uncopied(api: Api) -> None
         assert b"".join(parts) == b"head" + data, (cls.__name__, version)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("api", APIS)
 def test_kio_reads_and_writes_the_same_bytes(api: Api) -> None:
     load = {

@@ -54,6 +54,7 @@ async def answer_of(at: KafkaListener, row: Served, version: int, request: Any) 
     return answer
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "is_made_anew", [pytest.param(False, marks=pytest.mark.long), True], ids=["deleted", "made anew"]
 )

@@ -111,6 +111,7 @@ async def codes(wire: KafkaWire, row: Served, version: int, topic_id: bytes, *, 
     return codes_of(read_response(frame, row.api, version)[1])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_topic_of_another_broker_is_found_by_one_look(row: Served, tmp_path: Path) -> None:
     async with listener(tmp_path, absent) as (wire, cluster, topic_id, again):
@@ -125,6 +126,7 @@ def has_partitions(row: Served) -> bool:
     return "=17" in shown or "[17]" in shown
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.api.name) for row in NAMING if has_partitions(row)])
 async def test_a_partition_that_another_broker_has_added_is_found_by_one_look(
     row: Served, tmp_path: Path
@@ -137,6 +139,7 @@ async def test_a_partition_that_another_broker_has_added_is_found_by_one_look(
 
 
 # A member that joins a share group must know what its client said at another broker a moment ago.
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "row",
     [pytest.param(row, id=row.api.name) for row in NAMING if row.api.key != share_group_heartbeat.API.key],

@@ -150,6 +150,7 @@ def _count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return decoded
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12}, {"request_percentage": 1e6}])
 @every_kind
 async def test_an_append_ends_the_wait(
@@ -183,6 +184,7 @@ async def test_an_append_ends_the_wait(
             assert sum(amount for _, _, _, amount in charges.noted) == size
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_too_little_does_not_end_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
@@ -201,6 +203,7 @@ async def test_too_little_does_not_end_the_wait(tmp_path: Path, kind: Kind, is_g
         assert _records(_partition(await waiting)) == 3
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_the_deletion_of_the_topic_ends_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
@@ -236,6 +239,7 @@ async def test_a_fetch_out_of_time_is_answered_without_records(
             assert _partition(response).high_watermark == 1
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_little_is_returned_when_the_time_is_up(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
@@ -248,6 +252,7 @@ async def test_little_is_returned_when_the_time_is_up(tmp_path: Path, kind: Kind
         assert _records(_partition(response)) == 1
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_the_close_of_the_broker_ends_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     async with (
@@ -274,6 +279,7 @@ async def test_nothing_waits_for_a_closed_connection(tmp_path: Path, kind: Kind,
         waiting.cancel()
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
     tmp_path: Path, kind: Kind, is_generic: bool
@@ -303,6 +309,7 @@ def _read(topic: str) -> Acl:
     )
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("number", range(len(OTHERS)))
 @with_others
 async def test_an_append_to_any_of_several_partitions_ends_the_wait(
@@ -340,6 +347,7 @@ async def test_the_bytes_of_several_partitions_end_the_wait_together(
         assert [_records(answer) for answer in _answers(await waiting).values()][:4] == [1, 1, 0, 1]
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
     tmp_path: Path, kind: Kind, is_generic: bool
@@ -386,6 +394,7 @@ async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_
         assert not response.responses
 
 
+@pytest.mark.every(4)
 @every_kind
 async def test_requests_that_follow_a_waiting_one_begin(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
     """Their responses keep the order."""

@@ -39,7 +39,6 @@ from tests.support.charges import noted_charges, set_quotas
 from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response
-from tests.support.variants import every
 
 VERSIONS = range(4, 19)
 # More than the narrow short way takes, with one topic in two places where a request begins in its middle.
@@ -219,6 +218,7 @@ def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_connection.Served, "write", refuse)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("isolation", [0, 1])
 async def test_only_partitions_with_news_are_read(
@@ -304,7 +304,8 @@ async def test_a_request_of_more_news_than_one_turn_reads_lets_others_run(
         assert turns >= 5
 
 
-@pytest.mark.parametrize("bytes_max", every(2, [0, 500, 20_000, 70_000]))
+@pytest.mark.every(2)
+@pytest.mark.parametrize("bytes_max", [0, 500, 20_000, 70_000])
 async def test_the_limit_of_bytes_is_one_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
@@ -327,6 +328,7 @@ async def test_the_limit_of_bytes_is_one_of_all_partitions(
         assert sum(map(bool, records)) == max(1, bytes_max // records[0])
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("offsets", [(0, 1), (1, 0), (0, 3), (3, 0), (3, 2)])
 @pytest.mark.parametrize("is_kept", [False, True])
 async def test_of_a_partition_that_is_named_twice_the_last_counts(
