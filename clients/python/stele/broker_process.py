@@ -231,7 +231,9 @@ class BrokerProcess:
             with process.stdout:
                 process.stdout.read()
         if process.wait(self._start_timeout_s):
-            raise BrokerStartError(f"the user could not be added; the stderr:\n{self.stderr[-_STDERR_SHOWN:]}")
+            raise BrokerStartError(
+                f"the user could not be added; the stderr:\n{self.stderr[-_STDERR_SHOWN:]}"
+            )
 
     def spawn(self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]) -> Process:
         """Run ``stele`` with ``arguments`` in a new process, with a pipe as its stdout."""
