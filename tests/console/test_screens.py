@@ -403,6 +403,7 @@ def test_light_and_dark_can_be_chosen_and_stay(open_page: Open) -> None:
     assert page.evaluate(paper) != light
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("path", "script", "buttons"),
     [
@@ -412,10 +413,10 @@ def test_light_and_dark_can_be_chosen_and_stay(open_page: Open) -> None:
             "messages.js",
             ["Search", "Live tail", "Copy as curl", "Export NDJSON", "Export CSV"],
         ),
+        ("/console/produce", "produce.js", ["Add a header", "Produce"]),
+        ("/console/groups?group=delays", "groups.js", ["Reset offsets…"]),
+        ("/console/storage", "storage.js", ["Show segments"]),
         ("/", "shell.js", ["Dark"]),
-        pytest.param("/console/produce", "produce.js", ["Add a header", "Produce"], marks=pytest.mark.long),
-        pytest.param("/console/groups?group=delays", "groups.js", ["Reset offsets…"], marks=pytest.mark.long),
-        pytest.param("/console/storage", "storage.js", ["Show segments"], marks=pytest.mark.long),
     ],
 )
 def test_buttons_wait_for_the_script_that_serves_them(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from stele import AuthenticationError, Client, SteleClientError
 from stele.broker_process import BrokerLogin, BrokerProcess, BrokerStartError, run_broker
 
@@ -47,6 +48,17 @@ def test_a_restart_keeps_ports_and_data(stele_broker: BrokerProcess) -> None:
         assert (stele_broker.http_port, stele_broker.binary_port) == ports
         assert stele_broker.pid != pid
         assert [record.value for record in client.fetch("t").records] == [b"x"]
+
+
+def test_its_stderr_keeps_what_it_said_first(tmp_path: Path) -> None:
+    with run_broker(tmp_path, arguments=["--trace-connections", "--hex"]) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.kafka_bootstrap})
+        admin.list_topics(timeout=60)
+        first = broker.stderr[:100]
+        assert first
+        while len(broker.stderr) < 50_000:
+            admin.list_topics(timeout=60)
+        assert broker.stderr.startswith(first)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a port be held for a listener")

@@ -115,7 +115,8 @@ def table_of(records: list[tuple[int, bytes, bytes | None]]) -> dict[bytes, byte
     return table
 
 
-@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.long)])
+@pytest.mark.every(2)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_a_reader_builds_the_table_after_passes_and_kills(tmp_path: Path, codec: str) -> None:
     rng = random.Random(1)
     table: dict[bytes, bytes] = {}

@@ -64,7 +64,8 @@ def test_sigterm_answers_what_was_asked_and_leaves_a_clean_directory(tmp_path: P
 
 
 @pytest.mark.cold_start
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.every(2)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
     with run_broker() as broker:
         os.kill(broker.pid, number)

@@ -9,16 +9,24 @@ from typing import Any
 import pytest
 
 
+def stays(number: int, nth: int) -> bool:
+    """Tell the case of each ``nth`` that `make test` runs.
+
+    Its place moves on: otherwise, of a parameter whose number of values divides ``nth``, one value alone would stay.
+    """
+    return (number + number // nth) % nth == 0
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to `make long` what ``@pytest.mark.every(n)`` says: all cases of a test but each nth, from the first on."""
+    """Leave to `make long` what ``@pytest.mark.every(n)`` says: of n cases of a test, all but one."""
     seen: Counter[str] = Counter()
     for item in items:
         thinned = item.get_closest_marker("every")
         if thinned is None:
             continue
         test = item.nodeid.partition("[")[0]
-        if seen[test] % thinned.args[0]:
+        if not stays(seen[test], thinned.args[0]):
             item.add_marker(pytest.mark.long)
         seen[test] += 1
 

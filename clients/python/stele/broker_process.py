@@ -177,7 +177,9 @@ class BrokerProcess:
         """The last MiB of its stderr, over all starts."""
         if not self._stderr_path.exists():
             return ""
-        return self._stderr_path.read_bytes()[-_STDERR_BYTES_MAX:].decode(errors="replace")
+        with self._stderr_path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _STDERR_BYTES_MAX))
+            return file.read().decode(errors="replace")
 
     def start(self) -> None:
         """Start the broker and wait until it is ready.

@@ -248,17 +248,15 @@ def test_what_hides_no_changes_causes_no_new_copy(
     assert [dict(record.headers)["operation"] for record in replay.records] == [b"r", *[b"c"] * 4]
 
 
-@pytest.mark.parametrize("snapshot", long_but(["initial", "never"], "initial"))
+@pytest.mark.every(4)
+@pytest.mark.parametrize("snapshot", ["initial", "never"])
 @pytest.mark.parametrize(
     "move",
     [
-        pytest.param("SELECT pg_create_logical_replication_slot('stele', 'pgoutput')", id="created again"),
-        pytest.param(
-            "SELECT pg_replication_slot_advance('stele', pg_current_wal_lsn())",
-            id="advanced",
-            marks=pytest.mark.long,
-        ),
+        "SELECT pg_create_logical_replication_slot('stele', 'pgoutput')",
+        "SELECT pg_replication_slot_advance('stele', pg_current_wal_lsn())",
     ],
+    ids=["created again", "advanced"],
 )
 def test_a_slot_that_was_created_again_or_advanced_is_a_gap(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, snapshot: str, move: str

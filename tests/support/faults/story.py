@@ -50,6 +50,8 @@ _LAG_S = (0.3, 1.0, 2.0)
 _LACKED = 20
 _BEFORE_FAILOVER_S = 5.0
 _LAG_MAX_S = 10.0
+# Characters of the log of each broker.
+_LOG_SHOWN = 8_000
 _EVENTS_SHOWN = 300
 _PROMISE_SHOWN = 500
 _FAULTS_PER_LINE = 50
@@ -461,7 +463,7 @@ def tell(
         print(summary(world.ledger), flush=True)
         if world.ledger.broken:
             log = "\n".join(
-                f"── broker {broker.number}\n{broker.process.stderr[-8_000:]}"
+                f"── broker {broker.number}\n{broker.process.stderr[-_LOG_SHOWN:]}"
                 for broker in world.brokers.values()
             )
             events = "\n".join(story.events[-_EVENTS_SHOWN:])

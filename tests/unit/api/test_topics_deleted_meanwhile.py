@@ -71,10 +71,8 @@ def append(broker: Broker) -> None:
     broker.produce(TOPIC, 0, builder.build(), acks=Acks.LEADER)
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize(
-    "is_made_anew", [pytest.param(False, marks=pytest.mark.long), True], ids=["deleted", "made anew"]
-)
+@pytest.mark.every(6)
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
 @pytest.mark.parametrize("operation", ABOUT_TOPICS)
 async def test_a_topic_deleted_at_any_wait_of_a_request_is_no_mistake_of_the_broker(
     operation: str, is_made_anew: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -96,9 +96,8 @@ def test_after_it():
 """
 
 
-@pytest.mark.parametrize(
-    "code", [IN_CALLBACKS, pytest.param(IN_SETUP, marks=pytest.mark.long)], ids=["callbacks", "setup"]
-)
+@pytest.mark.every(2)
+@pytest.mark.parametrize("code", [IN_CALLBACKS, IN_SETUP], ids=["callbacks", "setup"])
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path, code: str) -> None:
     done = run(tmp_path, code)
     assert done.returncode == 1, done.stdout + done.stderr

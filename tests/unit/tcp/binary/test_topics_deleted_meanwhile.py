@@ -39,10 +39,8 @@ async def refusal_of(at: BinaryListener, request: m.Request) -> SteleError | Non
     return None
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize(
-    "is_made_anew", [pytest.param(False, marks=pytest.mark.long), True], ids=["deleted", "made anew"]
-)
+@pytest.mark.every(6)
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
 @pytest.mark.parametrize("kind", HANDLERS, ids=lambda kind: kind.__name__)
 async def test_a_topic_deleted_at_any_wait_of_a_request_is_no_mistake_of_the_broker(
     kind: type[m.Request], is_made_anew: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture

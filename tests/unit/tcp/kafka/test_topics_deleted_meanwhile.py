@@ -54,10 +54,8 @@ async def answer_of(at: KafkaListener, row: Served, version: int, request: Any) 
     return answer
 
 
-@pytest.mark.every(3)
-@pytest.mark.parametrize(
-    "is_made_anew", [pytest.param(False, marks=pytest.mark.long), True], ids=["deleted", "made anew"]
-)
+@pytest.mark.every(6)
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_topic_deleted_at_any_wait_of_a_request_is_no_mistake_of_the_broker(
     row: Served, is_made_anew: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
