@@ -83,14 +83,23 @@ def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
         }
         producer = Producer(settings)
 
+        # A callback takes no lock: confluent-kafka calls it with an exception set after a fatal error, and then
+        # ``with`` raises between the lock and its block.
+        answers: list[tuple[KafkaError | None, Message]] = []
+
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                work.ledger.error("kafka producer", error)
-                return
-            value, partition, offset = message.value(), message.partition(), message.offset()
-            assert value is not None
-            assert partition is not None
-            work.ledger.ack(("kafka", partition), -1 if offset is None else offset, value, "kafka")
+            answers.append((error, message))
+
+        def note_answers() -> None:
+            while answers:
+                error, message = answers.pop(0)
+                if error is not None:
+                    work.ledger.error("kafka producer", error)
+                    continue
+                value, partition, offset = message.value(), message.partition(), message.offset()
+                assert value is not None
+                assert partition is not None
+                work.ledger.ack(("kafka", partition), -1 if offset is None else offset, value, "kafka")
 
         while not work.is_over.is_set():
             try:
@@ -104,17 +113,19 @@ def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
                     number += 1
                 # Raises a fatal error, too.
                 producer.poll(0.01)
-            except KafkaException as fatal:
+            except (KafkaException, SystemError) as fatal:
                 # An idempotent producer that cannot go on; what it had not delivered has failed.
                 work.ledger.error("kafka producer (fatal)", fatal)
-                with suppress(KafkaException):
+                with suppress(KafkaException, SystemError):
                     producer.flush(5)
                 producer = Producer(settings)
+            note_answers()
         try:
             if producer.flush(_DELIVERY_S):
                 work.ledger.fail("records of the Kafka producer were not delivered")
-        except KafkaException as fatal:
+        except (KafkaException, SystemError) as fatal:
             work.ledger.error("kafka producer (fatal)", fatal)
+        note_answers()
 
     return run
 
