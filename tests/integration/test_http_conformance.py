@@ -135,6 +135,7 @@ UPGRADES = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("upgrade", UPGRADES)
 @pytest.mark.parametrize("framing", WHOLE)
 def test_a_body_is_read_as_it_is_framed_whatever_upgrade_is_offered(
@@ -565,6 +566,7 @@ PLAIN = b'{"records":[{"value":"plain"}]}'
 LINES = b'{"value":"plain"}\n{"value":"plain"}\n'
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("coding", "encode"),
     [
@@ -770,6 +772,7 @@ def at(path: str, topic: str) -> str:
     return re.sub(r"\{[^}]*\}", "7", path)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("method", "path"), [route for route in routes() if route[0] != "GET"])
 def test_no_route_leaves_its_body_to_be_read_as_a_request(
     broker: BrokerProcess, http: httpx.Client, method: str, path: str
@@ -789,6 +792,7 @@ def test_no_route_leaves_its_body_to_be_read_as_a_request(
     assert_nothing_smuggled(http, [])
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("method", "path"), routes())
 def test_no_route_reads_a_body_of_an_unknown_coding_or_with_two_ends(
     broker: BrokerProcess, http: httpx.Client, method: str, path: str
@@ -806,6 +810,7 @@ def test_no_route_reads_a_body_of_an_unknown_coding_or_with_two_ends(
         assert_nothing_smuggled(http, responses)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("path", sorted(set(PATHS) - NOT_HERE))
 def test_a_method_that_a_path_does_not_have_is_answered_with_those_it_has(
     http: httpx.Client, topic: str, path: str
@@ -824,6 +829,7 @@ def test_a_method_that_a_path_does_not_have_is_answered_with_those_it_has(
         assert set(answer.headers["allow"].split(", ")) == expected
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("path", GETS)
 def test_head_is_answered_as_get_without_a_body(
     broker: BrokerProcess, http: httpx.Client, topic: str, path: str
@@ -842,6 +848,7 @@ def test_head_is_answered_as_get_without_a_body(
     assert (after.status, after.request_id) == (200, "after")
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("method", "path"), routes())
 def test_no_answer_of_the_api_is_kept_or_taken_for_a_page(
     http: httpx.Client, topic: str, method: str, path: str

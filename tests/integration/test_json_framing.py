@@ -104,6 +104,7 @@ def test_a_search_returns_small_and_large_values_alike(http: httpx.Client, topic
     assert [record["value"] for record in found] == [value.decode() for value in VALUES]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("wrong", NOT_UTF8)
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t", b"\r"])
 @pytest.mark.parametrize("place", [b'{"a":%s"%s"}', b'{%s"%s":1}', b'[[%s"%s"]]', b'%s"%s"'])

@@ -170,6 +170,7 @@ def refusals_in(answer: Any) -> set[Refusal]:
     return {(f"{name}.code", code) for name, code in parts if code in REFUSAL_CODES}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("request_", "needs"), CASES, ids=[f"{type(one).__name__} {n}" for n, (one, _) in enumerate(CASES)]
 )

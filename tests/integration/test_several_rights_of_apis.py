@@ -518,6 +518,7 @@ async def asked(path: Path) -> AsyncGenerator[Asked]:
         yield Asked(at, authorizer)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_an_api_needs_each_of_its_rights_and_no_others(case: Case, tmp_path: Path) -> None:
     async with asked(tmp_path) as client:

@@ -83,6 +83,7 @@ def test_lz4_frames_of_another_implementation_are_read() -> None:
     assert decompress(Compression.LZ4, bytes(cramjam.lz4.compress(BODY))) == BODY
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("codec", "levels"),
     [

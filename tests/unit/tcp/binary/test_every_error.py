@@ -55,6 +55,7 @@ async def ask(connection: BinaryConnection, wire: Wire, frame: bytes) -> list[by
             await asyncio.sleep(0)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("are_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["each", "all"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 async def test_every_error_of_every_call_is_answered_and_the_connection_lives(

@@ -129,6 +129,7 @@ async def asked(there: World, row: Served, version: int, request: Any) -> set[in
     return codes_of(answer)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("are_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["each", "all"])
 @pytest.mark.parametrize("row", ROWS)
 async def test_every_error_of_every_call_is_answered_and_the_connection_lives(

@@ -92,6 +92,7 @@ def read_or_refuse(api: Api, version: int, body: bytes | memoryview) -> str | No
     return None
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("api", APIS)
 @settings(
     max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -44,6 +44,7 @@ def written(api: Api, cls: type[Any], version: int, message: Any) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("api", APIS)
 def test_what_is_written_is_read_back(api: Api) -> None:
     for cls, _, version, message, data in cases(api):
@@ -119,6 +120,7 @@ def test_kafka_python_reads_and_writes_the_same_bytes(api: Api) -> None:
     assert compared
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("api", APIS)
 def test_a_message_cut_anywhere_is_malformed_and_nothing_else(api: Api) -> None:
     for cls, _, version, _, data in cases(api):
