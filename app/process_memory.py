@@ -12,11 +12,11 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-# Several requests of the usual size at once, and what is read of the next; see ADR-0065.
+# Several requests of the usual size at once, and what is read of the next (docs/notes/performance.md).
 KEPT_BYTES = 8 * 1024 * 1024
 # mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# Whoever sets one of these has decided already.
+# An operator who sets one of these has decided already.
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
 
 
@@ -48,7 +48,7 @@ def keep_freed_memory() -> bool:
     """Keep freed memory for the next request.
 
     Up to ``KEPT_BYTES`` at the end of a heap. glibc gives back more than 128 KiB, or more than twice the size of the
-    largest block that was freed, and each page comes back with a fault (ADR-0065). Return False where nothing was
+    largest block that was freed, and each page comes back with a fault. Return False where nothing was
     changed: without glibc, or if the environment has settings for it.
     """
     if sys.platform != "linux" or _is_set_by_environment():

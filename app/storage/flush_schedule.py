@@ -1,6 +1,6 @@
-"""When logs are synced whose appends nobody waits for.
+"""Schedules background syncs of logs without waiting producers.
 
-Those that are due at about the same time are due together (ADR-0062). A timer per log would be cheap for a few busy
+Logs that are due at about the same time are due together. A timer per log would be cheap for a few busy
 logs. A producer that writes now and then to each of a thousand partitions has every record in a log of its own, and
 would pay for a timer and a thread with each.
 """

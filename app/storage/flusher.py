@@ -8,13 +8,13 @@ the speed of the disk, not the number of producers, and no caller polls.
 A producer with several requests in flight gets its answers together, but sends the next requests one after the other.
 A round that began with the first of them would cover it alone, and every second round would: two syncs for what one
 can do. So a round waits until as many appends are there as the last ones had in flight together, no longer than a sync
-takes (ADR-0060).
+takes.
 
 Handing a round over costs about as much as a quick sync. So if all appends that are in flight are there, the loop
-makes the sync itself (``loop_syncs``, ADR-0063).
+makes the sync itself (``loop_syncs``).
 
 Rounds that nobody waits for and that are due together are *grouped*: one thread syncs several logs one after the other,
-because handing over a sync costs more than most syncs of a few records (ADR-0062).
+because handing over a sync costs more than most syncs of a few records. docs/notes/performance.md has the figures.
 """
 
 from __future__ import annotations

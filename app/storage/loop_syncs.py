@@ -1,12 +1,12 @@
 """When the event loop makes a sync itself, instead of a thread.
 
-Handing a sync over and its result back costs the loop about as much time as a quick sync takes, and it makes who waits
-wait longer. So the loop makes the sync, if nothing could be done meanwhile: all appends that are in flight are there,
-no other sync is under way, and the last syncs were quick. Whoever did not send yet waits for that sync, which is no
-worse than the hand-over would be.
+Handing a sync over and its result back costs the loop about as much time as a quick sync takes, and it adds latency for
+waiting producers. So the loop makes the sync itself if nothing else could be done meanwhile: all appends in flight have
+arrived, no other sync is under way, and the last syncs were quick. A client that has not sent yet waits for that sync,
+which is no worse than waiting for the hand-over.
 
 That the next sync is quick is a guess. After a longer one, the syncs are left to threads for a hundred times as long,
-so such syncs hold the loop for one per cent of the time at most (ADR-0063).
+so such syncs hold the loop for one per cent of the time at most (docs/notes/performance.md).
 """
 
 from __future__ import annotations

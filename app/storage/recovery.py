@@ -19,7 +19,7 @@ before the point       either                      keep: synced records are neve
 =====================  ==========================  =====================================
 
 Zeros up to the end of a file are no corrupt range: space was allocated ahead of the
-records (ADR-0064), and is cut.
+records (``space_ahead``), and is cut.
 
 A corrupt range that is kept is logged with file and bytes. A read of its offsets
 fails with the offset to continue from; all offsets after it are served.

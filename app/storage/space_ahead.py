@@ -2,7 +2,7 @@
 
 A sync of a file that has grown writes the file's new size as well as its records: that is another write that must
 reach the disk, and with a journal a commit of it. So a sync now and then gives the file more space, and the next ones
-write records only (ADR-0064). The space reads as zeros until it is written to, and is cut off when the segment is
+write records only (docs/notes/performance.md). The space reads as zeros until it is written to, and is cut off when the segment is
 sealed and when the log is closed.
 """
 

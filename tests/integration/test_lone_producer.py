@@ -1,6 +1,6 @@
 """A producer that waits for each ``acks=all`` answer, and a broker that is killed: nothing that was acked is lost.
 
-Its syncs are made on the event loop if the disk is quick (ADR-0063), in space ahead of the records (ADR-0064).
+Its syncs are made on the event loop if the disk is quick, in space ahead of the records.
 """
 
 from __future__ import annotations

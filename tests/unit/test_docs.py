@@ -31,6 +31,10 @@ def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+def section(page: Path, heading: str) -> str:
+    return re.split(r"^## ", prose(page).split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
+
+
 # ── settings.md ──
 
 
@@ -130,26 +134,21 @@ def test_the_example_batch_is_a_batch_and_holds_what_the_page_says() -> None:
 # ── decisions ──
 
 
-def test_the_list_of_decisions_is_complete() -> None:
-    listed = set(
-        re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (DOCS / "adr" / "0001-record-decisions.md").read_text())
-    )
-    assert listed == {path.name for path in (DOCS / "adr").glob("*.md")}
+DECISIONS = section(DOCS / "README.md", "Decisions")
 
 
-def test_the_list_of_decisions_has_their_titles() -> None:
-    listed = dict(
-        re.findall(
-            r"^\| \[(\d{4})\]\([^)]*\) \| (.*) \|$",
-            (DOCS / "adr" / "0001-record-decisions.md").read_text(),
-            re.MULTILINE,
-        )
-    )
-    for path in (DOCS / "adr").glob("*.md"):
-        title = path.read_text().splitlines()[0].partition(" · ")[2]
-        assert listed[path.name[:4]] == title, (
-            f"docs/adr/0001-record-decisions.md: {path.name} is {title!r} now"
-        )
+def test_the_list_of_decisions_has_their_titles_and_no_others() -> None:
+    listed = dict(re.findall(r"^\| \[\d{4}\]\(adr/([^)]*)\) \| (.*) \|$", DECISIONS, re.MULTILINE))
+    titles = {
+        path.name: path.read_text().splitlines()[0].partition(" · ")[2]
+        for path in (DOCS / "adr").glob("*.md")
+    }
+    assert listed == titles, "docs/README.md, Decisions: the table and docs/adr differ"
+
+
+def test_every_number_of_a_decision_is_explained() -> None:
+    explained = {int(number) for number in re.findall(r"\b(\d{4})\b", DECISIONS)}
+    assert set(range(1, max(explained) + 1)) == explained, "docs/README.md, Decisions: explain each number"
 
 
 @pytest.mark.parametrize("path", sorted((DOCS / "adr").glob("*.md")), ids=name)
@@ -161,8 +160,9 @@ def test_a_decision_has_context_choice_and_price_on_one_page(path: Path) -> None
     assert len(text.splitlines()) <= 80
 
 
-def test_every_decision_that_is_cited_exists() -> None:
-    numbers = {p.name[:4] for p in (DOCS / "adr").glob("*.md")}
+def test_every_decision_that_is_cited_is_in_the_list() -> None:
+    # A number that became a note still leads there.
+    numbers = set(re.findall(r"^\| \[?(\d{4})\b", DECISIONS, re.MULTILINE))
     cited = {name(path): set(re.findall(r"ADR-(\d{4})", path.read_text())) for path in SOURCES}
     assert {path: found - numbers for path, found in cited.items() if found - numbers} == {}
 
@@ -255,10 +255,6 @@ def test_no_series_and_no_label_is_documented_that_does_not_exist() -> None:
 # ── architecture.md ──
 
 ARCHITECTURE = DOCS / "architecture.md"
-
-
-def section(page: Path, heading: str) -> str:
-    return re.split(r"^## ", prose(page).split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
 
 
 def test_the_layers_are_those_of_the_contract() -> None:

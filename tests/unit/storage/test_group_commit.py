@@ -1,4 +1,4 @@
-"""How many appends share a sync, and how long they wait for each other (ADR-0060), in simulated time."""
+"""How many appends share a sync, and how long they wait for each other, in simulated time."""
 
 from __future__ import annotations
 

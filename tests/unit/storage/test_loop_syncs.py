@@ -1,4 +1,4 @@
-"""The loop makes a sync itself if a thread would only cost time (ADR-0063), in simulated time."""
+"""The loop makes a sync itself if a thread would only cost time, in simulated time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments get space ahead of their records, which no reader, check or start takes for anything else (ADR-0064)."""
+"""Segments get space ahead of their records, which no reader, check or start takes for anything else."""
 
 from __future__ import annotations
 
