@@ -217,9 +217,7 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
 
 
 async def open_broker(settings: Settings, shared: SharedParts | None = None) -> Broker:
-    """A broker over the data directory of ``settings``, its partitions recovered.
-
-    Or over what is shared.
+    """A broker over the data directory of ``settings``, its partitions recovered; or over what is shared.
 
     Raises:
         DataDirLocked: another broker has the directory.

@@ -59,10 +59,7 @@ class SharedStores:
         return import_data_dir(self._session, catalog, groups)
 
     def close(self) -> None:
-        """Close the connections of the catalog and of the groups.
-
-        The other belongs to the cluster.
-        """
+        """Close the connections of the catalog and of the groups; the other belongs to the cluster."""
         for thread in self._group_threads:
             thread.shutdown()
         for session in self._group_sessions:

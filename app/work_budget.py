@@ -37,19 +37,13 @@ class WorkBudget:
         self._records = RECORDS_PER_TURN
 
     def is_over(self, size: int, records: float = 1) -> bool:
-        """Count work on ``records`` of ``size`` bytes in total.
-
-        True if the budget is used up.
-        """
+        """Count work on ``records`` of ``size`` bytes in total; True if the budget is used up."""
         self._bytes -= size
         self._records -= records
         return self._bytes <= 0 or self._records <= 0
 
     async def visit(self, partitions: int = 1) -> None:
-        """Count visits of partitions, or of something as small.
-
-        Pause if the budget is used up.
-        """
+        """Count visits of partitions, or of something as small; pause if the budget is used up."""
         self._records -= partitions * _RECORDS_PER_PARTITION
         if self._records <= 0:
             await self.pause()

@@ -79,9 +79,7 @@ def java() -> str:
 
 
 def libs() -> Path:
-    """The directory with the jars of Apache Kafka ``VERSION``.
-
-    Downloads them if they are not there.
+    """The directory with the jars of Apache Kafka ``VERSION``; downloads them if they are not there.
 
     Safe to call from several processes at once.
 
@@ -114,10 +112,7 @@ def libs() -> Path:
 
 
 def run_tool(class_name: str, *arguments: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """One of Kafka's command-line tools by its class.
-
-    Its exit code is the caller's to judge.
-    """
+    """One of Kafka's command-line tools by its class; its exit code is the caller's to judge."""
     command = [java(), *_TOOL_OPTIONS, "-cp", f"{libs()}/*", class_name, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
 
@@ -158,10 +153,7 @@ class ApacheKafka:
 
     @classmethod
     def several(cls, directory: Path, count: int, *, heap: str = HEAP) -> list[ApacheKafka]:
-        """Return nodes of one cluster, which all vote.
-
-        ``spawn`` all of them, then ``await_answer``.
-        """
+        """Return nodes of one cluster, which all vote; ``spawn`` all of them, then ``await_answer``."""
         host = "127.0.0.1"
         ports = free_ports(2 * count, host)
         voters = ",".join(f"{number}@{host}:{port}" for number, port in enumerate(ports[count:], 1))
@@ -200,9 +192,7 @@ class ApacheKafka:
         return self.log_path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace")
 
     def prepare(self) -> None:
-        """Write its configuration and format its storage, once.
-
-        ``start`` does it if nobody has.
+        """Write its configuration and format its storage, once; ``start`` does it if nobody has.
 
         Raises:
             KafkaUnavailable: Java or Maven is missing.
@@ -337,9 +327,7 @@ def random_cluster_id(make_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
 def apache_kafka(
     data_dir: Path | None = None, *, properties: Mapping[str, str] | None = None, heap: str = HEAP
 ) -> Generator[ApacheKafka]:
-    """A running Apache Kafka.
-
-    Its files are deleted afterwards unless ``data_dir`` was given.
+    """A running Apache Kafka; its files are deleted afterwards unless ``data_dir`` was given.
 
     ``properties`` are further ones of its ``server.properties``, or others instead of ours.
 

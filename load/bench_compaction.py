@@ -1,6 +1,4 @@
-"""Compare a compaction pass with Apache Kafka's cleaner.
-
-Same log, same machine, in turn.
+"""Compare a compaction pass with Apache Kafka's cleaner: same log, same machine, in turn.
 
 Both brokers get the same record batches, so they clean the same log. The topic becomes compacted once it is filled;
 then a prober sends single records to a second topic, and Metadata requests, one at a time, until the cleaner's
@@ -59,10 +57,7 @@ _numbers = count()
 
 @dataclass(slots=True)
 class Probes:
-    """Milliseconds until the answer.
-
-    Of a produced record with ``acks=1``, and of Metadata without topics.
-    """
+    """Milliseconds until the answer: of a produced record with ``acks=1``, and of Metadata without topics."""
 
     produce_ms: list[float] = field(default_factory=list[float])
     metadata_ms: list[float] = field(default_factory=list[float])
@@ -210,10 +205,7 @@ def bases(partition: Path) -> list[int]:
 
 
 def cleaned_until(subject: Subject, topic: str) -> int:
-    """What the cleaner's checkpoint says of partition 0.
-
-    Both brokers write it in the same layout.
-    """
+    """What the cleaner's checkpoint says of partition 0; both brokers write it in the same layout."""
     path = subject.data_dir / "cleaner-offset-checkpoint"
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith(f"{topic} 0 "):
@@ -296,10 +288,7 @@ def measure(subject: Subject, corpus: Path, sizes: list[int]) -> Pass:
 
 
 def print_passes(passes: dict[str, list[Pass]], records: int, log_bytes: int) -> None:
-    """Print a row per figure.
-
-    Each broker's median, and the median ratio of the rounds.
-    """
+    """Print a row per figure: each broker's median, and the median ratio of the rounds."""
     share = records / log_bytes
 
     def row(what: str, unit: str, figures: dict[str, list[float]]) -> None:

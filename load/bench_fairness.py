@@ -146,10 +146,7 @@ def _load(kind: str, port: int) -> subprocess.Popen[bytes]:
 
 
 def separate(broker_pid: int) -> str:
-    """Give the broker a core and the clients another, this process first.
-
-    Says what could be done.
-    """
+    """Give the broker a core and the clients another, this process first; says what could be done."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return "one core for all"

@@ -57,10 +57,7 @@ def fill(port: int) -> None:
 
 
 def fetch_rate(port: int) -> float:
-    """Return MiB of batches per second.
-
-    The next fetch is asked for while the last one arrives.
-    """
+    """Return MiB of batches per second: the next fetch is asked for while the last one arrives."""
     buffer = memoryview(bytearray(4 * CHUNK_BYTES))
 
     def request(offset: int) -> bytes:

@@ -83,10 +83,7 @@ def kib_for_each(kind: str, port: int, pid: int, count: int) -> float:
 
 @contextmanager
 def server(kind: str, count: int) -> Generator[tuple[int, int]]:
-    """Port and process id of a fresh server.
-
-    Memory that was used once is used again before more is taken.
-    """
+    """Port and process id of a fresh server: memory that was used once is used again before more is taken."""
     if kind != "bare":
         with running_broker("--log-level", "warning", "--set", f"connections_max={count + 10}") as broker:
             yield (

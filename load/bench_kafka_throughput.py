@@ -150,10 +150,7 @@ class KafkaSubject:
 
 @dataclass(frozen=True, slots=True)
 class RunningSubject:
-    """A broker that somebody else starts and stops.
-
-    ``client`` is what its clients need to reach it.
-    """
+    """A broker that somebody else starts and stops; ``client`` is what its clients need to reach it."""
 
     name: str
     bootstrap: str
@@ -251,18 +248,13 @@ def stored_in(subject: Subject, topic: str, partitions: int) -> int:
 
 
 def consume(subject: Subject, topic: str, *, partitions: int, records: int) -> float:
-    """Read all of a topic from the beginning, several times.
-
-    Return records per second.
-    """
+    """Read all of a topic from the beginning, several times; return records per second."""
     seconds = sum(_seconds_to_consume(subject, topic, partitions, records) for _ in range(CONSUME_PASSES))
     return CONSUME_PASSES * records / seconds
 
 
 def _seconds_to_consume(subject: Subject, topic: str, partitions: int, records: int) -> float:
-    """With a consumer of its own.
-
-    One that has come to the end has a fetch waiting there.
+    """With a consumer of its own: one that has come to the end has a fetch waiting there.
 
     Raises:
         RuntimeError: records are missing.

@@ -40,10 +40,7 @@ KAFKA_GOAL = 1.0
 
 @dataclass(slots=True)
 class Samples:
-    """Microseconds from the produce on.
-
-    Until the fetch was answered, until the produce was.
-    """
+    """Microseconds from the produce on: until the fetch was answered, until the produce was."""
 
     fetch_us: list[float] = field(default_factory=list[float])
     produce_us: list[float] = field(default_factory=list[float])
@@ -115,10 +112,7 @@ def parked_consumer(host: str, port: int) -> Generator[Measure]:
 
 @contextmanager
 def relay() -> Generator[Measure]:
-    """The least that can be.
-
-    As many bytes as a produce has, in at one socket and out at the other.
-    """
+    """The least that can be: as many bytes as a produce has, in at one socket and out at the other."""
     payload = frames.produce_request(TOPIC, bytes(build_values([b"x" * VALUE_BYTES], 0)), acks=1)
     with yardstick_server("relay") as port, ExitStack() as stack:
         receiver, sender = (stack.enter_context(frames.connect("127.0.0.1", port)) for _ in range(2))

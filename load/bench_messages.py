@@ -20,10 +20,7 @@ CALLS = 200
 
 @frozen_message
 class DeclaredConsumeResponse(Response):
-    """CONSUME_RESPONSE with the length of a message after its offset.
-
-    What a declaration can say.
-    """
+    """CONSUME_RESPONSE with the length of a message after its offset: what a declaration can say."""
 
     next_offset: Int64
     messages: Sequence[tuple[Int64, bytes]]

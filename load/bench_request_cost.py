@@ -1,6 +1,4 @@
-"""Measure the CPU time of the whole broker process per request.
-
-System calls and threads are included.
+"""Measure the CPU time of the whole broker process per request, system calls and threads are included.
 
 ``python -m load.bench_request_cost`` prints microseconds per request beside a yardstick: a bare uvloop server that
 answers as many bytes to as many bytes, and does nothing else. With ``--against TREE`` the yardstick is the broker of
@@ -51,10 +49,7 @@ _GOAL_US, _SYNCED_GOAL_US, _HTTP_GOAL_US = 50.0, 120.0, 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One kind of request.
-
-    What is sent, to which listener, how often, and how many are in flight.
-    """
+    """One kind of request: what is sent, to which listener, how often, and how many are in flight."""
 
     what: str
     port: Callable[[BrokerProcess], int]
@@ -318,10 +313,7 @@ def prepare(broker: BrokerProcess) -> None:
 
 
 def report_us(exchange: Exchange, comparison: Comparison) -> None:
-    """Print one figure.
-
-    The cost of both sides, and whether ours is within the goal in µs.
-    """
+    """Print one figure: the cost of both sides, and whether ours is within the goal in µs."""
     ours, yardstick = (median(side) for side in (comparison.ours, comparison.yardstick))
     goal = exchange.goal_us
     verdict = "" if goal is None else f"  (goal ≤ {goal:g}: {'met' if ours <= goal else 'NOT met'})"

@@ -54,10 +54,7 @@ def hello() -> bytes:
 
 
 def attack(port: int) -> None:
-    """Keep ``HANDSHAKES`` handshakes half-open until the end of the process.
-
-    Print a line when all are.
-    """
+    """Keep ``HANDSHAKES`` handshakes half-open until the end of the process; print a line when all are."""
     raise_open_files()
     # An attacker elsewhere would not take the core of the client.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

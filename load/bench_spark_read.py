@@ -128,10 +128,7 @@ for line in sys.stdin:
 
 
 class KafkaReader:
-    """spark-sql-kafka, in a process with the Spark it was made for.
-
-    It reads when it is given a topic.
-    """
+    """spark-sql-kafka, in a process with the Spark it was made for; it reads when it is given a topic."""
 
     def __init__(self, home: Path, bootstrap: str) -> None:
         command = [str(home / "venv" / "bin" / "python"), "-c", KAFKA_READER, str(home / "jars"), bootstrap]
@@ -205,10 +202,7 @@ def make_session() -> SparkSession:
 
 
 def rate(frame: Callable[[], DataFrame], records: int) -> Callable[[], float]:
-    """Return records per second into nowhere.
-
-    The frame is planned again each time, as in a job.
-    """
+    """Return records per second into nowhere; the frame is planned again each time, as in a job."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -280,10 +274,7 @@ def print_goal(comparison: Comparison) -> None:
 
 
 def json_rate(spark: SparkSession, broker: BrokerProcess, topic: str, ends: list[int]) -> None:
-    """Once, and a tenth of the records.
-
-    It is what the other transports are there to avoid.
-    """
+    """Once, and a tenth of the records: it is what the other transports are there to avoid."""
     tenth = [end // 10 for end in ends]
 
     def frame() -> DataFrame:

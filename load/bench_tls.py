@@ -102,10 +102,7 @@ def fill(connect: Connect) -> None:
 
 
 def fetch(connect: Connect) -> float:
-    """Fetch 1 MiB at a time, the next requested while the last one arrives.
-
-    Return MiB.
-    """
+    """Fetch 1 MiB at a time, the next requested while the last one arrives; return MiB."""
     partition = m.FetchPartition(topic="big", partition=0, offset=0, max_bytes=FETCH_BYTES)
     request = m.FetchRequest(partitions=[partition], max_bytes=FETCH_BYTES).encode()
     buffer = memoryview(bytearray(4 * FETCH_BYTES))
@@ -123,10 +120,7 @@ def fetch(connect: Connect) -> float:
 
 
 def connect_once(connect: Connect) -> float:
-    """Open connections that end with the answer to their first request.
-
-    Return their number.
-    """
+    """Open connections that end with the answer to their first request; return their number."""
     frame = m.ProduceRequest(topic=TOPIC, data=b"x").encode()
     answer = memoryview(bytearray(ANSWER_BYTES))
     for _ in range(HANDSHAKES):

@@ -1,6 +1,4 @@
-"""Compare transactions of Stele's Kafka listener with Apache Kafka.
-
-Same client, work and machine.
+"""Compare transactions of Stele's Kafka listener with Apache Kafka: same client, work and machine.
 
 A transaction is begun, its records are produced and spread over the partitions, and it is committed; the next
 begins after that. Measured are transactions per second of one producer, and of several at once, because the ends
@@ -66,10 +64,7 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured.
-
-    ``seconds`` for each rate, ``read_records`` in the topic of the readers.
-    """
+    """How much is measured; ``seconds`` for each rate, ``read_records`` in the topic of the readers."""
 
     rounds: int
     seconds: float
@@ -162,10 +157,7 @@ def measure_transactions(subjects: list[Subject], scale: Scale, results: Results
 
 
 def fill(subject: Subject, topic: str, records: int, *, aborted_in_ten: int) -> int:
-    """Write transactions of ``FILLED_AT_ONCE`` records.
-
-    Return how many records are committed.
-    """
+    """Write transactions of ``FILLED_AT_ONCE`` records; return how many records are committed."""
     producer = transactional_producer(subject)
     committed = 0
     for number in range(records // FILLED_AT_ONCE):

@@ -9,8 +9,5 @@ from stele.broker_process import BrokerProcess, run_broker
 
 
 def running_broker(*arguments: str, data_dir: Path | None = None) -> AbstractContextManager[BrokerProcess]:
-    """``stele serve`` with ``arguments``.
-
-    Its data is deleted afterwards unless ``data_dir`` is given.
-    """
+    """``stele serve`` with ``arguments``; its data is deleted afterwards unless ``data_dir`` is given."""
     return run_broker(data_dir, arguments=arguments)

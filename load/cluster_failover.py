@@ -86,10 +86,7 @@ class Traffic(ABC):
 
     @abstractmethod
     def _producer(self) -> AbstractContextManager[Callable[[int], None]]:
-        """Return what sends a record by its number.
-
-        On leaving, each is acknowledged or has failed.
-        """
+        """Return what sends a record by its number; on leaving, each is acknowledged or has failed."""
 
     @abstractmethod
     def _read(self) -> None: ...

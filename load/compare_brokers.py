@@ -1,6 +1,4 @@
-"""Compare the brokers of two source trees per request.
-
-A broker of each, and the same client for both.
+"""Compare the brokers of two source trees per request: a broker of each, and the same client for both.
 
 ``python -m load.compare_brokers OTHER_TREE`` starts ``stele serve`` of this tree and of the other one with this
 interpreter. Rates are per second of CPU time of the broker's event loop, so the client's work and other work on the
@@ -41,10 +39,7 @@ def environment_of(tree: Path) -> dict[str, str]:
 
 
 def _calls(connect: Connect, requests: Iterable[bytes]) -> float:
-    """Send requests of the Kafka protocol, ``IN_FLIGHT`` at a time.
-
-    Return their number.
-    """
+    """Send requests of the Kafka protocol, ``IN_FLIGHT`` at a time; return their number."""
     waiting = list(requests)
     head, body = memoryview(bytearray(4)), memoryview(bytearray(1 << 20))
     with connect() as connection:
@@ -63,10 +58,7 @@ def kafka_produce(connect: Connect) -> float:
 
 
 def kafka_fetch(connect: Connect) -> float:
-    """Fetch at the end of the log, where there is nothing.
-
-    The least work that a fetch can be.
-    """
+    """Fetch at the end of the log, where there is nothing: the least work that a fetch can be."""
     return _calls(connect, [fetch_request(TOPIC, 0, max_wait_ms=0)] * KAFKA_CALLS)
 
 

@@ -65,10 +65,7 @@ def benchmarks(tree: Path) -> set[str]:
 
 
 def rows(other: Path, names: Iterable[str], rounds: int, options: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Yield a row per figure.
-
-    Benchmark, heading, the other tree's median, this tree's, ratio and spread.
-    """
+    """Yield a row per figure: benchmark, heading, the other tree's median, this tree's, ratio and spread."""
     for name in names:
         try:
             pairs = [(run(other, name, options), run(THIS, name, options)) for _ in range(rounds)]

@@ -1,7 +1,4 @@
-"""Measure ratios on a noisy machine.
-
-Both sides in turn, the median of several rounds.
-"""
+"""Measure ratios on a noisy machine: both sides in turn, the median of several rounds."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Rates of both sides, round by round.
-
-    ``ratio`` is the median of ours / yardstick of each round.
-    """
+    """Rates of both sides, round by round; ``ratio`` is the median of ours / yardstick of each round."""
 
     ours: list[float]
     yardstick: list[float]
@@ -42,10 +36,7 @@ def in_turn(ours: Callable[[], float], yardstick: Callable[[], float], *, rounds
 def report(
     what: str, comparison: Comparison, *, unit: str, yardstick: str, goal: float, at_most: bool = False
 ) -> None:
-    """Print one figure.
-
-    Both rates, the ratio with its spread, and whether the goal is met.
-    """
+    """Print one figure: both rates, the ratio with its spread, and whether the goal is met."""
     ratio, ratios = comparison.ratio, comparison.ratios
     is_met = ratio <= goal if at_most else ratio >= goal
     sign = "≤" if at_most else "≥"

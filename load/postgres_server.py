@@ -124,10 +124,7 @@ class PostgresServer:
             self._run("cp", "-a", str(_database(bin_dir)), "data")
 
     def follow(self, primary: str) -> None:
-        """Become a standby of ``primary``, a connection string, at the next start.
-
-        What it had is deleted.
-        """
+        """Become a standby of ``primary``, a connection string, at the next start; what it had is deleted."""
         address = f"{primary}?application_name=standby"
         if (self._home / "data").exists():
             shutil.rmtree(self._home / "data")

@@ -21,10 +21,7 @@ def process_cpu_s(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process tree.
-
-    With children that have ended, which are counted in ticks.
-    """
+    """User and system time of the process tree, with children that have ended, which are counted in ticks."""
     seconds, ticks = 0.0, 0
     for process in _process_tree(pid):
         # The name in parentheses may hold anything; after it, cutime is the 14th field, then cstime.

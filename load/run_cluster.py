@@ -1,6 +1,4 @@
-"""``make cluster``.
-
-PostgreSQL, an S3 server and three brokers on this machine, until ctrl-c.
+"""``make cluster``: PostgreSQL, an S3 server and three brokers on this machine, until ctrl-c.
 
 All data are in one temporary directory, which is deleted at the end. A broker that is killed stays down
 until Enter is pressed, so that its failover can be watched.
@@ -52,10 +50,7 @@ class _Stopped(Exception):
 
 
 class _Broker(BrokerProcess):
-    """A broker in a session of its own.
-
-    Ctrl-c stops it in order, not together with its database.
-    """
+    """A broker in a session of its own: ctrl-c stops it in order, not together with its database."""
 
     def spawn(self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]) -> Process:
         return subprocess.Popen(

@@ -44,10 +44,7 @@ class _Ended(Exception):
 
 
 class Authenticate:
-    """ASGI middleware.
-
-    Sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``.
-    """
+    """ASGI middleware; sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``."""
 
     def __init__(
         self, app: ASGIApp, security: ListenerSecurity, sessions: Sessions, *, is_metrics_open: bool
@@ -193,10 +190,7 @@ def _certificate_principal(scope: Scope) -> Principal:
 
 
 def _log_once(scope: Scope, authenticator: Authenticator, peer: Peer, login: Login) -> None:
-    """Log the first login of each principal on a connection.
-
-    Later requests only repeat it.
-    """
+    """Log the first login of each principal on a connection; later requests only repeat it."""
     connection = _connection(scope)
     if connection is None:
         authenticator.log_allowed(peer, login)
@@ -239,10 +233,7 @@ def _is_own_page(scope: Scope) -> bool:
 
 
 def _refuse(scope: Scope) -> Response:
-    """Return the response to a request without a login.
-
-    The login page for people, 401 for programs.
-    """
+    """Return the response to a request without a login: the login page for people, 401 for programs."""
     accept = dict(scope["headers"]).get(b"accept", b"")
     path: str = scope["path"]
     if scope["method"] == "GET" and b"text/html" in accept and not path.startswith("/v1/"):

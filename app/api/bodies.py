@@ -242,10 +242,7 @@ class LeaseOfGroup(Struct, forbid_unknown_fields=True):
 
 
 class OffsetOfGroup(Struct, forbid_unknown_fields=True):
-    """An offset that a transaction commits.
-
-    ``offset`` is that of the next record to read.
-    """
+    """An offset that a transaction commits; ``offset`` is that of the next record to read."""
 
     group: str
     topic: str

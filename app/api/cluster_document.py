@@ -18,10 +18,7 @@ _HOST_NAME = socket.gethostname()[:255]
 
 
 def broker_report(broker: Broker, sampler: Sampler, version: str) -> Mapping[str, Any]:
-    """Return what a survey at any broker shows about this one.
-
-    A few hundred bytes of JSON.
-    """
+    """Return what a survey at any broker shows about this one: a few hundred bytes of JSON."""
     pair = sampler.history.rates()
     rates: dict[str, float] | None = None
     if pair is not None:
@@ -70,10 +67,7 @@ def member_document(member: Member) -> dict[str, Any]:
 
 
 def surveyed_document(surveyed: SurveyedBroker) -> dict[str, Any]:
-    """Describe a broker to operators.
-
-    What the database knows about it, and what it said last.
-    """
+    """Describe a broker to operators: what the database knows about it, and what it said last."""
     report = surveyed.report
     return {
         **member_document(surveyed.member),

@@ -175,9 +175,7 @@ class DirectProduce:
         return access is None or access.was_allowed(WRITE_TOPIC, topic)
 
     def _append(self, name: str, body: bytes, acks: Acks) -> tuple[PendingProduce, int] | None:
-        """Append the one record of ``body``.
-
-        None if the application must look at the request.
+        """Append the one record of ``body``; None if the application must look at the request.
 
         Nothing has been stored then.
         """

@@ -25,10 +25,7 @@ _PACKED = "z"
 
 
 def event_id(seen: Mapping[int, int]) -> bytes:
-    """Encode ``seen``, the last offset sent per partition.
-
-    Partitions without one are absent.
-    """
+    """Encode ``seen``, the last offset sent per partition; partitions without one are absent."""
     if len(seen) <= PLAIN_PARTITIONS_MAX:
         return ",".join(f"{partition}:{offset}" for partition, offset in seen.items()).encode()
     offsets = array("Q", bytes(8 * (max(seen) + 1)))
@@ -43,9 +40,7 @@ def event_id(seen: Mapping[int, int]) -> bytes:
 
 
 def parse_event_id(text: str, *, partitions: int) -> dict[int, int]:
-    """Decode an id of a topic with ``partitions`` partitions.
-
-    The last offset per partition.
+    """Decode an id of a topic with ``partitions`` partitions: the last offset per partition.
 
     Raises:
         InvalidRequest: ``text`` is not such an id.

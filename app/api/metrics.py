@@ -124,10 +124,7 @@ class HttpMetrics:
 
 
 def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
-    """Register the metrics of the broker.
-
-    Gauges read per scrape, and the time of each sync.
-    """
+    """Register the metrics of the broker: gauges read per scrape, and the time of each sync."""
     broker = state.broker
     topics = Gauge("stele_topics", "Number of topics.", registry=registry)
     topics.set_function(lambda: len(broker.topics()))

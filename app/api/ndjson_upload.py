@@ -112,10 +112,7 @@ class NdjsonUpload(Response):
             self._progress.set()
 
     async def _take(self, block: bytes) -> None:
-        """Add whole lines.
-
-        Decoded together, or one by one if one of them is large, special or invalid.
-        """
+        """Add whole lines: decoded together, or one by one if one of them is large, special or invalid."""
         if len(block) <= TURN_BYTES and self._upload.add_lines(block):
             return
         for line in block.split(b"\n"):

@@ -252,10 +252,7 @@ def _from_b64(text: str, name: str) -> bytes:
 
 
 def record_out(partition: int, record: RecordView, *, parse_values: bool) -> RecordOut:
-    """Encode a stored record.
-
-    With ``parse_values`` a value that is valid JSON appears as JSON.
-    """
+    """Encode a stored record; with ``parse_values`` a value that is valid JSON appears as JSON."""
     key = record.key
     shown = RecordOut(partition, record.offset, record.timestamp, None, headers=_NO_HEADERS_OUT)
     if key is not None:

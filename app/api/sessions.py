@@ -1,6 +1,4 @@
-"""Sessions of the console.
-
-An opaque random id in a cookie, everything else in memory (RFC 6265).
+"""Sessions of the console: an opaque random id in a cookie, everything else in memory (RFC 6265).
 
 The cookie is HttpOnly and SameSite=Strict, and under TLS Secure with the prefix
 ``__Host-``. Its name has the port, because browsers send cookies to every port of a host.
@@ -49,10 +47,7 @@ class Sessions:
         return session_id
 
     def find(self, session_id: str) -> Login | None:
-        """Return the login of a session.
-
-        None if there is none, or if the session or its login has expired.
-        """
+        """Return the login of a session, None if there is none, or if the session or its login has expired."""
         key = _key(session_id)
         session = self._sessions.get(key)
         if session is None:

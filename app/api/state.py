@@ -1,7 +1,4 @@
-"""Hold the state that all routes share.
-
-The broker, its groups, the settings and counters.
-"""
+"""Hold the state that all routes share: the broker, its groups, the settings and counters."""
 
 from __future__ import annotations
 

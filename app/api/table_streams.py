@@ -75,9 +75,7 @@ async def table_events(
     shown: Shown,
     on_end: Callable[[], object],
 ) -> AsyncGenerator[bytes]:
-    """Yield server-sent events without end.
-
-    The table, its end, and every change after it.
+    """Yield server-sent events without end: the table, its end, and every change after it.
 
     ``on_end`` is called at the end of the snapshot.
     """

@@ -86,10 +86,7 @@ class Shown:
 
 
 class _Ids:
-    """The next event id, and whether it is due.
-
-    Per event, or per ``_ID_S`` if it is large.
-    """
+    """The next event id, and whether it is due: per event, or per ``_ID_S`` if it is large."""
 
     def __init__(self, positions: dict[int, int]) -> None:
         self._seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
@@ -117,10 +114,7 @@ class _Ids:
 async def events(
     broker: Broker, topic: str, positions: dict[int, int], *, only: int | None, shown: Shown
 ) -> AsyncGenerator[bytes]:
-    """Yield server-sent events without end.
-
-    Records, errors, and numbers of skipped records.
-    """
+    """Yield server-sent events without end: records, errors, and numbers of skipped records."""
     loop = asyncio.get_running_loop()
     ids, budget = _Ids(positions), WorkBudget()
     tail = shown.tail(broker, topic, positions, only=only)

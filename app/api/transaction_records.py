@@ -1,6 +1,4 @@
-"""Records for several topics in one request.
-
-Checked as a whole, then put into batches.
+"""Records for several topics in one request: checked as a whole, then put into batches.
 
 A record that is not valid refuses the request before anything is appended, and the problem names
 the index of the record.
@@ -48,9 +46,7 @@ class TransactionRecords:
         return [RowBatch(topic_partition=partition, rows=rows) for partition, rows in self._rows]
 
     async def add_all(self, texts: Sequence[Raw], *, records_max: int) -> None:
-        """Check and add records.
-
-        Topics that do not exist are created, unless auto-creation is off.
+        """Check and add records; topics that do not exist are created, unless auto-creation is off.
 
         Raises:
             HttpError: a record is not valid, or there are too many.

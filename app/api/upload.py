@@ -199,10 +199,7 @@ class Upload:
         self._add_row(partition, (timestamp_ms, record.key, record.value, record.headers), size)
 
     def add_lines(self, block: bytes) -> bool:
-        """Add whole NDJSON lines.
-
-        False if they must be added one by one, see ``decode_lines``.
-        """
+        """Add whole NDJSON lines; False if they must be added one by one, see ``decode_lines``."""
         now_ms = self._broker.now_ms()
         rows = decode_lines(block, now_ms)
         size = len(block) + _RECORD_OVERHEAD_BYTES * len(rows or ())
@@ -228,10 +225,7 @@ class Upload:
         return True
 
     def _make_room(self, partition: int, size: int, count: int) -> bool:
-        """Begin a new chunk if ``count`` records more do not fit.
-
-        False if that is not allowed.
-        """
+        """Begin a new chunk if ``count`` records more do not fit; False if that is not allowed."""
         if self._sizes.get(partition, HEADER_BYTES) + size > self._limit:
             if self._identity is not None:
                 return False

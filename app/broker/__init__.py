@@ -1,6 +1,6 @@
-"""Topics, partitions, produce, fetch and producers.
+"""Topics, partitions, produce, fetch and producers; listeners call ``broker.Broker``.
 
-Listeners call ``broker.Broker``. Reading order:
+Reading order:
 
 - ``broker``                        what a listener may call
 - ``topics``, ``placement``         topics, durable in the catalog; Kafka's placement rules

@@ -152,10 +152,7 @@ class Appender:
         sync_later: bool,
         transaction: TransactionalProduce | None,
     ) -> PendingProduce:
-        """Append batches that parse.
-
-        The engine checks them against the states of their producers.
-        """
+        """Append batches that parse; the engine checks them against the states of their producers."""
         if len(headers) != 1 and any(header.has_producer_id for header in headers):
             raise InvalidBatch("an idempotent producer sends one batch per partition at a time")
         needs_state, admit = False, None

@@ -459,9 +459,7 @@ class Broker:
         return self._producers.open_transactions(name)
 
     async def sync(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Sync what was appended to these partitions before the call.
-
-        Those that do not exist are left out.
+        """Sync what was appended to these partitions before the call; those that do not exist are left out.
 
         Raises ``LogDirFailed``.
         """

@@ -44,10 +44,7 @@ _LEAVE_MS = 2 * _POLL_INTERVAL_MS
 
 
 class Cluster(Protocol):
-    """What the broker knows of its cluster.
-
-    The brokers are none unless there may be several.
-    """
+    """What the broker knows of its cluster; the brokers are none unless there may be several."""
 
     @property
     def is_shared(self) -> bool:
@@ -98,10 +95,7 @@ class Cluster(Protocol):
         ...
 
     def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
-        """Let each heartbeat carry what ``make`` returns, a small JSON object.
-
-        Surveys show it.
-        """
+        """Let each heartbeat carry what ``make`` returns, a small JSON object; surveys show it."""
         ...
 
     async def refresh(self) -> None:

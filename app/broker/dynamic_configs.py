@@ -277,9 +277,7 @@ class DynamicConfigs:
     async def change(
         self, kind: ConfigKind, entity: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Apply ``changes``.
-
-        When this returns, they are in effect and survive a loss of power.
+        """Apply ``changes``; when this returns, they are in effect and survive a loss of power.
 
         Raises:
             InvalidRequest, InvalidConfig: nothing was changed; the message names the configuration.

@@ -112,10 +112,7 @@ def _dead_letter_topic(text: str) -> str:
 
 
 def share_start(reset: str, now_ms: int) -> int:
-    """Return where a share group begins, by its ``share.auto.offset.reset``.
-
-    A time in ms or a position.
-    """
+    """Return where a share group begins, by its ``share.auto.offset.reset``: a time in ms or a position."""
     kind, _, duration = trimmed(reset).partition(":")
     if kind != "by_duration":
         return EARLIEST_TIMESTAMP if kind == "earliest" else LATEST_TIMESTAMP
@@ -245,9 +242,7 @@ CLIENT_METRICS_CONFIGS: dict[str, EntityConfig] = {
 
 
 class GroupConfigs:
-    """Reads the configurations of groups.
-
-    Each read has the value in effect at that moment.
+    """Reads the configurations of groups; each read has the value in effect at that moment.
 
     ``of`` returns the texts that are set for a group, ``default_of`` what holds on this broker for others.
     """

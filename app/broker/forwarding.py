@@ -52,10 +52,7 @@ class ForwardedRequest:
 
 
 class ForwardedResponse(NamedTuple):
-    """The response of the coordinator.
-
-    The body is still compressed if the coordinator compressed it.
-    """
+    """The response of the coordinator; the body is still compressed if the coordinator compressed it."""
 
     status: int
     headers: Headers
@@ -80,10 +77,7 @@ class Forwarder:
         self._warned_s: dict[int, float] = {}
 
     def target(self, group: str) -> Member | None:
-        """Return the other broker that has the lease on a group.
-
-        None if this one has it, or none is known to.
-        """
+        """Return the other broker that has the lease on a group, None if this one has it, or none is known to."""
         return self._holder(lease_of_group(group))
 
     def _holder(self, name: str) -> Member | None:

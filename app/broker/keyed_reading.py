@@ -1,6 +1,4 @@
-"""Reads compacted topics by key.
-
-The newest record of one key, and which records are the newest.
+"""Reads compacted topics by key: the newest record of one key, and which records are the newest.
 
 Producers assign keys to partitions in different ways: Java clients, and Stele, hash
 with murmur2, librdkafka with CRC32 by default, and any producer may
@@ -54,9 +52,7 @@ class KeyedReader:
     async def newest_record(
         self, topic: str, key: bytes, reader: DecodedReader, *, partition: int | None = None
     ) -> KeyedRecord | None:
-        """Return the newest committed record of ``key``, which may be a tombstone.
-
-        None if there is none.
+        """Return the newest committed record of ``key``, which may be a tombstone; None if there is none.
 
         Without ``partition`` all partitions are looked at. If several have records of the
         key, the record with the newest timestamp counts, among equal ones that of the

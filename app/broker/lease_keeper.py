@@ -1,6 +1,4 @@
-"""Keeps the leases of a broker.
-
-Takes those that are free, renews them together, and says who works.
+"""Keeps the leases of a broker: takes those that are free, renews them together, and says who works.
 
 A lease that is *spread* has a preferred broker, by rendezvous hashing of its name over the live brokers. A broker
 gives such a lease to its preferred one once that is alive: it ends the work, then releases the lease, so the work

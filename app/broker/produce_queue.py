@@ -123,10 +123,7 @@ class ProduceQueue:
         append: Callable[[PreparedBatches], PendingProduce],
         pending: QueuedProduce,
     ) -> None:
-        """Add a produce of ``size`` bytes.
-
-        ``pending`` is settled when the produce is appended or refused.
-        """
+        """Add a produce of ``size`` bytes; ``pending`` is settled when the produce is appended or refused."""
         job = _Job(size + _JOB_BYTES, prepare, append, pending)
         self._bytes += job.size
         jobs = self._jobs.get(name)

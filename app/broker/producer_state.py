@@ -84,10 +84,7 @@ class ProducerStates:
     """The producers of one partition. Implements ``storage.engine.ProducerState``."""
 
     def __init__(self, clock: Clock, *, named_epochs: Mapping[int, int] | None = None) -> None:
-        """``named_epochs`` are the newest epochs of named producers, by id.
-
-        Their owner changes them.
-        """
+        """``named_epochs`` are the newest epochs of named producers, by id; their owner changes them."""
         self._clock = clock
         self._named_epochs: Mapping[int, int] = {} if named_epochs is None else named_epochs
         self._producers: dict[int, _Producer] = {}
@@ -125,10 +122,7 @@ class ProducerStates:
         return [view for producer_id in self._producers if (view := self.view(producer_id)) is not None]
 
     def open_transactions(self, topic_partition: TopicPartition) -> list[OpenTransaction]:
-        """Return the open transactions, oldest first.
-
-        ``topic_partition`` is the name of this partition.
-        """
+        """Return the open transactions, oldest first; ``topic_partition`` is the name of this partition."""
         return [
             OpenTransaction(
                 topic_partition=topic_partition,
@@ -270,10 +264,7 @@ class ProducerStates:
         self._open = OpenTransactions()
 
     def last_batches(self) -> frozenset[int]:
-        """Return the base offset of the last batch of each producer.
-
-        Without one, that of its last marker.
-        """
+        """Return the base offset of the last batch of each producer; without one, that of its last marker."""
         return frozenset(
             state.batches[-1].base_offset if state.batches else state.marker_offset
             for state in self._producers.values()

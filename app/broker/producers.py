@@ -112,17 +112,11 @@ class Producers:
         producer_epoch: int,
         marker: EndTransactionMarker,
     ) -> bool:
-        """Return whether a marker changes anything in the partition.
-
-        Raises as ``ProducerStates.must_append``.
-        """
+        """Return whether a marker changes anything in the partition; raises as ``ProducerStates.must_append``."""
         return self._states[topic_partition].must_append(producer_id, producer_epoch, marker)
 
     def open_transactions(self, topic_partition: TopicPartition | None = None) -> list[OpenTransaction]:
-        """Return the open transactions of one partition or of all.
-
-        The oldest of a partition comes first.
-        """
+        """Return the open transactions of one partition or of all; the oldest of a partition comes first."""
         if topic_partition is not None:
             return self._states[topic_partition].open_transactions(topic_partition)
         return [

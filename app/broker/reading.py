@@ -1,6 +1,4 @@
-"""Reading partitions.
-
-Fetches, the waits for more, and what the log of a partition reports.
+"""Reading partitions: fetches, the waits for more, and what the log of a partition reports.
 
 ``PartitionReader`` serves stored partitions from the engine and virtual ones from their
 owners, in one call. Callers use it through ``Broker``.

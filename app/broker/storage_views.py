@@ -1,6 +1,4 @@
-"""What operators ask about how partitions are stored.
-
-Segment files, free space, compaction.
+"""What operators ask about how partitions are stored: segment files, free space, compaction.
 
 Listeners call it through ``Broker.storage``. An engine may keep no files on this machine.
 """

@@ -53,10 +53,7 @@ class RoundTripTimes(Protocol):
 
 
 class PostgresTimes(Protocol):
-    """How this broker reaches PostgreSQL.
-
-    Totals since its start, and the round trips of the last minute.
-    """
+    """How this broker reaches PostgreSQL: totals since its start, and the round trips of the last minute."""
 
     @property
     def errors(self) -> int: ...
@@ -99,10 +96,7 @@ class Surveys:
         )
 
     async def now(self) -> SurveyNow:
-        """Return a survey that is a second old at most.
-
-        An older one if the database does not answer soon.
-        """
+        """Return a survey that is a second old at most; an older one if the database does not answer soon."""
         task = self._task
         if task is None and self._clock.monotonic_ms() >= self._next_ms:
             task = self._task = asyncio.create_task(self._take())

@@ -24,10 +24,7 @@ _DELETED_REMEMBERED = 10_000
 
 
 class TopicChanges:
-    """Changes the topics of one broker.
-
-    ``Broker`` has the same methods and documents them.
-    """
+    """Changes the topics of one broker; ``Broker`` has the same methods and documents them."""
 
     def __init__(
         self,

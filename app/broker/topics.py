@@ -119,10 +119,7 @@ def _collision_key(name: str) -> str:
 
 
 class TopicsRefreshed(Protocol):
-    """Gets a topic as it was before a change of another broker and after it.
-
-    None where it did not exist.
-    """
+    """Gets a topic as it was before a change of another broker and after it; None where it did not exist."""
 
     def __call__(self, before: Topic | None, after: Topic | None) -> None: ...
 
@@ -284,10 +281,9 @@ class Topics:
         configs: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic.
+        """Create a topic; the checks come in Kafka's order (ADR-0019): name, configurations, placement.
 
-        The checks come in Kafka's order (ADR-0019): name, configurations, placement. ``broker_ids``
-        are the brokers that may be named in an assignment.
+        ``broker_ids`` are the brokers that may be named in an assignment.
         """
         async with self._changes:
             self._refuse_name(name)
@@ -354,10 +350,7 @@ class Topics:
     async def _alter(
         self, name: str, *, partitions: int | None, configs: Mapping[str, str | None], validate_only: bool
     ) -> Topic | None:
-        """Alter a topic.
-
-        Return None if the catalog has another state of it than this broker knows.
-        """
+        """Alter a topic; return None if the catalog has another state of it than this broker knows."""
         async with self._changes:
             existing = self._topics.get(name)
             merged = {} if existing is None else as_stored(existing.configs, type_of_topic_config)

@@ -214,10 +214,7 @@ class CdcSupervisor:
 
     @property
     def _silence_s(self) -> float:
-        """After how long a silence the connector ends.
-
-        By then another broker may have the lease.
-        """
+        """After how long a silence the connector ends: by then another broker may have the lease."""
         return self._settings.broker_session_timeout_ms / 1000
 
     def _environment(self) -> dict[str, str]:

@@ -24,10 +24,7 @@ class AclRecord(NamedTuple):
 class AclStore(Protocol):
     def acls(self) -> list[AclRecord]: ...
     def change_acls(self, added: Sequence[AclRecord], removed: Sequence[AclRecord]) -> None:
-        """Add and remove rules together.
-
-        One that is there already, or is not, changes nothing.
-        """
+        """Add and remove rules together; one that is there already, or is not, changes nothing."""
         ...
 
     def close(self) -> None: ...

@@ -17,10 +17,7 @@ _NEVER = -1
 
 
 class OwnedPartition(NamedTuple):
-    """A partition of a topic by its id.
-
-    A topic of the same name that is created later is another one.
-    """
+    """A partition of a topic by its id: a topic of the same name that is created later is another one."""
 
     topic_id: UUID
     partition: int
@@ -112,10 +109,7 @@ class ConsumerMember:
         return self.classic is not None and self.classic.is_managed
 
     def holds(self, partitions: Collection[OwnedPartition] | None) -> bool:
-        """True if every one of ``partitions`` is assigned to it or not given up yet.
-
-        None is unknown.
-        """
+        """True if every one of ``partitions`` is assigned to it or not given up yet; None is unknown."""
         return partitions is not None and all(
             part in self.assigned or part in self.revoking for part in partitions
         )

@@ -25,10 +25,7 @@ class ScramRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyRecord:
-    """``digest`` is the SHA-256 of the key's secret.
-
-    ``expires_at_ms`` is None if it does not expire.
-    """
+    """``digest`` is the SHA-256 of the key's secret; ``expires_at_ms`` is None if it does not expire."""
 
     key_id: str
     digest: bytes

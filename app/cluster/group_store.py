@@ -87,9 +87,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingOffset:
-    """An offset that a transaction commits.
-
-    It waits for the end of the transaction of its producer.
+    """An offset that a transaction commits: it waits for the end of the transaction of its producer.
 
     A later commit of the same partition in the same group, or a deletion of its offset, drops it.
     """
@@ -101,10 +99,7 @@ class PendingOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPendingOffsets:
-    """The transaction of a producer ended.
-
-    Its pending offsets are committed, or dropped.
-    """
+    """The transaction of a producer ended: its pending offsets are committed, or dropped."""
 
     producer_id: int
     is_committed: bool
@@ -196,9 +191,7 @@ class GroupStore(Protocol):
         ...
 
     def answer_ages(self) -> Sequence[tuple[str, int]]:
-        """Return the idempotency keys that have an answer, and when it was stored.
-
-        The oldest first.
+        """Return the idempotency keys that have an answer, and when it was stored; the oldest first.
 
         Raises ``GroupStoreFailed``.
         """

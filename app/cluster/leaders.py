@@ -1,6 +1,4 @@
-"""Which brokers clients are sent to for a partition.
-
-Rendezvous hashing, pure functions.
+"""Which brokers clients are sent to for a partition: rendezvous hashing, pure functions.
 
 Every broker serves every partition. That clients of one partition meet at one broker saves the database
 work and keeps its newest records in one cache; a wrong choice costs nothing else. When a broker comes or
@@ -31,10 +29,7 @@ def ranked(key: bytes, members: Sequence[Member]) -> list[Member]:
 
 
 class Leaders:
-    """The replicas of partitions among ``members``, the leader first.
-
-    Computed once for each partition.
-    """
+    """The replicas of partitions among ``members``, the leader first; computed once for each partition."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
@@ -43,10 +38,7 @@ class Leaders:
         self._near: dict[tuple[str, bytes, int], int] = {}
 
     def replicas(self, topic_id: bytes, partition: int) -> tuple[int, ...]:
-        """Return the brokers shown as replicas of a partition, the leader first.
-
-        None without members.
-        """
+        """Return the brokers shown as replicas of a partition, the leader first; none without members."""
         key = (topic_id, partition)
         known = self._replicas.get(key)
         if known is None:
@@ -64,10 +56,7 @@ class Leaders:
         return rack in self._racks
 
     def near(self, topic_id: bytes, partition: int, rack: str) -> int | None:
-        """Return the broker of ``rack`` that is preferred for a partition.
-
-        None if the rack has no broker.
-        """
+        """Return the broker of ``rack`` that is preferred for a partition, None if the rack has no broker."""
         key = (rack, topic_id, partition)
         if rack not in self._racks:
             return None

@@ -101,9 +101,7 @@ class Membership(Protocol):
     """Every method raises ``StorageUnavailable`` if the database cannot be reached."""
 
     def register(self, member: Member, *, previous: UUID | None = None) -> bool:
-        """Add a broker, or replace a dead one of the same id.
-
-        Return False if a live one has the id.
+        """Add a broker, or replace a dead one of the same id; return False if a live one has the id.
 
         ``previous`` is an incarnation that is known to have ended.
         """
@@ -124,10 +122,7 @@ class Membership(Protocol):
         ...
 
     def acquire(self, name: str, member: Member) -> int | None:
-        """Take a lease that is free, or one's own.
-
-        Return its epoch, None if another broker has it.
-        """
+        """Take a lease that is free, or one's own; return its epoch, None if another broker has it."""
         ...
 
     def renew(self, names: Sequence[str], member: Member) -> Mapping[str, int]:

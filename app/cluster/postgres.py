@@ -53,10 +53,7 @@ def run(session: PostgresSession, what: str, work: Callable[[Connection], _T]) -
 
 
 def changed(connection: Connection, kind: ChangeKind) -> None:
-    """Raise the version of ``kind``.
-
-    Until the transaction ends, other changes of it wait.
-    """
+    """Raise the version of ``kind``; until the transaction ends, other changes of it wait."""
     connection.execute("UPDATE changes SET version = version + 1 WHERE kind = %s", (kind.value,))
 
 
@@ -295,10 +292,7 @@ def _json(configs: Mapping[str, str]) -> str:
 
 
 def _create_logs(connection: Connection, topic: TopicRecord) -> None:
-    """Create the logs of the topic that do not exist.
-
-    Together with it, so that no broker needs to.
-    """
+    """Create the logs of the topic that do not exist; together with it, so that no broker needs to."""
     connection.execute(
         "INSERT INTO logs (topic_id, part) SELECT %s, part FROM generate_series(0, %s - 1) AS part"
         " WHERE NOT EXISTS (SELECT FROM logs l WHERE l.topic_id = %s AND l.part = part.part)"

@@ -81,9 +81,7 @@ _INSERT_OWNER = """
 
 
 class PostgresGroupStore:
-    """Implements ``GroupStore`` for the holder of the lease on a shard.
-
-    ``take`` comes before ``open``.
+    """Implements ``GroupStore`` for the holder of the lease on a shard; ``take`` comes before ``open``.
 
     The session is the caller's, who closes it; several shards may share it.
     """

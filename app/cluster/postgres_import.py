@@ -32,9 +32,7 @@ _Statement = tuple[LiteralString, list[tuple[object, ...]]]
 
 
 def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: Path) -> bool:
-    """Store what the files have, if the database has no cluster yet.
-
-    Return whether it did.
+    """Store what the files have, if the database has no cluster yet; return whether it did.
 
     Raises ``StorageUnavailable``, ``GroupStoreFailed``, ``sqlite3.Error``.
     """

@@ -1,7 +1,4 @@
-"""Surveys of a cluster in PostgreSQL.
-
-Aggregate queries, whose size does not depend on who asks.
-"""
+"""Surveys of a cluster in PostgreSQL: aggregate queries, whose size does not depend on who asks."""
 
 from __future__ import annotations
 

@@ -10,10 +10,7 @@ from .sqlite import CatalogDatabase
 
 
 class SqliteAclStore:
-    """Implements ``AclStore`` on a connection of its own.
-
-    Calls must come one at a time.
-    """
+    """Implements ``AclStore`` on a connection of its own; calls must come one at a time."""
 
     def __init__(self, path: Path) -> None:
         self._database = CatalogDatabase(path)

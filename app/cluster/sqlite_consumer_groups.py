@@ -162,10 +162,7 @@ def _insert_member(database: sqlite3.Connection, group: str, member: ConsumerMem
 
 
 def encoded_partitions(partitions: Iterable[tuple[OwnedPartition, int | None]]) -> str:
-    """Encode partitions by topic id.
-
-    Their numbers, each followed by the epoch since which it is held.
-    """
+    """Encode partitions by topic id: their numbers, each followed by the epoch since which it is held."""
     topics: defaultdict[str, list[int | None]] = defaultdict(list)
     for (topic_id, partition), since in sorted(partitions):
         topics[topic_id.hex] += [partition] if since is None else [partition, since]

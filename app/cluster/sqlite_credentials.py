@@ -13,10 +13,7 @@ _SECRET_BYTES = 32
 
 
 class SqliteCredentialStore:
-    """Implements ``CredentialStore`` on a connection of its own.
-
-    Calls must come one at a time.
-    """
+    """Implements ``CredentialStore`` on a connection of its own; calls must come one at a time."""
 
     def __init__(self, path: Path) -> None:
         self._database = CatalogDatabase(path)

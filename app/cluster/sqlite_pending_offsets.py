@@ -70,9 +70,7 @@ def drop_pending_offsets(database: sqlite3.Connection, group: str, topic: str, p
 
 
 def end_pending_offsets(database: sqlite3.Connection, end: EndPendingOffsets) -> None:
-    """Drop the pending offsets of a producer.
-
-    Commit them first if its transaction is committed.
+    """Drop the pending offsets of a producer; commit them first if its transaction is committed.
 
     A committed one drops those that other producers wrote for the same partition before it.
     """

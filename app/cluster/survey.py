@@ -1,6 +1,4 @@
-"""What operators ask about a cluster.
-
-Its brokers, its objects, and the work that waits.
+"""What operators ask about a cluster: its brokers, its objects, and the work that waits.
 
 ``Survey`` is a snapshot of the database, the same at every broker. Ages are those of the database's clock.
 """
@@ -35,10 +33,7 @@ class SurveyedBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeBacklog:
-    """Partitions with bytes in small objects.
-
-    ``oldest_ms`` is the longest wait, None if nothing waits.
-    """
+    """Partitions with bytes in small objects; ``oldest_ms`` is the longest wait, None if nothing waits."""
 
     partitions: int
     bytes: int
@@ -75,10 +70,7 @@ class ObjectTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """``partitions`` and ``log_bytes`` are those of all topics.
-
-    ``metadata_bytes`` are tables and indexes.
-    """
+    """``partitions`` and ``log_bytes`` are those of all topics; ``metadata_bytes`` are tables and indexes."""
 
     brokers: Sequence[SurveyedBroker]
     partitions: int

@@ -6,10 +6,7 @@ from .base import RequestError, short
 
 
 class AuthenticationFailed(RequestError):
-    """One text for all reasons, so that a client learns nothing from it.
-
-    The log has the reason.
-    """
+    """One text for all reasons, so that a client learns nothing from it; the log has the reason."""
 
     def __init__(self) -> None:
         super().__init__("the login failed; check the user and password, the API key or the token")

@@ -1,7 +1,4 @@
-"""Errors of the storage.
-
-Of the disk and of the files on it, or of a storage that is elsewhere.
-"""
+"""Errors of the storage: of the disk and of the files on it, or of a storage that is elsewhere."""
 
 from __future__ import annotations
 

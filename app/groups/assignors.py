@@ -20,9 +20,7 @@ Previous = Mapping[str, frozenset[AssignedPartition]]
 
 
 def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
-    """Assign as evenly as the subscriptions allow.
-
-    Members keep partitions as long as that stays even.
+    """Assign as evenly as the subscriptions allow; members keep partitions as long as that stays even.
 
     If all subscribe to the same topics, no two members differ by more than one partition.
     """

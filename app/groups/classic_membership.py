@@ -231,10 +231,7 @@ def joined(member: ConsumerMember) -> Joined:
 
 
 def synced(group: ConsumerGroup, member: ConsumerMember) -> Synced:
-    """Return the answer to a sync.
-
-    What is assigned to the member, without what it has to give up.
-    """
+    """Return the answer to a sync: what is assigned to the member, without what it has to give up."""
     names = group.topic_names()
     return Synced(
         protocol_type=CONSUMER,

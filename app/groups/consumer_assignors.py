@@ -96,10 +96,7 @@ def _different(subscriptions: Subscriptions, partitions: Partitions, previous: T
 
 
 def _balance(topic: UUID, members: Sequence[str], assigned: dict[str, set[OwnedPartition]]) -> bool:
-    """Move partitions of ``topic`` from members with many to members with few.
-
-    True if any moved.
-    """
+    """Move partitions of ``topic`` from members with many to members with few; True if any moved."""
     movable = {
         member: sorted(part for part in assigned[member] if part.topic_id == topic) for member in members
     }

@@ -17,9 +17,7 @@ def check_commit(
     *,
     is_transactional: bool = False,
 ) -> str | None:
-    """Return the id of the member that commits ``partitions``.
-
-    None for an administrator.
+    """Return the id of the member that commits ``partitions``; None for an administrator.
 
     An older epoch of the member is accepted for partitions that it has had since then, because
     commits and heartbeats pass each other on the way.

@@ -143,10 +143,7 @@ class ConsumerGroup:
         return changes
 
     def give_back(self, changes: Iterable[ConsumerGroupChange]) -> None:
-        """Take note that ``changes`` were not written.
-
-        ``take_changes`` returns them again.
-        """
+        """Take note that ``changes`` were not written: ``take_changes`` returns them again."""
         for change in changes:
             match change:
                 case ConsumerGroupRecord():
@@ -330,10 +327,7 @@ class ConsumerGroup:
         return Stepped(member=after, has_changed=after.assigned.keys() != before.assigned.keys())
 
     def _admit(self, request: ConsumerHeartbeat, *, size_max: int) -> ConsumerMember:
-        """Return the member that sent ``request``.
-
-        It is not in the group yet if it is new.
-        """
+        """Return the member that sent ``request``: it is not in the group yet if it is new."""
         if request.epoch != JOINING:
             member = self.member(request.member_id, request.instance_id)
             self._check_epoch(member, request)
@@ -423,10 +417,7 @@ class ConsumerGroup:
         self._is_changed = True
 
     def _chosen_assignor(self) -> str:
-        """Return the assignor with the most votes.
-
-        The default without any, and before others in a tie.
-        """
+        """Return the assignor with the most votes; the default without any, and before others in a tie."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor)
         return max(CONSUMER_ASSIGNORS, key=lambda name: votes[name]) if votes else DEFAULT_ASSIGNOR
 
@@ -452,10 +443,7 @@ class ConsumerGroup:
     # ── regular expressions ──
 
     def resolve(self, matches: Mapping[str, frozenset[str]]) -> bool:
-        """Keep the topics that regular expressions match now.
-
-        True if a new target is needed.
-        """
+        """Keep the topics that regular expressions match now; True if a new target is needed."""
         used = {member.regex for member in self.members.values()}
         changed = {regex: topics for regex, topics in matches.items() if self.regexes.get(regex) != topics}
         self.regexes.update(changed)
@@ -474,10 +462,7 @@ class ConsumerGroup:
 
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """Return the member with what a heartbeat says of it.
-
-    What is None there has not changed.
-    """
+    """Return the member with what a heartbeat says of it; what is None there has not changed."""
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,

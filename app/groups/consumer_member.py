@@ -1,6 +1,4 @@
-"""The walk of a member to its target assignment.
-
-Kafka's ``CurrentAssignmentBuilder`` (KIP-848).
+"""The walk of a member to its target assignment: Kafka's ``CurrentAssignmentBuilder`` (KIP-848).
 
 Members are immutable, so a step makes a new one. A partition goes to its next member
 only when no other holds it.
@@ -27,9 +25,7 @@ def reconciled(
     owned: Collection[OwnedPartition] | None,
     is_free: Callable[[OwnedPartition], bool],
 ) -> ConsumerMember:
-    """Return the member after its next step to ``member.target``.
-
-    An equal one if it cannot step.
+    """Return the member after its next step to ``member.target``; an equal one if it cannot step.
 
     ``owned`` is what it reports to have, None if it did not say. ``is_free`` returns whether
     no other member holds a partition.

@@ -81,10 +81,7 @@ class ConsumerHeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescription:
-    """``names`` are the names of the topics of all partitions, by their ids.
-
-    Deleted topics are not in it.
-    """
+    """``names`` are the names of the topics of all partitions, by their ids; deleted topics are not in it."""
 
     group: str
     state: GroupState

@@ -90,10 +90,7 @@ def subscription_of(metadata: bytes) -> Subscription | None:
 
 
 def encode_assignment(assigned: Iterable[AssignedPartition]) -> bytes:
-    """Encode an assignment.
-
-    Version 0, without user data, topics and partitions ascending.
-    """
+    """Encode an assignment: version 0, without user data, topics and partitions ascending."""
     partitions: dict[str, list[int]] = {}
     for topic, partition in sorted(assigned):
         partitions.setdefault(topic, []).append(partition)

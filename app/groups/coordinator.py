@@ -1,6 +1,4 @@
-"""The group coordinator.
-
-All that a listener may call about groups and committed offsets.
+"""The group coordinator: all that a listener may call about groups and committed offsets.
 
 It runs on the event loop of the broker, like ``Broker``. What a call changes is
 changed, or parked in order, when the call returns. Its future completes when the
@@ -124,9 +122,7 @@ class GroupCoordinator:
     # ── life ──
 
     async def open(self) -> None:
-        """Take the store over and continue where its last coordinator ended.
-
-        Sessions start again.
+        """Take the store over and continue where its last coordinator ended; sessions start again.
 
         Topics must be known by now: offsets of unknown topics are deleted.
 
@@ -149,10 +145,7 @@ class GroupCoordinator:
         self.table.check_each_call(check)
 
     async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
-        """Leave the groups to another broker until the next ``open``.
-
-        Every call raises ``refusal()``.
-        """
+        """Leave the groups to another broker until the next ``open``; every call raises ``refusal()``."""
         self._retention.stop()
         await self.table.stand_by(refusal)
 
@@ -163,10 +156,7 @@ class GroupCoordinator:
 
     @property
     def epoch(self) -> int:
-        """The number of this coordinator.
-
-        Each one that takes the store over has a higher one.
-        """
+        """The number of this coordinator; each one that takes the store over has a higher one."""
         return self.table.epoch
 
     # ── membership ──
@@ -237,10 +227,7 @@ class GroupCoordinator:
         return self.table.of_member(group, member_id).membership(member_id, generation=generation)
 
     async def settled(self, group: str) -> None:
-        """Return once the broker is not about to assign ``group``.
-
-        That waits for the store only.
-        """
+        """Return once the broker is not about to assign ``group``; that waits for the store only."""
         live = self.table.groups.get(group)
         if live is not None:
             await live.settled()
@@ -314,10 +301,7 @@ class GroupCoordinator:
         return self._keep_offsets(live, request)
 
     def commit_owned(self, claimant: Claimant, offset: OffsetToCommit) -> asyncio.Future[Results]:
-        """Commit as the owner.
-
-        Raises what ``check_owner`` raises; the results are those of ``commit``.
-        """
+        """Commit as the owner; raises what ``check_owner`` raises; the results are those of ``commit``."""
         live = self._owned_group(claimant)
         request = CommitRequest(
             group=claimant.group,
@@ -459,9 +443,7 @@ class GroupCoordinator:
         *,
         require_stable: bool = False,
     ) -> list[CommittedOffset]:
-        """Return the offsets of ``partitions`` (topic, number), in their order.
-
-        None: all, sorted.
+        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted.
 
         With ``require_stable`` an offset that an open transaction may replace has the error
         ``UnstableOffset`` instead (KIP-447).

@@ -1,6 +1,4 @@
-"""The work on the dead letters of one partition.
-
-Written, archived, and repeated after an error.
+"""The work on the dead letters of one partition: written, archived, and repeated after an error.
 
 A record waits as ``ARCHIVING``, which is stored, so a restart goes on with it. Its letter is written
 before it is archived, so a crash in between writes the letter again, and never loses it.
@@ -29,9 +27,7 @@ WriteLetters = Callable[[str, TopicPartition, Sequence[StoredRange]], Awaitable[
 
 
 class DeadLetterDrain:
-    """Writes the letters of ``records`` one slice at a time.
-
-    ``archived`` is called after each.
+    """Writes the letters of ``records`` one slice at a time; ``archived`` is called after each.
 
     ``write`` returns once the letters are durable, or will never be. It raises ``SteleError`` if it may
     succeed later.

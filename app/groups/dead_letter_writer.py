@@ -52,9 +52,7 @@ class DeadLetterWriter:
         self._failures: dict[str, str] = {}
 
     async def write(self, group: str, partition: TopicPartition, records: Sequence[StoredRange]) -> None:
-        """Write a letter about each of ``records``.
-
-        Return once they are durable, or can never be.
+        """Write a letter about each of ``records``; return once they are durable, or can never be.
 
         Raises:
             SteleError: the storage is not available; write them again. Some may be written already.

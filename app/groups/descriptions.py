@@ -110,10 +110,7 @@ def _share_group(share: LiveShareGroup, context: GroupContext) -> GroupDescripti
 
 
 def _classic_group(group: Group) -> GroupDescription:
-    """Describe a classic group.
-
-    Its protocol and assignments are shown only while it is stable.
-    """
+    """Describe a classic group; its protocol and assignments are shown only while it is stable."""
     is_stable = group.state is GroupState.STABLE
     return GroupDescription(
         group=group.name,

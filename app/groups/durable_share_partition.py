@@ -97,10 +97,7 @@ class DurableSharePartition:
         records_max: int,
         is_strict: bool,
     ) -> list[AcquiredRange]:
-        """Lock the available records of a read for a member.
-
-        See ``SharePartition.acquire``.
-        """
+        """Lock the available records of a read for a member; see ``SharePartition.acquire``."""
         start_offset = self.records.start_offset
         acquired = self.records.acquire(
             member_id,

@@ -168,9 +168,7 @@ class Group:
         return member
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """Rename ``old`` to ``member_id``, because its instance restarted.
-
-        Returns the new member.
+        """Rename ``old`` to ``member_id``, because its instance restarted; returns the new member.
 
         It keeps the order, the assignment, the owned partitions and the lead of ``old``.
         """
@@ -236,9 +234,7 @@ class Group:
     def check_commit(
         self, *, generation: int, member_id: str, instance_id: str | None, is_transactional: bool = False
     ) -> Member | None:
-        """Return the member that commits.
-
-        None for an administrator or a consumer without membership.
+        """Return the member that commits; None for an administrator or a consumer without membership.
 
         Commits are accepted while the group prepares a rebalance, because members
         commit when they give their partitions back. ``is_transactional``: a producer commits for
@@ -386,10 +382,7 @@ class Group:
     # ── subscriptions ──
 
     def is_subscribed(self, topic: str) -> bool:
-        """True if a consumer of this group reads ``topic``, or may.
-
-        Its metadata cannot be read.
-        """
+        """True if a consumer of this group reads ``topic``, or may: its metadata cannot be read."""
         if self.protocol_type != CONSUMER:
             return False
         for member in self.members.values():

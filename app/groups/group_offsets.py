@@ -127,10 +127,7 @@ class GroupOffsets:
         return future
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> list[OffsetRecord]:
-        """End the transaction of a producer, as the store has.
-
-        Returns the offsets that are committed now.
-        """
+        """End the transaction of a producer, as the store has; returns the offsets that are committed now."""
         committed = self.pending.end(producer_id, is_committed=is_committed)
         for record in committed:
             self.restore(record)
@@ -139,9 +136,7 @@ class GroupOffsets:
     def committed(
         self, partitions: Iterable[Key] | None, *, require_stable: bool = False
     ) -> list[CommittedOffset]:
-        """Return the offsets of ``partitions`` (topic, number), in their order.
-
-        None: all, sorted.
+        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted.
 
         With ``require_stable`` an offset that an open transaction may replace is an error.
         """

@@ -199,10 +199,7 @@ class GroupTable:
         return await self._writer.transactions()
 
     async def answer_ages(self) -> Sequence[tuple[str, int]]:
-        """Return the idempotency keys that the store has an answer of, and their times.
-
-        The oldest first.
-        """
+        """Return the idempotency keys that the store has an answer of, and their times; the oldest first."""
         return await self._writer.answer_ages()
 
     async def stored_answer(self, key: str) -> StoredAnswer | None:
@@ -360,9 +357,7 @@ class GroupTable:
 
     @contextlib.contextmanager
     def listed(self, live: LiveGroup) -> Generator[None]:
-        """List a group from ``existing_or_new`` during a request that awaits.
-
-        Afterwards only if it is used.
+        """List a group from ``existing_or_new`` during a request that awaits; afterwards only if it is used.
 
         Another request that comes meanwhile finds the same group.
         """

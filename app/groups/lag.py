@@ -131,10 +131,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """``before`` is ``NO_OFFSET`` if nothing was committed.
-
-    ``lag`` is the lag after the reset.
-    """
+    """``before`` is ``NO_OFFSET`` if nothing was committed; ``lag`` is the lag after the reset."""
 
     topic: str
     partition: int

@@ -58,9 +58,7 @@ class LeaseManager:
         self._transactions.forget_all()
 
     async def poll(self, request: PollRequest) -> Polled:
-        """Return the group's next records under a lease.
-
-        Without a lease if none came in time.
+        """Return the group's next records under a lease; without a lease if none came in time.
 
         More ``max_bytes`` than the broker's ``fetch_bytes_max`` count as that many.
 
@@ -110,9 +108,7 @@ class LeaseManager:
         await self._settlement.nack(group, token)
 
     async def extend(self, group: str, token: str, lease_ms: int) -> int:
-        """Hold a lease for ``lease_ms`` from now on.
-
-        Returns when it ends, in ms since the epoch.
+        """Hold a lease for ``lease_ms`` from now on; returns when it ends, in ms since the epoch.
 
         Raises ``InvalidRequest``, ``LeaseFenced``.
         """

@@ -94,10 +94,7 @@ class LeasePolls:
         positions: dict[AssignedPartition, int],
         skipped: Sequence[Skipped],
     ) -> Polled | None:
-        """Lease this poll its share of the records after ``positions``.
-
-        None if there are no records.
-        """
+        """Lease this poll its share of the records after ``positions``; None if there are no records."""
         chosen = self._choose(pool, membership, request, positions)
         if not chosen:
             return None

@@ -152,10 +152,7 @@ class LeasePools:
         poll_id: str | None,
         expire: Callable[[LeasePool, HeldLease], None],
     ) -> HeldLease:
-        """Put ``lease`` in force for ``lease_ms``.
-
-        ``expire`` is called when that time is over.
-        """
+        """Put ``lease`` in force for ``lease_ms``; ``expire`` is called when that time is over."""
         held = HeldLease(
             lease=lease,
             expires_at_ms=self._clock.now_ms() + lease_ms,

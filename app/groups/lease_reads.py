@@ -1,7 +1,4 @@
-"""Reading the records of leases.
-
-Committed ones, without markers and aborted transactions.
-"""
+"""Reading the records of leases: committed ones, without markers and aborted transactions."""
 
 from __future__ import annotations
 
@@ -126,9 +123,7 @@ async def _first_records(
     max_bytes: int,
     decoded: DecodedLimit | None = None,
 ) -> tuple[Fetched, int, int]:
-    """Return the first read from ``offset`` on that shows records.
-
-    ``fetched`` is the read from there.
+    """Return the first read from ``offset`` on that shows records; ``fetched`` is the read from there.
 
     Also returns what ``_count_from`` does. Where compaction removed all records of a batch, a
     transaction was aborted or markers are all there is, a read shows none.

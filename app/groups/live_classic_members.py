@@ -1,6 +1,4 @@
-"""Requests of classic members of a consumer group.
-
-What waits, and until when (ADR-0043).
+"""Requests of classic members of a consumer group: what waits, and until when (ADR-0043).
 
 ``classic_membership`` decides. None of these requests waits for other members. The answers to
 joins and syncs wait for the store, like those to heartbeats of the new protocol.
@@ -113,10 +111,7 @@ class LiveClassicMembers:
             raise RebalanceInProgress(self._group.name)
 
     def _expect_join(self, member_id: str) -> None:
-        """Remove the member unless it joins in time.
-
-        Further heartbeats do not make the time longer.
-        """
+        """Remove the member unless it joins in time; further heartbeats do not make the time longer."""
         deadlines = self._consumer.deadlines
         if member_id not in deadlines.timers:
             deadlines.start(member_id, self._group.members[member_id].rebalance_timeout_ms)

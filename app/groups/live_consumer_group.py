@@ -168,9 +168,7 @@ class LiveConsumerGroup:
         )
 
     def _next_heartbeat_ms(self, member: ConsumerMember, *, has_joined: bool) -> int:
-        """Return when to send the next heartbeat.
-
-        Soon, if it is likely to bring other partitions.
+        """Return when to send the next heartbeat: soon, if it is likely to bring other partitions.
 
         So it is while a target is due, or others have yet to give partitions up. Members often start together, so
         the first one has to share soon after it joined.
@@ -191,10 +189,7 @@ class LiveConsumerGroup:
         )
 
     def stepped(self, member: ConsumerMember) -> None:
-        """Restart the timers after ``member`` joined or took a step.
-
-        A write has to follow.
-        """
+        """Restart the timers after ``member`` joined or took a step; a write has to follow."""
         self._drop_timers()
         self._start_timers(member)
         self._others_step()
@@ -227,10 +222,7 @@ class LiveConsumerGroup:
         return self._context.configs.number(self.group.name, "consumer.assignment.interval.ms")
 
     def start_session(self, member: ConsumerMember) -> None:
-        """Restart the session timeout of a member.
-
-        Those of the classic protocol choose it themselves.
-        """
+        """Restart the session timeout of a member; those of the classic protocol choose it themselves."""
         self._sessions.start(
             member.member_id,
             self._context.configs.number(self.group.name, "consumer.session.timeout.ms")

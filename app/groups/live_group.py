@@ -190,10 +190,7 @@ class LiveGroup:
             self.share.close(error)
 
     async def settled(self) -> None:
-        """Return once the broker is not about to assign this group.
-
-        That waits for the store only.
-        """
+        """Return once the broker is not about to assign this group; that waits for the store only."""
         await self.members.managed.settled()
         await self.migration.settled()
 
@@ -333,10 +330,7 @@ class LiveGroup:
     # ── managed members ──
 
     def join_managed(self, request: JoinRequest) -> asyncio.Future[Membership]:
-        """See ``GroupCoordinator.join_managed``.
-
-        Completes when the group is stable with this member in it.
-        """
+        """See ``GroupCoordinator.join_managed``; completes when the group is stable with this member in it."""
         if self.migration.classic is not None and not self.is_empty:
             return self.migration.classic.join_managed(request)
         group, managed = self.group, self.members.managed
@@ -430,10 +424,7 @@ class LiveGroup:
             raise RebalanceInProgress(self.group.name)
 
     def leave(self, leaving: Sequence[LeavingMember]) -> Results:
-        """Remove members with one rebalance, however many there are.
-
-        See ``GroupCoordinator.leave``.
-        """
+        """Remove members with one rebalance, however many there are; see ``GroupCoordinator.leave``."""
         results: Results = []
         left: list[str] = []
         for leaver in leaving:

@@ -110,19 +110,13 @@ class LiveMembers:
     # ── parked requests ──
 
     def park_join(self, member: Member) -> asyncio.Future[Joined]:
-        """Park a join.
-
-        An earlier request of the member is answered with ``RebalanceInProgress``.
-        """
+        """Park a join; an earlier request of the member is answered with ``RebalanceInProgress``."""
         # The member asks again over another connection, so no client reads the earlier answer.
         self.parking.refuse(member, RebalanceInProgress(self.group.name))
         return self.parking.park_join(member)
 
     def park_sync(self, member: Member) -> asyncio.Future[Synced]:
-        """Park a sync.
-
-        An earlier one of the member is answered with ``RebalanceInProgress``.
-        """
+        """Park a sync; an earlier one of the member is answered with ``RebalanceInProgress``."""
         self.parking.answer_sync(member, RebalanceInProgress(self.group.name))
         return self.parking.park_sync(member)
 

@@ -43,9 +43,7 @@ class LiveMigration:
     # ── to a consumer group ──
 
     def joined_consumer_group(self, instance_id: str | None) -> LiveConsumerGroup:
-        """Return the group for a member of the new protocol that joins.
-
-        A classic group becomes one.
+        """Return the group for a member of the new protocol that joins; a classic group becomes one.
 
         Raises:
             GroupOfOtherType: the policy of the broker, or a member of the group, does not allow that.
@@ -100,9 +98,7 @@ class LiveMigration:
     # ── to a classic group ──
 
     def _downgrade_if_due(self) -> bool:
-        """Make a consumer group a classic one, if all members use the classic protocol.
-
-        True if it did so.
+        """Make a consumer group a classic one, if all members use the classic protocol; True if it did so.
 
         They join again, because a member that left may have had partitions.
         """

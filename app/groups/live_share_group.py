@@ -69,10 +69,7 @@ class LiveShareGroup:
         self._drop(list(self.partitions), error)
 
     def stop_starting(self) -> None:
-        """Give no partition a state from now on.
-
-        Those who wait for one get ``CoordinatorNotAvailable``.
-        """
+        """Give no partition a state from now on; those who wait for one get ``CoordinatorNotAvailable``."""
         for task in set(self._starting.values()):
             task.cancel()
 
@@ -278,10 +275,7 @@ class LiveShareGroup:
         starting.add_done_callback(_retrieve)
 
     def forget_topic(self, topic: str, current_id: UUID | None) -> None:
-        """Drop the states of ``topic``, which the store has done.
-
-        A topic of that name has ``current_id``.
-        """
+        """Drop the states of ``topic``, which the store has done; a topic of that name has ``current_id``."""
         gone = [
             partition
             for partition in self.partitions

@@ -27,10 +27,7 @@ from .parking import answer
 
 
 class ManagedMembers:
-    """The futures of one group.
-
-    Joins that wait for an assignment, and calls of ``settled``.
-    """
+    """The futures of one group: joins that wait for an assignment, and calls of ``settled``."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -57,10 +54,7 @@ class ManagedMembers:
         return member_id in self._waiting
 
     def await_assignment(self, member_id: str) -> asyncio.Future[Membership]:
-        """Wait for the next assignment.
-
-        An earlier call of the member gets ``RebalanceInProgress``.
-        """
+        """Wait for the next assignment; an earlier call of the member gets ``RebalanceInProgress``."""
         self.refuse(member_id, RebalanceInProgress(self._group.name))
         waiting = self._waiting[member_id] = asyncio.get_running_loop().create_future()
         return waiting
@@ -86,10 +80,7 @@ class ManagedMembers:
             answer(waiting, error)
 
     async def settled(self) -> None:
-        """Return once the broker is not about to assign.
-
-        That waits for the store, and for no member.
-        """
+        """Return once the broker is not about to assign; that waits for the store, and for no member."""
         group = self._group
         while (
             not self._is_closed

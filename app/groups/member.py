@@ -55,10 +55,7 @@ class Member:
         return assigned_partitions(self.assignment)
 
     def owned_by_report(self) -> frozenset[AssignedPartition]:
-        """Return the partitions that its metadata says it has.
-
-        None if the metadata is no subscription.
-        """
+        """Return the partitions that its metadata says it has: none if the metadata is no subscription."""
         subscriptions = (subscription_of(metadata) for _, metadata in self.protocols)
         return frozenset(
             part for subscription in subscriptions if subscription for part in subscription.owned
@@ -66,17 +63,11 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """True for a member with an instance id.
-
-        It may restart without a rebalance (KIP-345).
-        """
+        """True for a member with an instance id: it may restart without a rebalance (KIP-345)."""
         return self.instance_id is not None
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
-        """Return what it sends the leader for that protocol.
-
-        Empty if it does not offer it.
-        """
+        """Return what it sends the leader for that protocol; empty if it does not offer it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def record(self, assignment: bytes) -> MemberRecord:

@@ -39,9 +39,7 @@ def has_classic_members_only(group: ConsumerGroup) -> bool:
 
 
 def upgraded(group: Group, *, topics_of: TopicsOf) -> ConsumerGroup:
-    """Return a consumer group with the members of a classic group.
-
-    ``group`` stays as it is.
+    """Return a consumer group with the members of a classic group; ``group`` stays as it is.
 
     Members have what is assigned to them, and all that they may still hold from an earlier
     assignment, so no partition is given to another member before its holder joined again without it.

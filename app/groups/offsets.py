@@ -82,10 +82,7 @@ def offset_records(
 
 
 class GroupAge(Protocol):
-    """What the retention of offsets looks at in a group.
-
-    Times in ms since the Unix epoch.
-    """
+    """What the retention of offsets looks at in a group; times in ms since the Unix epoch."""
 
     @property
     def state(self) -> GroupState: ...

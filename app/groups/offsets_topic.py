@@ -51,10 +51,7 @@ class OffsetsTopic:
     """Implements ``VirtualTopic``; belongs to the event loop, as its coordinator does."""
 
     def __init__(self, coordinator: GroupCoordinator, *, cluster_id: str) -> None:
-        """``coordinator`` must be open before the first read.
-
-        Its epoch is that of this run.
-        """
+        """``coordinator`` must be open before the first read: its epoch is that of this run."""
         # The id differs between clusters, and is the same in every run.
         self._topic = offsets_topic(f"{cluster_id}/{CONSUMER_OFFSETS}", partitions=PARTITIONS)
         self._waiters: Waiters | None = None

@@ -1,6 +1,4 @@
-"""The rules of partition ownership.
-
-Pure checks of a claim against a group (ADR-0017).
+"""The rules of partition ownership: pure checks of a claim against a group (ADR-0017).
 
 A member of a classic group owns a partition that it has claimed. An assignment alone is not enough,
 because the previous owner may still be reading.

@@ -25,9 +25,7 @@ def answer(future: asyncio.Future[_T], result: _T | SteleError) -> None:
 
 
 class Parking:
-    """The futures of one group's members.
-
-    Each member is parked for at most one join and one sync.
+    """The futures of one group's members; each member is parked for at most one join and one sync.
 
     Keeps ``is_awaiting_join`` and ``is_awaiting_sync`` of the members true.
     """

@@ -19,10 +19,7 @@ class PendingGroup(Protocol):
     @property
     def pending(self) -> PendingOffsets: ...
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> list[OffsetRecord]:
-        """End the transaction of a producer, as the store has.
-
-        Returns the offsets that it commits.
-        """
+        """End the transaction of a producer, as the store has; returns the offsets that it commits."""
         ...
 
 
@@ -44,10 +41,7 @@ class PendingProducers:
                 del self._groups[producer_id]
 
     def end(self, producer_id: int, *, is_committed: bool) -> dict[str, list[OffsetRecord]]:
-        """End the transaction of a producer in all groups.
-
-        Returns the offsets that it commits by group.
-        """
+        """End the transaction of a producer in all groups; returns the offsets that it commits by group."""
         return {
             offsets.group: offsets.end_transaction(producer_id, is_committed=is_committed)
             for offsets in self._groups.pop(producer_id, {})

@@ -49,9 +49,7 @@ class PollMember:
         return None
 
     async def join(self, pool: LeasePool, request: PollRequest, *, timeout_ms: int) -> Membership | None:
-        """Return the member, subscribed to the topics of ``request``.
-
-        None while the group rebalances.
+        """Return the member, subscribed to the topics of ``request``; None while the group rebalances.
 
         Raises what ``GroupCoordinator.join_managed`` raises.
         """

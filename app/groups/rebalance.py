@@ -1,6 +1,4 @@
-"""The rebalance of one group.
-
-From its begin to the moment when the assignment is kept.
+"""The rebalance of one group: from its begin to the moment when the assignment is kept.
 
 Everything runs on the event loop and nothing awaits, so each call takes effect
 before it returns. Two timers bound a rebalance:

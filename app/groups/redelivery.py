@@ -1,6 +1,4 @@
-"""Failed deliveries.
-
-Leases that expired or were given back, and how often records failed.
+"""Failed deliveries: leases that expired or were given back, and how often records failed.
 
 The count is kept in the metadata of the committed offset, so it survives a
 restart. Clients read it as ``deliveries``; a client that gives up on a record

@@ -145,10 +145,7 @@ class DeadLetterRedrive:
         done: Redriven,
         check_topic: Callable[[str], None],
     ) -> None:
-        """Redrive the letters of one read.
-
-        Append all of their records, then finish all letters at once.
-        """
+        """Redrive the letters of one read: append all of their records, then finish all letters at once."""
         assert part.fetched is not None
         wanted = {offset for one in part.acquired for offset in range(one.first, one.last + 1)}
         rows = _Rows()

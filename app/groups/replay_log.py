@@ -110,10 +110,7 @@ class ReplayLog(Generic[K, V]):
             self._chunks[number] = dict(chunk)
 
     def entries_from(self, offset: int) -> Iterator[tuple[int, Entry[K, V]]]:
-        """Yield offsets and entries from ``offset`` on, ascending.
-
-        Exhaust it before the next ``put``.
-        """
+        """Yield offsets and entries from ``offset`` on, ascending; exhaust it before the next ``put``."""
         for index in range(bisect_left(self._numbers, offset >> _CHUNK_BITS), len(self._numbers)):
             for entry_offset, entry in self._chunks[self._numbers[index]].items():
                 if entry_offset >= offset:

@@ -76,10 +76,7 @@ def share_counts(groups: GroupServices) -> ShareCounts:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """One coordinator with what needs it.
-
-    Implements ``GroupServices`` for a broker on its own.
-    """
+    """One coordinator with what needs it; implements ``GroupServices`` for a broker on its own."""
 
     coordinator: GroupCoordinator
     leases: LeaseManager

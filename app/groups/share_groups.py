@@ -1,6 +1,4 @@
-"""What a listener may call about share groups.
-
-Membership, states, offsets (KIP-932, ADR-0044).
+"""What a listener may call about share groups: membership, states, offsets (KIP-932, ADR-0044).
 
 Reading is in ``share_reads``.
 """
@@ -64,10 +62,7 @@ class SharePartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedRecords:
-    """Offsets with the same state, both ends included.
-
-    ``member_id`` is empty unless a member holds them.
-    """
+    """Offsets with the same state, both ends included; ``member_id`` is empty unless a member holds them."""
 
     topic: str
     partition: int
@@ -140,9 +135,7 @@ class ShareGroups:
         return live.share
 
     async def begun(self, group: str, topics: Iterable[str], *, reset: str | None = None) -> LiveShareGroup:
-        """Return a group in which all partitions of ``topics`` have a state.
-
-        A new one if there is none.
+        """Return a group in which all partitions of ``topics`` have a state; a new one if there is none.
 
         For members that do not join. ``reset`` as in ``LiveShareGroup.start_partitions``. Raises as ``heartbeat``.
         """

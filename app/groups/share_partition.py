@@ -62,10 +62,7 @@ _THROTTLE_BITS = 2
 
 @dataclass(slots=True, eq=False)
 class _Span:
-    """Neighbouring offsets with the same state.
-
-    ``target`` is a final or available state to be stored.
-    """
+    """Neighbouring offsets with the same state; ``target`` is a final or available state to be stored."""
 
     first: int
     last: int
@@ -90,10 +87,7 @@ class _Span:
 
     @property
     def stored_count(self) -> int:
-        """A delivery counts once the member has let go.
-
-        A restart in between is not its failure.
-        """
+        """A delivery counts once the member has let go: a restart in between is not its failure."""
         is_held = self.state is _ACQUIRED and self.target is None
         return self.delivery_count - 1 if is_held else self.delivery_count
 
@@ -132,10 +126,7 @@ class SharePartition:
     # ── looking ──
 
     def fetch_offset(self, limits: ShareLimits) -> int | None:
-        """Return the offset from which a member should read.
-
-        None if nothing may be acquired now.
-        """
+        """Return the offset from which a member should read; None if nothing may be acquired now."""
         for span in self._spans:
             if span.is_free:
                 return span.first
@@ -219,9 +210,7 @@ class SharePartition:
         records_max: int,
         is_strict: bool,
     ) -> list[AcquiredRange]:
-        """Give the available records of a read to a member.
-
-        They are locked until ``now_ms + lock_ms``.
+        """Give the available records of a read to a member; they are locked until ``now_ms + lock_ms``.
 
         The read had all offsets from ``read_from`` to before ``read_to``. ``batches`` are those
         of them that have records, one range per batch, ascending; the others are archived.
@@ -391,10 +380,7 @@ class SharePartition:
         return _given_up(limits) if span.delivery_count >= limits.delivery_count else _AVAILABLE
 
     def complete(self, transition: Transition, *, is_stored: bool) -> None:
-        """Apply a transition that is stored.
-
-        Drop one that is not, so that its records stay acquired.
-        """
+        """Apply a transition that is stored; drop one that is not, so that its records stay acquired."""
         for span in transition.spans:
             assert span.target is not None
             if is_stored:
@@ -435,9 +421,9 @@ class SharePartition:
         )
 
     def release_member(self, member_id: str, limits: ShareLimits, *, is_delivered: bool = True) -> int:
-        """Take back all records of a member, also those whose transition fails later.
+        """Take back all records of a member, also those whose transition fails later; return how many at once.
 
-        Return how many at once. With ``is_delivered`` false their last delivery does not count.
+        With ``is_delivered`` false their last delivery does not count.
         """
         held = [span for span in self._spans if span.state is _ACQUIRED and span.member_id == member_id]
         for span in held:
@@ -458,9 +444,7 @@ class SharePartition:
         return count
 
     def trim(self, log_start_offset: int) -> bool:
-        """Archive available records that the log has deleted.
-
-        Return whether the start moved.
+        """Archive available records that the log has deleted; return whether the start moved.
 
         Acquired ones are archived when they are released.
         """

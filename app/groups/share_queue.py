@@ -90,9 +90,7 @@ class ShareQueue:
         self._shares = shares
 
     async def poll(self, request: SharePoll) -> SharePolled:
-        """Take records under a lock.
-
-        A repeated poll of a lock returns what the lock holds.
+        """Take records under a lock; a repeated poll of a lock returns what the lock holds.
 
         Raises:
             InvalidRequest: a number or a text of the request is out of bounds.

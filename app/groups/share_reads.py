@@ -1,6 +1,4 @@
-"""Records for a member of a share group.
-
-Read, then locked, with a wait for the first (KIP-932).
+"""Records for a member of a share group: read, then locked, with a wait for the first (KIP-932).
 
 Batches are passed on as the log has them, and only their headers are looked at. What a member gets are
 the batches from the first to the last that has a record which it acquired; the ranges of offsets that
@@ -267,10 +265,7 @@ def _has_moved(known: DurableSharePartition, offset: int) -> bool:
 
 
 def _between(fetched: Fetched, headers: Sequence[BatchHeader], acquired: Sequence[AcquiredRange]) -> Fetched:
-    """Return the batches from the first to the last acquired record.
-
-    Not copied if these are all.
-    """
+    """Return the batches from the first to the last acquired record; not copied if these are all."""
     first, last = acquired[0].first, acquired[-1].last
     wanted = [header for header in headers if header.last_offset >= first and header.base_offset <= last]
     begin, end = wanted[0].position, wanted[-1].position + wanted[-1].size

@@ -40,10 +40,7 @@ class Timer:
         self._handle_at_s = 0.0
 
     def start(self, after_ms: int, ring: Callable[[], object] | None = None) -> None:
-        """Ring ``after_ms`` from now instead of at the earlier time.
-
-        ``ring`` replaces the callback.
-        """
+        """Ring ``after_ms`` from now instead of at the earlier time; ``ring`` replaces the callback."""
         if ring is not None:
             self._ring = ring
         self._at_s = at_s = self._scheduler.time() + after_ms / 1000

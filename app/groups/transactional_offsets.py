@@ -60,9 +60,7 @@ class TransactionalOffsets:
         return future
 
     def end(self, producer_id: int, *, commit: bool) -> OffsetsOfTransaction:
-        """Return how to commit or drop the pending offsets of a producer.
-
-        Changes nothing yet.
+        """Return how to commit or drop the pending offsets of a producer; changes nothing yet.
 
         They include offsets that were staged before and are on their way to the store.
         """

@@ -58,10 +58,7 @@ class PointHistory:
         return list(self._points)[-count:]
 
     def rates(self, over_ms: int = 10_000) -> tuple[Point, Point] | None:
-        """Return two points about ``over_ms`` apart, newer one last.
-
-        None if there are not two.
-        """
+        """Return two points about ``over_ms`` apart, newer one last; None if there are not two."""
         if len(self._points) < 2:
             return None
         newest = self._points[-1]

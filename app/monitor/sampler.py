@@ -37,10 +37,7 @@ _PAGE_BYTES = resource.getpagesize()
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """Size of a topic.
-
-    ``end_offsets`` is the sum of the end offsets of its partitions.
-    """
+    """Size of a topic; ``end_offsets`` is the sum of the end offsets of its partitions."""
 
     end_offsets: int
     records: int

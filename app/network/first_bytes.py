@@ -14,8 +14,5 @@ def begins_tls(data: bytes) -> bool:
 
 
 def is_tls_hello(data: bytes) -> bool:
-    """Return True if ``data`` begins a TLS record.
-
-    No protocol of the broker begins like one.
-    """
+    """Return True if ``data`` begins a TLS record; no protocol of the broker begins like one."""
     return len(data) > 2 and begins_tls(data) and data[1] == _MAJOR_VERSION and data[2] <= _MINOR_VERSION_MAX

@@ -209,10 +209,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._closing_timer = None
 
     def _fail(self, reason: str, detail: str, *, answer: bytes = b"") -> None:
-        """End the connection before a protocol has begun.
-
-        The peer gets a moment to read ``answer``.
-        """
+        """End the connection before a protocol has begun; the peer gets a moment to read ``answer``."""
         if self._is_over:
             return
         self._end_handshake()
@@ -363,10 +360,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._socket is not None and self._socket.is_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Pause the protocol when more than ``high`` bytes wait.
-
-        It resumes at a quarter of that.
-        """
+        """Pause the protocol when more than ``high`` bytes wait; it resumes at a quarter of that."""
         self._high = _SOCKET_BUFFER_BYTES if high is None else high
         if self._socket is not None:
             self._socket.set_write_buffer_limits(high=min(_SOCKET_BUFFER_BYTES, self._high))

@@ -30,9 +30,7 @@ def newest_version() -> int:
 
 
 def migrate(connection: psycopg.Connection[Any], schema: str) -> int:
-    """Bring ``schema`` to the newest version, or wait until another broker has.
-
-    Return its version.
+    """Bring ``schema`` to the newest version, or wait until another broker has; return its version.
 
     Raises:
         SchemaMismatch: the database belongs to a newer release.

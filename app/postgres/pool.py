@@ -110,10 +110,7 @@ class PostgresPool:
         return connection
 
     def _clean(self, connection: Connection) -> None:
-        """End the transaction that an error left open.
-
-        Raise nothing, or the error of the work would be lost.
-        """
+        """End the transaction that an error left open; raise nothing, or the error of the work would be lost."""
         if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
                 connection.rollback()

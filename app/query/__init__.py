@@ -1,6 +1,4 @@
-"""Search and follow records, independently of a protocol.
-
-A listener encodes the results.
+"""Search and follow records, independently of a protocol; a listener encodes the results.
 
 In reading order: ``filters`` (which records match), ``searching`` (a scan over
 existing records), ``tail_reads``, ``tailing`` (what tails share; records as they are appended), ``table`` (the newest

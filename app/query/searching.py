@@ -146,10 +146,7 @@ class Match:
 
 
 class Search:
-    """One search over ``ranges``.
-
-    Iterate over ``found``, then read ``ending`` and ``left``.
-    """
+    """One search over ``ranges``; iterate over ``found``, then read ``ending`` and ``left``."""
 
     def __init__(
         self,

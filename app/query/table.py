@@ -30,10 +30,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class TableSnapshot:
-    """The tables of some partitions of a topic.
-
-    Iterate over ``slices``, then read ``positions``.
-    """
+    """The tables of some partitions of a topic; iterate over ``slices``, then read ``positions``."""
 
     def __init__(
         self,
@@ -61,10 +58,7 @@ class TableSnapshot:
 
     @property
     def is_complete(self) -> bool:
-        """True when all partitions were read to their end.
-
-        Then ``positions`` has them all.
-        """
+        """True when all partitions were read to their end; then ``positions`` has them all."""
         return len(self.positions) == len(self.partitions)
 
     async def slices(self) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:

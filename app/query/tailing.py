@@ -168,10 +168,7 @@ class Tail:
             self._reader.unshare(read.size)
 
     async def skip(self, kept: int) -> dict[int, int]:
-        """Skip to the newest ``kept`` records.
-
-        Returns the number of skipped ones per partition.
-        """
+        """Skip to the newest ``kept`` records; returns the number of skipped ones per partition."""
         skipped: dict[int, int] = {}
         try:
             self._note_appends()

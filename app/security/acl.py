@@ -1,6 +1,4 @@
-"""Access rules in Kafka's terms.
-
-Resources, patterns, operations, one rule, and a filter of rules.
+"""Access rules in Kafka's terms: resources, patterns, operations, one rule, and a filter of rules.
 
 The numbers are those of Kafka's protocol.
 """

@@ -1,6 +1,4 @@
-"""Decide by access rules, as Apache Kafka's StandardAuthorizer does.
-
-A pure function over an index.
+"""Decide by access rules, as Apache Kafka's StandardAuthorizer does: a pure function over an index.
 
 A rule applies if its principal, host, operation and pattern fit. A DENY that applies
 decides, then an ALLOW; with neither, nobody may, except on resources without any rule

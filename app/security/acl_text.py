@@ -36,9 +36,7 @@ def document_of(acl: Acl) -> dict[str, str]:
 
 
 def acl_of(document: Mapping[str, str]) -> Acl:
-    """Return the rule that ``document`` describes.
-
-    Pattern, host and permission may be left out.
+    """Return the rule that ``document`` describes; pattern, host and permission may be left out.
 
     Raises:
         InvalidAcl: a name is unknown, or the rule could never apply.

@@ -28,10 +28,7 @@ _CHARACTERS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a connection.
-
-    Its listener, its address, and the host of that alone.
-    """
+    """The other end of a connection: its listener, its address, and the host of that alone."""
 
     listener: str
     address: str

@@ -1,6 +1,4 @@
-"""Check what clients present.
-
-Passwords, API keys, tokens and SASL exchanges, for all listeners.
+"""Check what clients present: passwords, API keys, tokens and SASL exchanges, for all listeners.
 
 What takes long runs in threads, failures are slowed down, and every login is logged.
 """
@@ -88,9 +86,7 @@ class Authenticator:
         )
 
     async def step(self, exchange: Exchange, data: bytes, peer: Peer) -> Outcome:
-        """Pass ``data`` to the exchange.
-
-        Return what to send, who has logged in, or the failure.
+        """Pass ``data`` to the exchange; return what to send, who has logged in, or the failure.
 
         The answer to a failure comes late, and the attempts after it, too.
         """

@@ -116,10 +116,7 @@ class Access:
     # ── rights that several rules can give ──
 
     def may_create(self, topic: str) -> bool:
-        """Return whether the principal may create ``topic``.
-
-        By a right on the cluster, or on the name.
-        """
+        """Return whether the principal may create ``topic``: by a right on the cluster, or on the name."""
         return self.sees(CREATE_CLUSTER) or self.allows(CREATE_TOPIC, topic)
 
     def require_create(self, topic: str) -> None:
@@ -225,10 +222,7 @@ class Authorizer:
         acls.observe(self._changed)
 
     def access(self, listener: str, principal: Principal, host: str) -> Access:
-        """Return the access of ``principal`` at ``host``.
-
-        It stays right when rules change.
-        """
+        """Return the access of ``principal`` at ``host``; it stays right when rules change."""
         key = listener, str(principal), host
         access = self._accesses.get(key)
         if access is None:

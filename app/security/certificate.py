@@ -1,7 +1,4 @@
-"""Read the validity of an X.509 certificate.
-
-The little DER that this takes (RFC 5280, X.690).
-"""
+"""Read the validity of an X.509 certificate: the little DER that this takes (RFC 5280, X.690)."""
 
 from __future__ import annotations
 

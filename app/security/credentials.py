@@ -1,7 +1,4 @@
-"""Users and API keys: all in memory, because every login reads them.
-
-Changes go to the store first.
-"""
+"""Users and API keys: all in memory, because every login reads them; changes go to the store first."""
 
 from __future__ import annotations
 
@@ -86,10 +83,7 @@ def _for_password(by_mechanism: Mapping[str, ScramCredential]) -> ScramCredentia
 
 
 class Credentials:
-    """Changes come one at a time.
-
-    Whoever presented what was changed is reported to the observers.
-    """
+    """Changes come one at a time; whoever presented what was changed is reported to the observers."""
 
     def __init__(
         self, store: CredentialStore, *, before_change: Callable[[], Awaitable[None]] | None = None
@@ -113,10 +107,7 @@ class Credentials:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Take over what is stored.
-
-        What another broker changed or deleted is no longer valid.
-        """
+        """Take over what is stored; what another broker changed or deleted is no longer valid."""
         async with self._lock:
             records, keys = await self._run(lambda store: (store.scram_records(), store.api_keys()))
             old_scram, old_keys = self._scram, self._keys
@@ -182,10 +173,7 @@ class Credentials:
         return list(self._keys.values())
 
     def key_login(self, token: str, now_ms: int, *, key_id: str | None = None) -> Login | None:
-        """Return the login of an API key.
-
-        None if it is unknown, has expired, or is not ``key_id``.
-        """
+        """Return the login of an API key, None if it is unknown, has expired, or is not ``key_id``."""
         prefix, _, rest = token.partition("_")
         named, _, secret = rest.partition("_")
         key = self._keys.get(named) or self._internal.get(named)
@@ -307,10 +295,7 @@ class Credentials:
         self._revoked(f"key:{key_id}")
 
     def internal_key(self, name: str, *, now_ms: int) -> str:
-        """Return the token of a new key for a process of the broker itself.
-
-        It is never stored.
-        """
+        """Return the token of a new key for a process of the broker itself; it is never stored."""
         made = _new_key(Principal(name, kind=BROKER), "", now_ms, None)
         self._internal[made.record.key_id] = made.record
         return made.token

@@ -1,7 +1,4 @@
-"""Write the subject of a certificate as text.
-
-RFC 4514, which Kafka's mapping rules match.
-"""
+"""Write the subject of a certificate as text: RFC 4514, which Kafka's mapping rules match."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ Subject = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def distinguished_name(subject: Subject) -> str:
-    """Return ``CN=orders,OU=Sales,O=Example``.
-
-    The most specific name first, as RFC 4514 has it.
-    """
+    """Return ``CN=orders,OU=Sales,O=Example``: the most specific name first, as RFC 4514 has it."""
     return ",".join(
         "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in relative)
         for relative in reversed(subject)

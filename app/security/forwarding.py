@@ -1,6 +1,4 @@
-"""Sign requests that a broker forwards for its client, and verify them.
-
-Pure functions.
+"""Sign requests that a broker forwards for its client, and verify them: pure functions.
 
 The coordinator learns the principal and the address of the client from the broker that received the request.
 The signature is an HMAC with a key that only the brokers of the cluster know, derived from a secret in their

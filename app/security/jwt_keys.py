@@ -48,9 +48,7 @@ class IssuerKey:
 
 
 def parse_keys(data: bytes) -> dict[str, IssuerKey]:
-    """Return the keys that can verify signatures, by key id.
-
-    "" is that of a key without one.
+    """Return the keys that can verify signatures, by key id; "" is that of a key without one.
 
     Raises:
         InvalidKeys: the text is no JWKS, or has no such key.

@@ -84,10 +84,7 @@ def mode_of(settings: Settings, listener: ListenerName) -> Mode:
 
 
 def checks_acls(settings: Settings) -> bool:
-    """Return whether access rules decide.
-
-    As the setting says, otherwise if some listener requires logins.
-    """
+    """Return whether access rules decide: as the setting says, otherwise if some listener requires logins."""
     if settings.authorization is not None:
         return settings.authorization == "acls"
     return any(mode_of(settings, listener) == "required" for listener in LISTENERS)

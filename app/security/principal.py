@@ -50,9 +50,7 @@ class Login:
     expires_at_ms: int | None = None
 
     def lifetime_ms(self, now_ms: int, *, session_ms_max: int) -> int | None:
-        """Return how long a session of this login may last.
-
-        None without a limit, 0 or less if it is over.
+        """Return how long a session of this login may last: None without a limit, 0 or less if it is over.
 
         ``session_ms_max`` is the limit of the broker, 0 for none.
         """

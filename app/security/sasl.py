@@ -1,6 +1,4 @@
-"""SASL for a server, without I/O.
-
-PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
+"""SASL for a server, without I/O: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
 
 An ``Exchange`` is one authentication. Its driver passes in the client's bytes with
 ``receive`` and does what the returned ``Step`` asks for::
@@ -87,10 +85,7 @@ class Exchange(Protocol):
     def mechanism(self) -> Mechanism: ...
     @property
     def user(self) -> str:
-        """Whom the client claims to be, as far as it has said.
-
-        For the log and the throttle.
-        """
+        """Whom the client claims to be, as far as it has said; for the log and the throttle."""
         ...
 
     def receive(self, data: bytes) -> Step: ...

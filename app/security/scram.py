@@ -1,6 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 for a server.
-
-Credentials, messages and proofs (RFC 5802, RFC 7677).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 for a server: credentials, messages and proofs (RFC 5802, RFC 7677).
 
 Names are compared as they were sent: like Apache Kafka, this applies no SASLprep.
 """
@@ -228,19 +226,14 @@ def parse_client_first(data: bytes) -> ClientFirst:
 
 
 def server_first(nonce: str, credential: ScramCredential) -> str:
-    """Return the first message of the server.
-
-    ``nonce`` is the client's, followed by the server's.
-    """
+    """Return the first message of the server; ``nonce`` is the client's, followed by the server's."""
     return f"r={nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
 
 
 def server_final(
     first: ClientFirst, challenge: str, data: bytes, credential: ScramCredential
 ) -> bytes | None:
-    """Check the client's final message.
-
-    Return the server's, or None if the proof is wrong.
+    """Check the client's final message; return the server's, or None if the proof is wrong.
 
     Raises:
         MalformedScram: it is malformed, or belongs to another exchange.

@@ -1,6 +1,4 @@
-"""The TLS of one listener.
-
-Its certificate and key, the CAs of its clients, and their replacement.
+"""The TLS of one listener: its certificate and key, the CAs of its clients, and their replacement.
 
 A reload builds a new context from the files, and keeps the old one if that fails. A
 context that is in use is never changed: a mismatched pair would leave it half changed,

@@ -1,7 +1,4 @@
-"""Reload certificates while the broker runs.
-
-On SIGHUP, and when a file has changed.
-"""
+"""Reload certificates while the broker runs: on SIGHUP, and when a file has changed."""
 
 from __future__ import annotations
 
@@ -77,10 +74,7 @@ class TlsReload:
 
 
 def _signature(files: list[Path]) -> _Signature:
-    """Return what changes when a file is written or replaced.
-
-    None for one that is missing.
-    """
+    """Return what changes when a file is written or replaced; None for one that is missing."""
 
     def of(file: Path) -> tuple[int, int, int] | None:
         try:

@@ -90,9 +90,7 @@ def judge(
     retention_ms: int,
     after_max_ms: int,
 ) -> Verdict:
-    """Whether records are past ``retention_ms``.
-
-    ``records`` is None until they have been read.
+    """Whether records are past ``retention_ms``; ``records`` is None until they have been read.
 
     All arguments are in ms; ``retention_ms`` is not negative.
     """

@@ -1,7 +1,4 @@
-"""What an engine returns for an append.
-
-Its offsets and its durability, now or later.
-"""
+"""What an engine returns for an append: its offsets and its durability, now or later."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ class AppendTicket:
 
     @property
     def is_placed(self) -> bool:
-        """True when the offsets are known.
-
-        Not later than ``done``, unless the append failed.
-        """
+        """True when the offsets are known; not later than ``done``, unless the append failed."""
         return self.base_offset >= 0
 
     def place(
@@ -75,10 +69,7 @@ class AppendTicket:
         durability: Durability,
         is_repeat: bool = False,
     ) -> None:
-        """Fill in what the engine has learned.
-
-        For the engine, once, before it ends the future.
-        """
+        """Fill in what the engine has learned; for the engine, once, before it ends the future."""
         assert not self.is_placed
         self.base_offset = base_offset
         self.last_offset = last_offset

@@ -19,10 +19,7 @@ class ByteRate:
         self._at_ms = now_ms
 
     def delay_ms(self, size: int, *, now_ms: int) -> int:
-        """Count ``size`` bytes that were read or written.
-
-        Returns how long to wait before the next ones.
-        """
+        """Count ``size`` bytes that were read or written; returns how long to wait before the next ones."""
         passed_ms = max(0, now_ms - self._at_ms)
         self._at_ms = max(self._at_ms, now_ms)
         self._tokens = min(self._bytes_per_s, self._tokens + passed_ms * self._bytes_per_s / 1000) - size

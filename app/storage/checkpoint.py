@@ -1,6 +1,4 @@
-"""Checkpoint files.
-
-Offsets that survive a restart, in Apache Kafka's text layouts.
+"""Checkpoint files: offsets that survive a restart, in Apache Kafka's text layouts.
 
 ``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint`` and
 ``cleaner-offset-checkpoint``, one of each in the data directory::
@@ -50,10 +48,7 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def _read(files: Files, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
-    """Parse the columns of each line with ``parse``.
-
-    Return nothing if a line is invalid.
-    """
+    """Parse the columns of each line with ``parse``; return nothing if a line is invalid."""
     raw = read_file(files, path)
     if raw is None:
         return []

@@ -414,10 +414,7 @@ class Cleaner:
                 files.remove(path)
 
     async def _discard_due(self) -> None:
-        """Remove the files of replaced segments after ``file.delete.delay.ms``.
-
-        A start removes the others.
-        """
+        """Remove the files of replaced segments after ``file.delete.delay.ms``; a start removes the others."""
         now_ms = self._clock.monotonic_ms()
         due = [discard for discard in self._discards if discard[0] <= now_ms]
         self._discards = [discard for discard in self._discards if discard[0] > now_ms]

@@ -1,6 +1,4 @@
-"""The data directory as a whole.
-
-Its lock, how the last run ended, what is stray in it.
+"""The data directory as a whole: its lock, how the last run ended, what is stray in it.
 
 ::
 
@@ -132,10 +130,9 @@ class DataDir:
         return self.path / f"{topic}-{partition}"
 
     def release(self, *, clean: bool, on_written: Callable[[], object] = lambda: None) -> None:
-        """Give the directory back.
+        """Give the directory back; ``clean`` leaves the mark that spares the next start its scan.
 
-        ``clean`` leaves the mark that spares the next start its scan. ``on_written`` is called when nothing more
-        is written.
+        ``on_written`` is called when nothing more is written.
         """
         try:
             if clean:

@@ -1,7 +1,4 @@
-"""Views of the embedded engine's data directory.
-
-Segments, a check of bytes, free space.
-"""
+"""Views of the embedded engine's data directory: segments, a check of bytes, free space."""
 
 from __future__ import annotations
 

@@ -27,10 +27,7 @@ class _Job(NamedTuple):
 
 
 class DiskThreads:
-    """Up to ``count`` threads, each started when all others have work.
-
-    Used from one event loop at a time.
-    """
+    """Up to ``count`` threads, each started when all others have work; used from one event loop at a time."""
 
     time = staticmethod(time.monotonic)
 

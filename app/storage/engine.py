@@ -65,9 +65,7 @@ class ProducerState(Protocol):
         ...
 
     def check(self, header: BatchHeader, *, needs_state: bool = False) -> StoredBatch | None:
-        """Check whether a batch is the next one of its producer.
-
-        Raises as ``sequences.check_batch``.
+        """Check whether a batch is the next one of its producer; raises as ``sequences.check_batch``.
 
         Returns None if it is, or the stored batch that it repeats.
         """
@@ -106,9 +104,7 @@ class ProducerState(Protocol):
         ...
 
     def last_batches(self) -> frozenset[int]:
-        """Return the base offset of the last batch of each producer.
-
-        Without one, that of its last marker.
+        """Return the base offset of the last batch of each producer; without one, that of its last marker.
 
         Compaction keeps the headers of these batches: the state is rebuilt from them.
         """
@@ -250,10 +246,7 @@ class PartitionFetch:
 
 
 class BatchOrigin(Protocol):
-    """Where batches lie, for the report of a corruption.
-
-    Only engines with files know it.
-    """
+    """Where batches lie, for the report of a corruption; only engines with files know it."""
 
     @property
     def path(self) -> Path: ...
@@ -579,17 +572,11 @@ class LogEngine(Protocol):
         ...
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
-        """Move the log start offset up to ``before_offset``.
-
-        Return the new one, which then lasts.
-        """
+        """Move the log start offset up to ``before_offset``; return the new one, which then lasts."""
         ...
 
     async def enforce_retention(self) -> int:
-        """Delete what the configurations no longer keep.
-
-        Return how many pieces were deleted.
-        """
+        """Delete what the configurations no longer keep; return how many pieces were deleted."""
         ...
 
     async def compact(self) -> int:
@@ -607,18 +594,13 @@ class LogEngine(Protocol):
         ...
 
     def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:
-        """Return how much of a partition is dirty, and what the cleaner does.
-
-        None if it is not compacted.
-        """
+        """Return how much of a partition is dirty, and what the cleaner does; None if it is not compacted."""
         ...
 
     async def newest_offset(
         self, topic_partition: TopicPartition, key: bytes, *, is_doubted: bool = False
     ) -> int:
-        """Return the offset of the newest committed record of ``key``.
-
-        -1 if there is none.
+        """Return the offset of the newest committed record of ``key``; -1 if there is none.
 
         A tombstone is a record. ``is_doubted``: the record at the offset of the last answer had another key,
         so what is known of keys must be read again. For partitions on disk.

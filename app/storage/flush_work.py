@@ -1,7 +1,4 @@
-"""One sync of a partition.
-
-The files that it covers, and the segments that it seals.
-"""
+"""One sync of a partition: the files that it covers, and the segments that it seals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the engine does on its own.
-
-Checkpoints, retention, and passes of the cleaner.
-"""
+"""What the engine does on its own: checkpoints, retention, and passes of the cleaner."""
 
 from __future__ import annotations
 
@@ -168,10 +165,7 @@ class Housekeeping:
                 return
 
     async def _retain(self, log: DiskLog, now_ms: int) -> int:
-        """Delete the segments of ``log`` that are past their time or size.
-
-        Returns how many.
-        """
+        """Delete the segments of ``log`` that are past their time or size; returns how many."""
         if self._is_gone(log):
             return 0
         try:

@@ -353,9 +353,7 @@ def verify_partition(
     sealed: Container[Path] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Verified:
-    """Check every segment of one partition.
-
-    CRCs, offsets, index entries, and aborted transactions.
+    """Check every segment of one partition: CRCs, offsets, index entries, and aborted transactions.
 
     Offsets must have no holes, except where the log was compacted. With ``ends`` only those logs
     are checked, each up to that byte, so that records appended meanwhile are left out. With

@@ -43,10 +43,7 @@ _Work = Callable[[PartitionKeys, PartitionPart, Pace], _T]
 
 
 class _Worker:
-    """One thread, and what it knows of the keys of partitions.
-
-    It alone touches ``_known``.
-    """
+    """One thread, and what it knows of the keys of partitions: it alone touches ``_known``."""
 
     def __init__(self, name: str, *, memory_bytes: int, may_build: bool) -> None:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -246,9 +243,7 @@ class KeyReader:
         *,
         end_offset: int | None = None,
     ) -> _T:
-        """The result of ``work`` on the log as it is now.
-
-        Again if retention deletes of it meanwhile.
+        """The result of ``work`` on the log as it is now; again if retention deletes of it meanwhile.
 
         Raises:
             UnknownTopic: the partition is deleted.

@@ -399,10 +399,7 @@ class DiskLog:
         self._partition.write_holes_until(offset)
 
     def adopt_cleaned(self, replaced: list[Segment]) -> Segment:
-        """Load the segment that was put in the place of ``replaced`` on the disk.
-
-        For threads.
-        """
+        """Load the segment that was put in the place of ``replaced`` on the disk; for threads."""
         cleaned = new_segment(
             self._partition, replaced[0].base_offset, self.config, self._clock, may_have_holes=True
         )
@@ -437,9 +434,7 @@ class DiskLog:
     # ── closing ──
 
     def close(self, *, clean: bool) -> None:
-        """Release the files.
-
-        ``clean`` also leaves everything that spares the next start a scan.
+        """Release the files; ``clean`` also leaves everything that spares the next start a scan.
 
         Raises:
             OSError: then the shutdown is not clean.

@@ -208,10 +208,7 @@ class _Loader:
         return False
 
     def _remove_key_indexes(self, bases: list[int], recovery_point: int) -> None:
-        """Keep those of sealed segments that end before ``recovery_point``.
-
-        The logs of others may change.
-        """
+        """Keep those of sealed segments that end before ``recovery_point``: the logs of others may change."""
         if bases:
             last = max(0, bisect_left(bases, recovery_point) - 1)
             self._partition.remove_key_indexes(bases[last])

@@ -223,10 +223,7 @@ class LogManager:
         return errors
 
     def _remove_stale(self, unopened: _Unopened) -> bool:
-        """Remove the directory of another topic id.
-
-        Return True unless it holds this partition.
-        """
+        """Remove the directory of another topic id; return True unless it holds this partition."""
         expected = unopened.spec.topic_id
         topic_id = unopened.files.topic_id(expected)
         if topic_id is not None and topic_id != expected:

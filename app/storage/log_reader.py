@@ -33,10 +33,7 @@ _LAST_DELTA_AT = 23
 
 
 class _Found(NamedTuple):
-    """Whole batches, and the search for aborted transactions among them.
-
-    See ``PartitionLog``.
-    """
+    """Whole batches, and the search for aborted transactions among them; see ``PartitionLog``."""
 
     span: Span | None
     aborted_search: Callable[[int], list[AbortedTransaction]] | None
@@ -332,10 +329,7 @@ def _aborted(
 
 
 def _next_offset(batches: bytes | bytearray) -> int:
-    """Return the offset after the last of ``batches``.
-
-    A large number if they are corrupt.
-    """
+    """Return the offset after the last of ``batches``; a large number if they are corrupt."""
     last, position = 0, 0
     while position + rb.HEADER_BYTES <= len(batches):
         last = position

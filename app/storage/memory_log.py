@@ -1,6 +1,4 @@
-"""One partition in memory.
-
-A ring that keeps the newest records and drops the rest.
+"""One partition in memory: a ring that keeps the newest records and drops the rest.
 
 Offsets, timestamps and errors are the same as on disk: a reader whose records were
 dropped gets ``OffsetOutOfRange``. Nothing survives a restart, and the receipt of a

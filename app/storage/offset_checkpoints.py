@@ -69,10 +69,7 @@ class OffsetCheckpoints:
         return self._recovery_points.get(name, 0), self._log_starts.get(name, 0)
 
     def first_dirty(self, name: TopicPartition) -> int:
-        """Return where the last pass over a partition that is not open ended.
-
-        0 if unknown.
-        """
+        """Return where the last pass over a partition that is not open ended; 0 if unknown."""
         return self._first_dirty.get(name, 0)
 
     def forget(self, name: TopicPartition) -> bool:

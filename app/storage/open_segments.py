@@ -8,10 +8,7 @@ from .segment import Segment
 
 
 class OpenSegments:
-    """The most recently read sealed segments.
-
-    The one read longest ago is released first.
-    """
+    """The most recently read sealed segments; the one read longest ago is released first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -66,10 +66,7 @@ class OpenTransactions:
         return AbortedEntry(header.producer_id, first_offset, header.base_offset, stable_offset)
 
     def note(self, header: rb.BatchHeader, marker: EndTransactionMarker | None) -> AbortedEntry | None:
-        """Note any batch, with the marker in it.
-
-        Return the transaction that it aborts, if any.
-        """
+        """Note any batch, with the marker in it; return the transaction that it aborts, if any."""
         if marker is not None:
             return self.end(header, marker)
         if header.is_transactional and not header.is_control and header.has_producer_id:

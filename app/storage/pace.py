@@ -46,10 +46,7 @@ class Pace:
         bytes_per_s: float | None = None,
         shares_interpreter: bool = True,
     ) -> None:
-        """``bytes_per_s`` needs a ``clock``.
-
-        Without ``shares_interpreter`` there are no pauses for a loop.
-        """
+        """``bytes_per_s`` needs a ``clock``; without ``shares_interpreter`` there are no pauses for a loop."""
         self._aborted = aborted
         self._shares_interpreter = shares_interpreter
         self._clock = clock

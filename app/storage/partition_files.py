@@ -68,9 +68,9 @@ class PartitionFiles:
         return self.directory / (segment_name(offset) + PRODUCERS_SUFFIX)
 
     def stale_snapshots(self, recovery_point: int, names: Sequence[str] | None = None) -> list[Path]:
-        """Producer snapshots that no recovery will ask for.
+        """Producer snapshots that no recovery will ask for: all but the newest two that are surely of use.
 
-        All but the newest two that are surely of use. ``names`` as for ``stored``.
+        ``names`` as for ``stored``.
         """
         passed = [offset for offset in self.stored(PRODUCERS_SUFFIX, names) if offset <= recovery_point]
         return [self.producers_path(offset) for offset in passed[:-_SNAPSHOTS_KEPT]]
@@ -102,17 +102,12 @@ class PartitionFiles:
                 self.files.remove(self.directory / (segment_name(base_offset) + KEY_INDEX_SUFFIX))
 
     def is_blank(self) -> bool:
-        """Nothing was ever written to it.
-
-        A clean shutdown adds nothing to what a start made.
-        """
+        """Nothing was ever written to it: a clean shutdown adds nothing to what a start made."""
         only = segment_name(0) + LOG_SUFFIX
         return set(self.names()) == {PARTITION_METADATA, only} and self.files.size(self.directory / only) == 0
 
     def read_holes_until(self) -> int:
-        """The offset before which compaction may have removed records.
-
-        0 if it has removed none.
+        """The offset before which compaction may have removed records; 0 if it has removed none.
 
         If the file is damaged, that is all there is: nothing is called lost because of it.
         """
@@ -160,10 +155,7 @@ class PartitionFiles:
         write_file(self.files, self.directory / ABORTED_TRANSACTIONS, self.aborted_list(base_offsets))
 
     def topic_id(self, expected: UUID) -> UUID | None:
-        """Whose partition the directory holds; ``expected`` if it does not say.
-
-        None if there is none.
-        """
+        """Whose partition the directory holds; ``expected`` if it does not say; None if there is none."""
         raw = read_file(self.files, self.directory / PARTITION_METADATA)
         if raw is None:
             return expected if self.stored(LOG_SUFFIX) else None

@@ -11,10 +11,7 @@ from .topic_partition import ByPartition, TopicPartition
 
 
 class PartitionLogs:
-    """Finds the log of a partition.
-
-    ``disk`` belongs to the log manager, ``memory`` to the engine.
-    """
+    """Finds the log of a partition; ``disk`` belongs to the log manager, ``memory`` to the engine."""
 
     def __init__(self, data_dir: Path, disk: ByPartition[DiskLog]) -> None:
         self._data_dir = data_dir

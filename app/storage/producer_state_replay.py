@@ -102,9 +102,7 @@ class ProducerStateReplay:
         marker: EndTransactionMarker | None,
         corrupt_ranges: Iterable[CorruptRange] = (),
     ) -> AbortedEntry | None:
-        """Take in the next batch of the log, with its marker.
-
-        Return the transaction that it aborts, if any.
+        """Take in the next batch of the log, with its marker; return the transaction that it aborts, if any.
 
         ``corrupt_ranges`` are those of its segment: offsets that are missing before the
         batch were lost there, or else removed by compaction, which keeps the last

@@ -60,9 +60,7 @@ def recover_segments(
     unclean_start: UncleanStart,
     on_batch: Callable[[Segment, BatchHeader], None],
 ) -> list[Segment]:
-    """Scan ``segments`` in ascending order.
-
-    Return those that remain, the active one last.
+    """Scan ``segments`` in ascending order; return those that remain, the active one last.
 
     Segments are adjacent, whether or not they were compacted: a gap between two is a loss.
     ``on_batch`` is called with every batch that is kept and its segment, in order. Files may have been cut,
@@ -97,10 +95,7 @@ def _recover_segment(
     *,
     has_data_after: bool,
 ) -> bool:
-    """Scan one segment.
-
-    Return True if its end was cut, and with it all later segments.
-    """
+    """Scan one segment; return True if its end was cut, and with it all later segments."""
     file_size = segment.file().size()
     for scanned in rebuild(segment):
         if not isinstance(scanned, CorruptRange):

@@ -329,10 +329,7 @@ class Segment:
             write_files(self._files, self.path.parent, {name: self.aborted.to_bytes()})
 
     def load_aborted(self) -> bool:
-        """Read the aborted transactions from their file.
-
-        False if it cannot belong to this log.
-        """
+        """Read the aborted transactions from their file; False if it cannot belong to this log."""
         data = read_file(self._files, self.transaction_index_path)
         if data is None:
             self.aborted = TransactionIndex()
@@ -343,10 +340,7 @@ class Segment:
         return bool(index)
 
     def remove_stale_index(self) -> None:
-        """Remove an index of aborted transactions if there are none.
-
-        It is that of batches that were cut.
-        """
+        """Remove an index of aborted transactions if there are none: it is that of batches that were cut."""
         if not self.aborted and self._files.exists(self.transaction_index_path):
             self._files.remove(self.transaction_index_path)
 

@@ -109,10 +109,7 @@ class SegmentIndexes:
     # ── files ──
 
     def contents(self) -> dict[str, bytes]:
-        """Return the contents of both files by name.
-
-        The time index gets its closing entry.
-        """
+        """Return the contents of both files by name; the time index gets its closing entry."""
         assert self._offsets is not None
         assert self._times is not None
         if self.max_timestamp != rb.NO_TIMESTAMP:
@@ -164,9 +161,7 @@ class SegmentIndexes:
             file.close()
 
     def load(self, *, log_bytes: int, may_be_missing: bool) -> bool:
-        """Read both files into memory, to append to them.
-
-        False if they cannot belong to this log.
+        """Read both files into memory, to append to them; False if they cannot belong to this log.
 
         With ``may_be_missing``, the indexes are empty if neither file exists.
         """
@@ -194,10 +189,7 @@ class SegmentIndexes:
         self._bytes_since_entry = header.size
 
     def pin(self, *, log_bytes: int) -> None:
-        """Keep both indexes in memory, because their files are about to be replaced.
-
-        For threads.
-        """
+        """Keep both indexes in memory, because their files are about to be replaced; for threads."""
         offsets = OffsetIndex.from_bytes(read_file(self._files, self.path) or b"", log_bytes=log_bytes)
         times = TimeIndex.from_bytes(read_file(self._files, self.time_path) or b"")
         # Without them a search starts at byte 0.

@@ -53,10 +53,7 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
 
 
 def first_timestamp(segment: Segment) -> int:
-    """Return the newest timestamp of the first batch, in ms, -1 if it has none.
-
-    For threads.
-    """
+    """Return the newest timestamp of the first batch, in ms, -1 if it has none; for threads."""
     file = segment.open_own()
     try:
         return rb.read_header(file.read_at(0, rb.HEADER_BYTES)).max_timestamp

@@ -59,10 +59,7 @@ _WALK_BYTES = 16 * 1024
 
 
 class WouldBlockError(Exception):
-    """The bytes are not in memory.
-
-    Repeat the call in a thread, which may wait for a disk.
-    """
+    """The bytes are not in memory; repeat the call in a thread, which may wait for a disk."""
 
 
 class _MisfitError(Exception):
@@ -217,9 +214,7 @@ def _end_of_extent(segment: Segment, start: int, first_size: int, max_bytes: int
 
 
 def position_of(segment: Segment, offset: int) -> int:
-    """Return the position of the first batch that begins at ``offset`` or later.
-
-    For threads.
+    """Return the position of the first batch that begins at ``offset`` or later; for threads.
 
     Raises ``CorruptLog``: the batches before it cannot be read.
     """
@@ -441,10 +436,7 @@ def _fitting_header(
 
 
 def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
-    """Return the result of ``look``.
-
-    After a misfit, examine the log and call ``look`` again.
-    """
+    """Return the result of ``look``; after a misfit, examine the log and call ``look`` again."""
     try:
         return look()
     except _MisfitError as misfit:
@@ -458,10 +450,7 @@ def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
 
 
 def _unreadable(segment: Segment, misfit: _MisfitError) -> CorruptLog:
-    """Return the error for ``misfit``.
-
-    The first corrupt range that ends at or after it, if any.
-    """
+    """Return the error for ``misfit``: the first corrupt range that ends at or after it, if any."""
     for corrupt_range in segment.corrupt_ranges:
         if corrupt_range.end_position >= misfit.position:
             return segment.corrupt(corrupt_range)

@@ -1,6 +1,4 @@
-"""``.timeindex`` files.
-
-The offset from which records may be as new as a timestamp.
+"""``.timeindex`` files: the offset from which records may be as new as a timestamp.
 
 There is one entry of 12 bytes, big-endian, for each entry of the offset index, and
 one more when the segment is closed::

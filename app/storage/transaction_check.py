@@ -37,9 +37,7 @@ class TransactionCheck:
             self._aborted[aborted.last_offset] = aborted
 
     def problems(self, log: Path, *, next_offset: int, is_last: bool) -> list[str]:
-        """Compare the index of the segment ``log``, which ends at ``next_offset``.
-
-        Return what is wrong.
+        """Compare the index of the segment ``log``, which ends at ``next_offset``; return what is wrong.
 
         That of the last segment is written when the broker stops, so it may be missing.
         """

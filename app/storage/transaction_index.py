@@ -84,10 +84,7 @@ class TransactionIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int, next_offset: int) -> TransactionIndex | None:
-        """Return the index in ``data``.
-
-        None if it cannot belong to a segment with these offsets.
-        """
+        """Return the index in ``data``; None if it cannot belong to a segment with these offsets."""
         if len(data) % ENTRY_BYTES:
             return None
         index = cls()

@@ -57,9 +57,7 @@ class _Waiter:
 
 
 class PartitionWatch:
-    """Remembers which of its partitions changed.
-
-    An append, a new log start offset, a deletion.
+    """Remembers which of its partitions changed: an append, a new log start offset, a deletion.
 
     Made by ``Waiters.watch`` and ended by ``close``. Partitions that do not exist (yet)
     may be watched. One ``wait`` at a time. With READ_COMMITTED a batch of an open transaction is

@@ -161,10 +161,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         raise NotImplementedError
 
     def refusal(self, reason: str) -> bytes:
-        """Return the protocol's message for a connection that is closed with a reason.
-
-        May be empty.
-        """
+        """Return the protocol's message for a connection that is closed with a reason; may be empty."""
         raise NotImplementedError
 
     def unreadable(self, reason: str) -> None:
@@ -182,9 +179,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._responses.append(data)
 
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
-        """Reserve the place of this response until ``work`` returns it.
-
-        ``work`` must not raise.
+        """Reserve the place of this response until ``work`` returns it; ``work`` must not raise.
 
         A change continues after the peer has disconnected, because half a change would be
         worse than a whole one.
@@ -208,9 +203,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def answer_when(
         self, future: asyncio.Future[None], timeout_ms: int, encode: Callable[[bool], Buffers]
     ) -> None:
-        """Reserve the place of this response until ``future`` ends.
-
-        ``answer_later`` without a task.
+        """Reserve the place of this response until ``future`` ends: ``answer_later`` without a task.
 
         ``encode`` gets whether the future has ended, or else ``timeout_ms`` are over; it must not raise.
         """
@@ -237,9 +230,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         future.add_done_callback(ended)
 
     def read_later(self, work: Coroutine[object, object, Buffers], *, bytes_max: int) -> None:
-        """``answer_later`` for reads.
-
-        No later request begins before this one has looked at the log.
+        """``answer_later`` for reads: no later request begins before this one has looked at the log.
 
         ``bytes_max`` is the largest size of the response; its sum bounds the reads in progress.
         """
@@ -417,10 +408,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do what an event made possible.
-
-        Begin waiting requests, read or pause, end if all is done.
-        """
+        """Do what an event made possible: begin waiting requests, read or pause, end if all is done."""
         if self._is_beginning or self.is_closed:
             return
         has_request = self._cutter.has_request()
@@ -528,10 +516,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self.close_after_answers()
 
     def _end(self) -> None:
-        """Everything is answered.
-
-        Shut down our side, and give the peer time to read the responses.
-        """
+        """Everything is answered: shut down our side, and give the peer time to read the responses."""
         transport = self._transport
         assert transport is not None
         self._state = next_state(self._state, Event.ANSWERED)

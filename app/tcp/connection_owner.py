@@ -1,7 +1,4 @@
-"""What a connection needs of its listener.
-
-Limits, admission, and a watch over its deadlines.
-"""
+"""What a connection needs of its listener: limits, admission, and a watch over its deadlines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Time-outs of connections.
-
-One timer of the loop for all connections of a listener.
-"""
+"""Time-outs of connections: one timer of the loop for all connections of a listener."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ class Watched(Protocol):
 
 
 class Deadlines:
-    """Calls ``look_at_clock`` of connections when they are due.
-
-    A moment later, never earlier.
+    """Calls ``look_at_clock`` of connections when they are due: a moment later, never earlier.
 
     An exception there is logged. It costs the connection its time-outs until it is
     watched again, and no other connection anything.
@@ -52,10 +47,7 @@ class Deadlines:
         self._is_put_off = False
 
     def watch(self, connection: Watched, delay_s: float) -> None:
-        """Call ``look_at_clock`` in about ``delay_s``.
-
-        A connection that is due earlier stays so.
-        """
+        """Call ``look_at_clock`` in about ``delay_s``; a connection that is due earlier stays so."""
         grain_s = _FINE_S if delay_s < _COARSE_FROM_S else _COARSE_S
         moment_s = ceil((self._loop.time() + delay_s) / grain_s) * grain_s
         if connection.due_s:

@@ -112,10 +112,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
 
 
 def error_code_of(error: errors.SteleError) -> ErrorCode:
-    """Return the code of ``error``.
-
-    ``UNKNOWN_SERVER_ERROR`` for an error without a row.
-    """
+    """Return the code of ``error``; ``UNKNOWN_SERVER_ERROR`` for an error without a row."""
     return ERROR_CODES.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 

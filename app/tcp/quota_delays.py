@@ -83,10 +83,7 @@ class QuotaDelays:
         return self.delay(self.quotas.charge_time(self._door, client, seconds))
 
     def delay(self, delay_ms: int) -> int:
-        """Read nothing more for ``delay_ms``, unless a longer delay holds.
-
-        Return ``delay_ms``.
-        """
+        """Read nothing more for ``delay_ms``, unless a longer delay holds; return ``delay_ms``."""
         if not delay_ms or self._is_closed:
             return delay_ms
         ends_s = self._loop.time() + min(delay_ms / 1000, _DELAY_S_MAX)

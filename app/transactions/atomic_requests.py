@@ -1,6 +1,4 @@
-"""A whole transaction in one request.
-
-Records, leases and offsets, all or nothing (ADR-0034).
+"""A whole transaction in one request: records, leases and offsets, all or nothing (ADR-0034).
 
 Each request that runs has one of a few transactional ids of the broker's own, whose producer stays
 from one request to the next. The answer to a request with an idempotency key is stored together with
@@ -144,9 +142,7 @@ class AtomicRequests:
     # ── requests ──
 
     async def repeated(self, key: IdempotencyKey) -> AtomicAnswer | None:
-        """Return the answer of a request that was committed with ``key``.
-
-        None if there is none.
+        """Return the answer of a request that was committed with ``key``; None if there is none.
 
         Raises:
             IdempotencyKeyReused: it had another body.
@@ -293,10 +289,7 @@ class AtomicRequests:
         return described.state is TransactionState.PREPARE_COMMIT
 
     async def _abort(self, slot: _Slot) -> None:
-        """Abort what the slot has open.
-
-        If that fails, its next request or the next start does it.
-        """
+        """Abort what the slot has open; if that fails, its next request or the next start does it."""
         producer, slot.producer = slot.producer, None
         if producer is None:
             return

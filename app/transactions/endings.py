@@ -153,10 +153,7 @@ class Endings:
     def start_together(
         self, plans: Sequence[tuple[Transaction, EndPlan]], *, also: Sequence[StoreChange] = ()
     ) -> list[asyncio.Future[ProducerIdentity]]:
-        """End transactions as planned, all or none of them.
-
-        Return a future for each, as ``start`` does.
-        """
+        """End transactions as planned, all or none of them; return a future for each, as ``start`` does."""
         loop = asyncio.get_running_loop()
         endings = [_Ending(transaction, plan, loop.create_future()) for transaction, plan in plans]
         for ending in endings:
@@ -222,10 +219,7 @@ class Endings:
         return existing
 
     def _outcome(self, transaction: Transaction, plan: EndPlan) -> OutcomeRecord | None:
-        """Return the outcome for the partitions that have data of the transaction.
-
-        None without any.
-        """
+        """Return the outcome for the partitions that have data of the transaction; None without any."""
         partitions = [
             OutcomePartition(
                 topic=name.topic,

@@ -1,6 +1,4 @@
-"""Commit several transactions as one.
-
-Readers see what all of them wrote, or nothing (ADR-0037).
+"""Commit several transactions as one: readers see what all of them wrote, or nothing (ADR-0037).
 
 Writers that share a unit of work, such as the tasks of a micro-batch, write in a transaction each. A
 writer that fails, or is started twice, so leaves nothing in the others' transactions. The writers'

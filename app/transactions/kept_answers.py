@@ -1,6 +1,4 @@
-"""Which requests with an idempotency key were committed.
-
-Their answers are in the store.
+"""Which requests with an idempotency key were committed; their answers are in the store.
 
 Bounded by count and age. Changes are planned before a request commits, stored with its outcome, and
 taken over when that is durable.
@@ -33,10 +31,7 @@ class KeptAnswers:
         return created_at_ms is not None and now_ms - created_at_ms < self._expiration_ms
 
     def plan(self, answer: StoredAnswer) -> Sequence[TransactionChange]:
-        """Return what to store.
-
-        The answer, and the deletion of those for which there is no room.
-        """
+        """Return what to store: the answer, and the deletion of those for which there is no room."""
         changes: list[TransactionChange] = [answer]
         surplus = len(self._created_at_ms) + 1 - self._keys_max
         for key, created_at_ms in self._created_at_ms.items():

@@ -1,7 +1,4 @@
-"""What a machine decides and others carry out.
-
-What to store, and how to end a transaction.
-"""
+"""What a machine decides and others carry out: what to store, and how to end a transaction."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ from .messages import ProducerIdentity
 
 
 class Moment(NamedTuple):
-    """The time of a request.
-
-    Since the Unix epoch, and of a clock that never goes back.
-    """
+    """The time of a request: since the Unix epoch, and of a clock that never goes back."""
 
     wall_ms: int
     monotonic_ms: int

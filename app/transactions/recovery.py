@@ -40,9 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 async def recover(*, broker: Broker, groups: GroupCoordinator, table: TransactionTable, now: Moment) -> int:
-    """Fill ``table`` and end what must not stay open.
-
-    Return the number for the next outcome.
+    """Fill ``table`` and end what must not stay open; return the number for the next outcome.
 
     Raises:
         GroupStoreFailed: the store cannot be read or written.
@@ -81,10 +79,7 @@ def _forget_missing_topics(broker: Broker, table: TransactionTable) -> None:
 def _orphans(
     broker: Broker, table: TransactionTable, *, coordinator_epoch: int, now: Moment
 ) -> list[MarkerOrder]:
-    """Give what is open in the logs to its transaction.
-
-    Return markers for what has none.
-    """
+    """Give what is open in the logs to its transaction; return markers for what has none."""
     marker = EndTransactionMarker(type=MarkerType.ABORT, coordinator_epoch=coordinator_epoch)
     orders: list[MarkerOrder] = []
     for opened in broker.open_transactions():

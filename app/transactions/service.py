@@ -48,9 +48,7 @@ class TransactionService(Protocol):
     async def init_producer_id(
         self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """Begin with a transactional id.
-
-        Earlier producers with it are fenced, an open transaction is aborted.
+        """Begin with a transactional id: earlier producers with it are fenced, an open transaction is aborted.
 
         ``expected`` is what the producer has, if it continues after an error (KIP-360).
 
@@ -175,9 +173,7 @@ class TransactionService(Protocol):
     async def abort_partition(
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
-        """Abort what a producer has open in one partition.
-
-        A transaction that is known here is aborted whole.
+        """Abort what a producer has open in one partition; a transaction that is known here is aborted whole.
 
         Raises:
             UnknownTopic, UnknownPartition, StorageError: see there.

@@ -63,10 +63,7 @@ class Transaction:
 
     @classmethod
     def restored(cls, record: TransactionRecord, *, now: Moment) -> Transaction:
-        """Return the machine as it was stored.
-
-        The timeout of an open transaction starts again.
-        """
+        """Return the machine as it was stored; the timeout of an open transaction starts again."""
         transaction = cls(record.transactional_id, now=now)
         transaction._take(record)
         transaction.partitions = {TopicPartition(*partition) for partition in record.partitions}
@@ -232,9 +229,7 @@ class Transaction:
         is_abortable_known: bool,
         now: Moment,
     ) -> None:
-        """Allow a batch.
-
-        With ``adds`` it adds its partition, and nothing has to be stored for that.
+        """Allow a batch; with ``adds`` it adds its partition, and nothing has to be stored for that.
 
         Raises as ``TransactionGate.admit``.
         """
@@ -351,10 +346,7 @@ class Transaction:
         return fresh_id, 0, self.producer_id
 
     def abort(self, *, now: Moment) -> EndPlan:
-        """Abort the open transaction and fence its producer.
-
-        It took too long, or an operator says so.
-        """
+        """Abort the open transaction and fence its producer: it took too long, or an operator says so."""
         assert self.state is TransactionState.ONGOING
         assert self.pending is None
         epoch = min(self.epoch + 1, EPOCH_MAX)
@@ -410,10 +402,7 @@ class Transaction:
             self._take(record)
 
     def expire(self) -> None:
-        """Begin to forget the id, which ``is_idle``.
-
-        ``cancel_expiry`` if it could not be deleted.
-        """
+        """Begin to forget the id, which ``is_idle``; ``cancel_expiry`` if it could not be deleted."""
         assert self.is_idle
         self.pending = Pending.CHANGE
 
@@ -443,10 +432,7 @@ class Transaction:
         self.partitions = {partition for partition in self.partitions if partition.topic != topic}
 
     def adopt(self, topic_partition: TopicPartition, *, now: Moment) -> None:
-        """Add a partition whose log shows an open transaction of the current producer.
-
-        For recovery.
-        """
+        """Add a partition whose log shows an open transaction of the current producer; for recovery."""
         self._start(now)
         self.partitions.add(topic_partition)
 

@@ -39,10 +39,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlements:
-    """What a transaction settles.
-
-    Leases, and offsets without membership, one request per group.
-    """
+    """What a transaction settles: leases, and offsets without membership, one request per group."""
 
     leases: Sequence[LeaseToSettle] = ()
     offsets: Sequence[CommitRequest] = ()

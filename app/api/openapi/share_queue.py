@@ -1,7 +1,4 @@
-"""Operations on records of share groups.
-
-Poll, acknowledge, release, reject, renew.
-"""
+"""Operations on records of share groups: poll, acknowledge, release, reject, renew."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Operations of transactions.
-
-A whole one in one request, or one over several requests.
-"""
+"""Operations of transactions: a whole one in one request, or one over several requests."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 
 @router.get("/v1/cdc", openapi_extra=openapi.GET_CDC, summary="Get the state of change data capture")
 async def get_cdc(request: Request) -> Response:
-    """Return each connector of this broker.
-
-    Slot, state, position, lag, tables and the last error.
+    """Return each connector of this broker: slot, state, position, lag, tables and the last error.
 
     The list is empty unless a connector is configured.
     """

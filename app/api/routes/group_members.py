@@ -1,7 +1,4 @@
-"""Serve members of consumer groups over HTTP.
-
-Join, claim, commit, leave (ADR-0017).
-"""
+"""Serve members of consumer groups over HTTP: join, claim, commit, leave (ADR-0017)."""
 
 from __future__ import annotations
 

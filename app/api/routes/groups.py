@@ -1,7 +1,4 @@
-"""Serve consumer groups over HTTP.
-
-List, describe, lag, resets, deletion (ADR-0017).
-"""
+"""Serve consumer groups over HTTP: list, describe, lag, resets, deletion (ADR-0017)."""
 
 from __future__ import annotations
 
@@ -261,9 +258,7 @@ async def delete_group(request: Request) -> Response:
 
 @router.put("/v1/groups/{group}/offsets", openapi_extra=openapi.RESET_OFFSETS, summary="Reset offsets")
 async def reset_group_offsets(request: Request) -> Response:
-    """Set the offsets at which a group without members continues.
-
-    `dry_run=true` only reports the change.
+    """Set the offsets at which a group without members continues; `dry_run=true` only reports the change.
 
     `to` is `earliest`, `latest`, an offset, a time like `2026-11-20T10:00Z` or a time ago like `-1h`.
     """

@@ -34,9 +34,7 @@ _JSON = "application/json"
 
 @router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Poll for records with a lease")
 async def poll(request: Request) -> Response:
-    """Return records from the position of the group, with a lease.
-
-    No other poll gets them until it ends.
+    """Return records from the position of the group, with a lease: no other poll gets them until it ends.
 
     `ack` commits the records of the lease, `nack` returns them. The client does not have to join the group, and any
     client may acknowledge. `deliveries` of a partition counts how often its records were delivered, this one

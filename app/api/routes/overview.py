@@ -207,9 +207,7 @@ async def get_overview_history(request: Request) -> Response:
 
 @router.get("/v1/connections", openapi_extra=openapi.LIST_CONNECTIONS, summary="List connections")
 async def list_connections(request: Request) -> Response:
-    """List open connections, oldest first.
-
-    Protocol, address, age, client, TLS, principal and bytes.
+    """List open connections, oldest first: protocol, address, age, client, TLS, principal and bytes.
 
     A Kafka client names its library in ApiVersions, an HTTP client in `User-Agent`. The binary protocol has no field
     for it.

@@ -1,7 +1,4 @@
-"""Append records over HTTP, as JSON, streamed NDJSON or raw bytes.
-
-Allocate producer ids.
-"""
+"""Append records over HTTP, as JSON, streamed NDJSON or raw bytes; allocate producer ids."""
 
 from __future__ import annotations
 

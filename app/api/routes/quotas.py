@@ -46,9 +46,7 @@ async def list_quotas(request: Request) -> Response:
 
 @router.patch("/v1/quotas", openapi_extra=openapi.ALTER_QUOTAS, summary="Set or remove quotas")
 async def alter_quotas(request: Request) -> Response:
-    """Set quotas of one entity, and remove those whose value is null.
-
-    Return all that it has then.
+    """Set quotas of one entity, and remove those whose value is null; return all that it has then.
 
     They are in effect at once, on all listeners.
     """

@@ -182,9 +182,7 @@ async def tail(request: Request) -> Response:
 async def _positions(
     request: Request, broker: Broker, topic: str, partitions: list[int], *, default: str
 ) -> dict[int, int]:
-    """Return where a stream begins in each partition.
-
-    After ``Last-Event-ID``, otherwise at ``from``.
+    """Return where a stream begins in each partition: after ``Last-Event-ID``, otherwise at ``from``.
 
     Raises:
         OffsetOutOfRange: a place that the client names is gone, as for a read from there.

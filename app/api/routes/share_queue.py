@@ -1,7 +1,4 @@
-"""Serve share groups as queues over HTTP.
-
-Poll, acknowledge, release, reject, renew (ADR-0045).
-"""
+"""Serve share groups as queues over HTTP: poll, acknowledge, release, reject, renew (ADR-0045)."""
 
 from __future__ import annotations
 
@@ -157,9 +154,7 @@ async def _settle(request: Request, kind: AcknowledgeType) -> int:
 
 @router.post("/v1/groups/{group}/share/ack", openapi_extra=openapi.SETTLE, summary="Acknowledge records")
 async def share_ack(request: Request) -> Response:
-    """Finish records of a lock.
-
-    The group never delivers them again, also after a crash.
+    """Finish records of a lock: the group never delivers them again, also after a crash.
 
     Either all records of the request change, or none: 409 if the lock no longer holds one of them.
     """
@@ -168,10 +163,7 @@ async def share_ack(request: Request) -> Response:
 
 @router.post("/v1/groups/{group}/share/release", openapi_extra=openapi.SETTLE, summary="Release records")
 async def share_release(request: Request) -> Response:
-    """Give records back before the lock ends.
-
-    They are delivered again, unless it was their last delivery.
-    """
+    """Give records back before the lock ends: they are delivered again, unless it was their last delivery."""
     return json_answer({"records": await _settle(request, AcknowledgeType.RELEASE)})
 
 

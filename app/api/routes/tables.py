@@ -94,10 +94,7 @@ def _require_committed(request: Request) -> None:
 
 
 def _key(request: Request) -> bytes:
-    """Return the key in the path, from its bytes as they were sent.
-
-    They need not be UTF-8.
-    """
+    """Return the key in the path, from its bytes as they were sent: they need not be UTF-8."""
     raw: bytes = request.scope["raw_path"]
     # /v1/topics/TOPIC/keys/KEY
     key = unquote_to_bytes(raw.split(b"?", 1)[0].split(b"/", 5)[5])
@@ -164,10 +161,7 @@ async def read_table(request: Request) -> Response:
 async def _resumed(
     request: Request, broker: Broker, topic: str, partitions: list[int]
 ) -> dict[int, int] | None:
-    """Return where the changes go on after ``Last-Event-ID``.
-
-    None if the table must be read first.
-    """
+    """Return where the changes go on after ``Last-Event-ID``; None if the table must be read first."""
     last = request.headers.get("last-event-id")
     if not last:
         return None

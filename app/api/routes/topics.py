@@ -112,10 +112,7 @@ async def _described(request: Request, topic: Topic) -> dict[str, Any]:
 async def _held_back_by(
     request: Request, transactions: TransactionService, name: TopicPartition, state: LogState
 ) -> dict[str, Any] | None:
-    """Describe the transaction that the last stable offset waits for.
-
-    None if none is open.
-    """
+    """Describe the transaction that the last stable offset waits for; None if none is open."""
     if state.last_stable_offset >= state.high_watermark:
         return None
     here = (await transactions.open_in([name])).get(name)
@@ -338,10 +335,7 @@ async def purge_topic(request: Request) -> Response:
     summary="Delete the first records of a partition",
 )
 async def purge_partition(request: Request) -> Response:
-    """Delete the records before `before`.
-
-    An offset, `latest` (all of them), or a time.
-    """
+    """Delete the records before `before`: an offset, `latest` (all of them), or a time."""
     broker = broker_of(request)
     topic, partition = broker.topic(request.path_params["topic"]).name, path_integer(request, "partition")
     text = request.query_params.get("before")

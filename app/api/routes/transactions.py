@@ -1,7 +1,4 @@
-"""Transactions over HTTP.
-
-A whole one in one request, or one that stays open over several (ADR-0034).
-"""
+"""Transactions over HTTP: a whole one in one request, or one that stays open over several (ADR-0034)."""
 
 from __future__ import annotations
 
@@ -50,9 +47,7 @@ _RECORDS_EXAMPLE = '{"records": [{"topic": "orders", "value": "x"}]}'
     "/v1/transactions", openapi_extra=openapi.TRANSACT, summary="Commit a transaction in one request"
 )
 async def transact(request: Request) -> Response:
-    """Append records to several topics, acknowledge leases and commit offsets.
-
-    All of it, or nothing.
+    """Append records to several topics, acknowledge leases and commit offsets: all of it, or nothing.
 
     Readers see the records when the answer arrives. With an `Idempotency-Key` the request may be repeated: if it was
     committed, the first answer comes again, also after a restart of the broker, with `Idempotent-Replayed: true`.
@@ -266,9 +261,7 @@ async def settle_transaction(request: Request) -> Response:
     "/v1/transactions/{transactional_id}/commit", openapi_extra=openapi.END, summary="Commit a transaction"
 )
 async def commit_transaction(request: Request) -> Response:
-    """Make the transaction visible and durable.
-
-    Return producer id and epoch for the next one.
+    """Make the transaction visible and durable; return producer id and epoch for the next one.
 
     The request may be repeated, with the same headers, until it is answered.
     """

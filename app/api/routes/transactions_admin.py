@@ -39,9 +39,7 @@ _ORDERS = ("id", "oldest")
 
 @router.get("/v1/transactions", openapi_extra=openapi.LIST_TRANSACTIONS, summary="List transactional ids")
 async def list_transactions(request: Request) -> Response:
-    """List transactional ids with their states, one page at a time.
-
-    Each filter that is given must match.
+    """List transactional ids with their states, one page at a time; each filter that is given must match.
 
     `state` is a list, separated by commas. `min_duration_ms` selects transactions that have been open for longer. `pattern` is a
     regular expression that must match the whole id, `search` a text that the id contains. Pages are numbered from 1;
@@ -266,10 +264,7 @@ def _shown(request: Request, one: PartitionTransaction) -> dict[str, Any]:
     summary="List what is open in a partition",
 )
 async def list_partition_transactions(request: Request) -> Response:
-    """List the transactions that are open in a partition.
-
-    The first one holds back its last stable offset.
-    """
+    """List the transactions that are open in a partition; the first one holds back its last stable offset."""
     broker, name = broker_of(request), _partition(request)
     broker.log_state(*name)
     here = (await transactions_of(request).coordinator.open_in([name])).get(name, ())

@@ -127,10 +127,7 @@ async def delete_user(request: Request) -> Response:
 
 @router.get("/v1/keys", openapi_extra=openapi.LIST_KEYS, summary="List API keys")
 async def list_keys(request: Request) -> Response:
-    """Return the API keys that the client may see, without their secrets.
-
-    Its own always.
-    """
+    """Return the API keys that the client may see, without their secrets; its own always."""
     access = access_of(request)
     return json_answer(
         {

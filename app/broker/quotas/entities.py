@@ -26,10 +26,7 @@ class EntityType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """The name per type, sorted by type.
-
-    None stands for all that have no quota of their own.
-    """
+    """The name per type, sorted by type; None stands for all that have no quota of their own."""
 
     parts: tuple[tuple[EntityType, str | None], ...]
 
@@ -92,10 +89,7 @@ def _checked_name(kind: EntityType, name: str | None) -> str | None:
 
 
 def address_text(host: str) -> str:
-    """Return an address in one spelling.
-
-    An IPv4 address that is mapped into IPv6 becomes IPv4.
-    """
+    """Return an address in one spelling, an IPv4 address that is mapped into IPv6 becomes IPv4."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -114,10 +108,7 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntityFilter:
-    """Finds entities that have a part of each type in ``wanted``.
-
-    If strict, no other part.
-    """
+    """Finds entities that have a part of each type in ``wanted``; if strict, no other part."""
 
     wanted: Mapping[EntityType, tuple[Match, str | None]]
     is_strict: bool = False

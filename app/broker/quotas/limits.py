@@ -85,9 +85,7 @@ class Limits:
         self._clients[user, client] = value
 
     def of_client(self, user: str, client_id: str) -> Limit | None:
-        """Return what holds for ``client_id`` of ``user``.
-
-        The most specific of eight levels.
+        """Return what holds for ``client_id`` of ``user``: the most specific of eight levels.
 
         A quota of a user is shared by its clients, and one of a client id by all users. One of
         both, default or not, counts each pair on its own.

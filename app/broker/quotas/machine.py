@@ -50,10 +50,7 @@ class _Use:
 
 
 class QuotaMachine:
-    """All quotas, and the uses that count for them.
-
-    ``now_ms`` is of a monotonic clock.
-    """
+    """All quotas, and the uses that count for them; ``now_ms`` is of a monotonic clock."""
 
     def __init__(self, window: Window) -> None:
         self.window = window

@@ -99,9 +99,7 @@ class Quotas:
     async def alter(
         self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
     ) -> Mapping[QuotaKey, float]:
-        """Set quotas of ``entity``, and remove those whose value is None.
-
-        Return all that it has then.
+        """Set quotas of ``entity``, and remove those whose value is None; return all that it has then.
 
         When this returns, they are in effect and survive a loss of power.
 
@@ -202,10 +200,7 @@ class Quotas:
     # ── waits ──
 
     def observe_end(self, ended: Callable[[], object]) -> None:
-        """Call ``ended`` when waits end early.
-
-        Quotas have changed, or the broker is closing.
-        """
+        """Call ``ended`` when waits end early: quotas have changed, or the broker is closing."""
         self._waiting.add(ended)
 
     def forget(self, ended: Callable[[], object]) -> None:

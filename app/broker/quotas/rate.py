@@ -26,10 +26,7 @@ class Window:
 
     @property
     def full_ms(self) -> int:
-        """The samples that count as full.
-
-        In this time a client may use what its rate allows at once.
-        """
+        """The samples that count as full; in this time a client may use what its rate allows at once."""
         return max(1, self.samples - 1) * self.sample_ms
 
 
@@ -89,10 +86,7 @@ class SampledRate:
         return elapsed_ms + max(0, least - full) * window.sample_ms
 
     def delay_ms(self, limit_per_s: float, now_ms: int) -> float:
-        """Return how long to wait until the rate is at its limit.
-
-        0.0 if it is not above it.
-        """
+        """Return how long to wait until the rate is at its limit; 0.0 if it is not above it."""
         samples = self._samples
         if not samples:
             return 0.0

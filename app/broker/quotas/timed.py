@@ -1,7 +1,4 @@
-"""Measure how long a coroutine holds the event loop.
-
-What it waits for is not counted.
-"""
+"""Measure how long a coroutine holds the event loop; what it waits for is not counted."""
 
 from __future__ import annotations
 

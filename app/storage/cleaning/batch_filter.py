@@ -282,10 +282,7 @@ def _rebuilt(
 
 
 def _wrapped(number: int) -> int:
-    """``number`` as 64 bits have it.
-
-    A producer may state times at both ends of their range.
-    """
+    """``number`` as 64 bits have it: a producer may state times at both ends of their range."""
     if -_INT64_HALF <= number < _INT64_HALF:
         return number
     return (number + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF

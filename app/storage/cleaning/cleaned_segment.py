@@ -81,9 +81,7 @@ class CleanedSegmentTooLarge(Exception):
 
 
 class CleanedSegment:
-    """The files ``*.cleaned`` of one group.
-
-    ``base_offset`` is that of its first segment.
+    """The files ``*.cleaned`` of one group; ``base_offset`` is that of its first segment.
 
     Every method may raise ``OSError``: ``abandon`` then, unless the disk is lost.
     """
@@ -104,9 +102,7 @@ class CleanedSegment:
         self._waiting_bytes = 0
 
     def append(self, batch: bytes, aborted: AbortedEntry | None = None) -> None:
-        """Write ``batch``, whose offsets stay as they are, at the end.
-
-        It is the marker of ``aborted``.
+        """Write ``batch``, whose offsets stay as they are, at the end; it is the marker of ``aborted``.
 
         Raises:
             CleanedSegmentTooLarge: it does not fit; nothing was appended.
@@ -131,10 +127,7 @@ class CleanedSegment:
         self._waiting, self._waiting_bytes = [], 0
 
     def finish(self) -> None:
-        """Write and sync everything.
-
-        The names last once the directory is synced (``replacement``).
-        """
+        """Write and sync everything; the names last once the directory is synced (``replacement``)."""
         try:
             if self._waiting:
                 self._write()

@@ -253,9 +253,7 @@ def filtered(
     source: str,
     treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
 ) -> Iterator[tuple[bytes, rb.BatchHeader, Remains]]:
-    """Yield each batch with what remains of it.
-
-    The batch before offset ``end`` keeps its place.
+    """Yield each batch with what remains of it; the batch before offset ``end`` keeps its place.
 
     ``treatment_of`` is asked about a batch when all before it were taken. ``source`` names the batches in
     the log of the broker.

@@ -43,10 +43,7 @@ class DirtyRecords:
         return self._size
 
     def note(self, part: KeySlice, replaced: Sequence[int]) -> None:
-        """``part`` was put into the map and stays for now.
-
-        The records at offsets ``replaced`` go.
-        """
+        """``part`` was put into the map and stays for now; the records at offsets ``replaced`` go."""
         memory, first, size = self._memory, self._first, self._size
         count = len(part.offsets)
         start = part.offsets[0] - first if count else 0

@@ -44,10 +44,7 @@ class KeyMap:
     __slots__ = ("_capacity", "_count", "_hash_of_nothing", "_memory", "_slot_count", "_slots")
 
     def __init__(self, memory_bytes: int, *, salt: bytes | None = None) -> None:
-        """``memory_bytes`` bounds the table.
-
-        ``salt`` has 16 bytes, random ones by default.
-        """
+        """``memory_bytes`` bounds the table; ``salt`` has 16 bytes, random ones by default."""
         self._slot_count = _prime_up_to(max(_SLOTS_MIN, memory_bytes // SLOT_BYTES))
         self._capacity = int(self._slot_count * LOAD_MAX)
         self._count = 0
@@ -76,9 +73,7 @@ class KeyMap:
     def put_all(
         self, keys: Iterable[bytes | None], offsets: Iterable[int], replaced: list[int]
     ) -> int | None:
-        """Remember each offset as the last of its key.
-
-        None stands for a record without a key.
+        """Remember each offset as the last of its key; None stands for a record without a key.
 
         Offsets are put in ascending order. The offsets that stood for the same keys until
         now are appended to ``replaced``. Returns the offset of the first key that did not
@@ -145,10 +140,7 @@ class KeyMap:
         return _halves(state.digest())
 
     def put_hash(self, first: int, second: int, offset: int) -> bool:
-        """Remember ``offset`` as the last of the key with this hash.
-
-        False if the map is full.
-        """
+        """Remember ``offset`` as the last of the key with this hash; False if the map is full."""
         slots, slot_count = self._slots, self._slot_count
         slot, step = first % slot_count, 1 + second % (slot_count - 1)
         while slots[3 * slot + 2]:
@@ -205,10 +197,7 @@ class KeyMap:
 
 
 def _prime_up_to(limit: int) -> int:
-    """The largest prime at or below ``limit``.
-
-    With it every step of a search visits every slot.
-    """
+    """The largest prime at or below ``limit``: with it every step of a search visits every slot."""
     number = limit if limit % 2 or limit == 2 else limit - 1
     while any(number % divisor == 0 for divisor in range(3, int(number**0.5) + 1, 2)):
         number -= 2

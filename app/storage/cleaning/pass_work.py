@@ -1,6 +1,4 @@
-"""The work of one pass, and all that it needs to know.
-
-Nothing of the log that it cleans.
+"""The work of one pass, and all that it needs to know: nothing of the log that it cleans.
 
 A thread of the broker or a process of its own does it (``worker_process``).
 """

@@ -128,10 +128,7 @@ def cleaning_range(
 
 
 def dirtiest(ranges: Mapping[_Name, tuple[CleaningRange, CleaningRules]]) -> _Name | None:
-    """The partition whose pass is due and has the highest dirty ratio.
-
-    None if no pass is due.
-    """
+    """The partition whose pass is due and has the highest dirty ratio; None if no pass is due."""
     due = [(name, cleaning) for name, (cleaning, rules) in ranges.items() if cleaning.is_due(rules)]
     return max(due, key=lambda pair: pair[1].dirty_ratio)[0] if due else None
 

@@ -44,9 +44,7 @@ class RecordBounds(NamedTuple):
 
 
 class BatchRecords:
-    """All records of one batch, checked.
-
-    Iterating yields slices of at most ``RECORDS_PER_SLICE``.
+    """All records of one batch, checked; iterating yields slices of at most ``RECORDS_PER_SLICE``.
 
     ``plain`` is the batch as no codec has it. A batch of very many records is read
     again by each iteration instead of being held.
@@ -57,9 +55,7 @@ class BatchRecords:
     def __init__(
         self, batch: bytes, header: rb.BatchHeader, pause: Callable[[], object] = lambda: None
     ) -> None:
-        """Read every record of ``batch``.
-
-        ``pause`` is called after each slice that is read or yielded.
+        """Read every record of ``batch``; ``pause`` is called after each slice that is read or yielded.
 
         Raises:
             CorruptBatchError: the body does not decompress within its bounds, or

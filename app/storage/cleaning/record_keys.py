@@ -37,9 +37,7 @@ class KeySlice(NamedTuple):
 
 
 def read_keys(plain: bytes, pause: Callable[[], object] = lambda: None) -> Iterable[KeySlice]:
-    """The keys of ``plain``, the batch without its compression.
-
-    Every record was read when this returns.
+    """The keys of ``plain``, the batch without its compression; every record was read when this returns.
 
     ``pause`` is called after each slice that is read.
 
@@ -76,10 +74,7 @@ def _decoded(plain: bytes, header: rb.BatchHeader) -> Iterator[KeySlice]:
 
 
 class _SlowKeys:
-    """Slices of what ``BatchRecords`` finds.
-
-    Read again by each iteration, so few are in memory.
-    """
+    """Slices of what ``BatchRecords`` finds; read again by each iteration, so few are in memory."""
 
     def __init__(self, records: BatchRecords, header: rb.BatchHeader) -> None:
         self._records = records

@@ -107,9 +107,7 @@ class Replacement:
         self._sync()
 
     def retire(self) -> dict[Path, Path]:
-        """Rename the old files.
-
-        Returns where each ``.log`` is now, for readers that know its old path.
+        """Rename the old files; returns where each ``.log`` is now, for readers that know its old path.
 
         Producer snapshots at offsets inside the new segment are renamed, too: a start
         could not read the log from the middle of a segment on.

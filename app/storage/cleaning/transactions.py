@@ -34,10 +34,7 @@ class _Aborted(Protocol):
 
 
 class AbortedBatches:
-    """Tells the batches of aborted transactions.
-
-    ``aborted`` are those of a log, or of what is read.
-    """
+    """Tells the batches of aborted transactions; ``aborted`` are those of a log, or of what is read."""
 
     def __init__(self, aborted: Iterable[_Aborted]) -> None:
         self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
@@ -85,10 +82,7 @@ class CleanedTransactions:
         return Treatment(discard=header in self._aborted, keep_place=keep_place)
 
     def note(self, batch: bytes, header: rb.BatchHeader) -> AbortedEntry | None:
-        """Note a batch that stays, as it came.
-
-        Return the transaction that its marker aborts, if any.
-        """
+        """Note a batch that stays, as it came; return the transaction that its marker aborts, if any."""
         if not header.is_transactional:
             return None
         return self._left.note(header, _marker(batch, header))

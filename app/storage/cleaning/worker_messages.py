@@ -20,10 +20,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rewrite(msgspec.Struct, frozen=True, tag=True):
-    """Clean a group of segments of that pass.
-
-    Answered by ``Rewritten`` or ``TooLarge``.
-    """
+    """Clean a group of segments of that pass; answered by ``Rewritten`` or ``TooLarge``."""
 
     group: list[SegmentFacts]
 

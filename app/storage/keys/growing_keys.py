@@ -1,6 +1,4 @@
-"""Hashes of keys with their last offsets in memory.
-
-A map that grows up to a bound.
+"""Hashes of keys with their last offsets in memory: a map that grows up to a bound.
 
 The hashes are those of key indexes (``KeyHasher``), so that its entries can become one.
 """
@@ -45,10 +43,7 @@ class GrowingKeys:
         self._keys.close()
 
     def put(self, hashed: bytes, offset: int, pace: Pacing) -> bool:
-        """Remember ``offset`` as the last of the key with this hash.
-
-        False if it does not fit.
-        """
+        """Remember ``offset`` as the last of the key with this hash; False if it does not fit."""
         first, second = _halves.unpack(hashed)
         if self._keys.put_hash(first, second, offset):
             return True

@@ -76,10 +76,7 @@ class IndexHeader(NamedTuple):
 
 
 def header_of(raw: bytes) -> IndexHeader | None:
-    """Return the header of a key index from its first ``HEADER_BYTES``.
-
-    None if it is damaged.
-    """
+    """Return the header of a key index from its first ``HEADER_BYTES``; None if it is damaged."""
     fields = _fields(raw)
     return None if fields is None else IndexHeader(*fields)
 
@@ -112,10 +109,7 @@ class KeyIndex:
         return self._file.read_at(_HEADER.size + start * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def find(self, wanted: bytes) -> int:
-        """Return the last offset of the key with the hash ``wanted``.
-
-        -1 if the segment has none.
-        """
+        """Return the last offset of the key with the hash ``wanted``; -1 if the segment has none."""
         steps = search(self.count, wanted)
         place = next(steps)
         while True:
@@ -186,10 +180,7 @@ def _open(files: Files, path: Path) -> File | None:
 
 
 def _fields(header: bytes) -> tuple[bytes, int, int, int, int] | None:
-    """Return salt, log bytes, next offset, count and CRC of the entries.
-
-    None if the header is no good.
-    """
+    """Return salt, log bytes, next offset, count and CRC of the entries; None if the header is no good."""
     if len(header) != _HEADER.size:
         return None
     magic, version, salt, log_bytes, next_offset, count, entries_crc, header_crc = _HEADER.unpack(header)
@@ -208,9 +199,7 @@ def open_key_index(
     pace: Pacing,
     is_checked: bool = False,
 ) -> KeyIndex | None:
-    """Open the index of a segment with these bounds.
-
-    None if there is none that counts.
+    """Open the index of a segment with these bounds; None if there is none that counts.
 
     ``salt`` None accepts any. ``is_checked``: its CRC was right before, in this run.
 
@@ -300,10 +289,7 @@ def key_index_bytes(entries: bytes, *, salt: bytes, log_bytes: int, next_offset:
 
 
 def check_key_index(raw: bytes) -> str | None:
-    """Return what is wrong with a key index, None if nothing is.
-
-    For ``stele verify`` and ``stele dump``.
-    """
+    """Return what is wrong with a key index, None if nothing is; for ``stele verify`` and ``stele dump``."""
     fields = _fields(raw[: _HEADER.size])
     if fields is None:
         return "its header is damaged"

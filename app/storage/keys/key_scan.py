@@ -24,9 +24,7 @@ from ..segment_reader import position_of
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """The first ``log_bytes`` of a segment, which end at ``next_offset``.
-
-    What is in it at some moment.
+    """The first ``log_bytes`` of a segment, which end at ``next_offset``: what is in it at some moment.
 
     ``aborted`` tells which of its batches belong to aborted transactions; no transaction is open in it.
     """

@@ -54,9 +54,7 @@ class NewestOffsets:
         return bisect_left(self._offsets, end) - bisect_left(self._offsets, start)
 
     def next_from(self, offset: int) -> int:
-        """Return the first of the offsets that is not below ``offset``.
-
-        The end offset if all are.
+        """Return the first of the offsets that is not below ``offset``; the end offset if all are.
 
         Raises:
             CorruptLog: a range before it could not be read.

@@ -1,6 +1,4 @@
-"""Computing which records are the newest of their keys, in bounded memory.
-
-For threads.
+"""Computing which records are the newest of their keys, in bounded memory; for threads.
 
 The keys go through a ``KeyMap``. If they do not fit, the scan is repeated with twice as
 many passes, each over the keys whose hashes have another remainder: the time doubles,
@@ -23,9 +21,7 @@ _PASSES_MAX = 64
 
 
 def newest_in(part: SegmentPart, key: bytes, pace: Pacing) -> int:
-    """Return the last offset of ``key`` in what can be read of a segment.
-
-    -1 if it has none.
+    """Return the last offset of ``key`` in what can be read of a segment; -1 if it has none.
 
     Raises:
         CorruptLog: nothing after a part of it can be read.
@@ -87,10 +83,7 @@ class _Scan:
         self._unreadable: list[CorruptLog] = []
 
     def run(self, passes: int) -> bool:
-        """Collect the offsets in so many passes.
-
-        False if the keys of one do not fit into the memory.
-        """
+        """Collect the offsets in so many passes; False if the keys of one do not fit into the memory."""
         for number in range(passes):
             keys_max = (self._end - self._start) // passes * 2 + 1024
             with KeyMap.for_keys(keys_max, memory_bytes=self._memory_bytes, salt=self._salt) as keys:

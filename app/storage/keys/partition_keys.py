@@ -1,6 +1,4 @@
-"""The key indexes of one partition: opened, built, looked up and merged.
-
-For threads.
+"""The key indexes of one partition: opened, built, looked up and merged; for threads.
 
 =====================================  =========================================
 a segment is                           its keys are found in
@@ -56,9 +54,7 @@ _LAST = b"\xff" * (ENTRY_BYTES + 1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionPart:
-    """What a partition holds at some moment.
-
-    Its segments in order, and from which offset on.
+    """What a partition holds at some moment: its segments in order, and from which offset on.
 
     Those in ``final`` are sealed and synced, and no transaction is open in them: what they hold will
     never change. Batches at or after ``stable_offset`` may belong to open transactions. ``aborted_search``,
@@ -207,10 +203,7 @@ class PartitionKeys:
         return keys if is_whole else None
 
     def _index_of(self, part: SegmentPart, pace: Pacing) -> KeyIndex | None:
-        """Return the index of a final segment.
-
-        None if there is none and none can be built.
-        """
+        """Return the index of a final segment; None if there is none and none can be built."""
         segment = part.segment
         index = self._indexes.get(segment)
         if index is not None:
@@ -327,10 +320,7 @@ class PartitionKeys:
     def _entries_before(
         self, part: SegmentPart, hasher: KeyHasher, end: int, pace: Pacing
     ) -> SortedEntries | None:
-        """The keys before ``end`` of a segment without an index.
-
-        None if they cannot be held.
-        """
+        """The keys before ``end`` of a segment without an index; None if they cannot be held."""
         if part.segment.corrupt_ranges:
             return None
         held = self._held.get(part.segment)
@@ -351,10 +341,7 @@ class PartitionKeys:
 def _merged(
     layers: Sequence[KeyIndex | SortedEntries], start: int, memory_bytes: int, pace: Pacing
 ) -> array[int]:
-    """The newest offset of each key in ``layers``, without those before ``start``.
-
-    In the order of hashes.
-    """
+    """The newest offset of each key in ``layers``, without those before ``start``; in the order of hashes."""
     offsets = array("Q")
     previous = b""
     # Of one key, the entries come in the order of offsets.

@@ -1,6 +1,4 @@
-"""The keys of one segment in memory, with the last offset of each.
-
-It grows with the segment.
+"""The keys of one segment in memory, with the last offset of each; it grows with the segment.
 
 It catches up with the log from where it was. Its memory is bounded: a segment with more
 keys is read again for each look-up until it is sealed and has a key index.
@@ -52,9 +50,9 @@ class SegmentKeys:
         self._keys.close()
 
     def catch_up(self, part: SegmentPart, pace: Pacing) -> bool:
-        """Take in what ``part`` has beyond what is known.
+        """Take in what ``part`` has beyond what is known; False if the keys no longer fit.
 
-        False if the keys no longer fit. After False or an error, close it.
+        After False or an error, close it.
 
         Raises:
             CorruptLog: part of the log cannot be read.

@@ -41,9 +41,7 @@ class CacheCounts:
 
 
 class BlockCache(Generic[Key]):
-    """At most ``bytes_max`` bytes of blocks.
-
-    The block that was not read for longest goes first.
+    """At most ``bytes_max`` bytes of blocks; the block that was not read for longest goes first.
 
     ``load(key, start, end)`` returns exactly those bytes of an object. At most ``loads_max`` of them run
     at a time. Errors of ``load`` reach every reader that waits for the bytes, and are not remembered.

@@ -33,10 +33,7 @@ class CleaningRules:
 
 
 def rules_of(config: TopicConfig, *, wait_bytes: int, wait_ms: int) -> CleaningRules:
-    """Return the rules of a topic.
-
-    ``segment.bytes`` and ``segment.ms`` make it wait for less.
-    """
+    """Return the rules of a topic; ``segment.bytes`` and ``segment.ms`` make it wait for less."""
     return CleaningRules(
         min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
         min_compaction_lag_ms=config.min_compaction_lag_ms,

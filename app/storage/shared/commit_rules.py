@@ -1,6 +1,4 @@
-"""What a commit decides.
-
-The offsets of batches, and which batches are refused or known already.
+"""What a commit decides: the offsets of batches, and which batches are refused or known already.
 
 Pure. The caller has locked the logs and read what they know of the producers; it stores what ``Decision``
 has. PostgreSQL and the model of the tests thus follow one set of rules.

@@ -1,6 +1,4 @@
-"""From rotations to acknowledgements.
-
-Objects are stored in parallel and committed in order.
+"""From rotations to acknowledgements: objects are stored in parallel and committed in order.
 
 ::
 
@@ -193,10 +191,7 @@ class Committer:
         self._refused.forget_settled()
 
     def refused(self, log: SharedLog, header: BatchHeader) -> None:
-        """Note a batch that was not stored for now.
-
-        Its producer sends it again, before later ones.
-        """
+        """Note a batch that was not stored for now: its producer sends it again, before later ones."""
         self._refused.note(log, header)
 
     # ── upload ──
@@ -335,10 +330,7 @@ class Committer:
                 del rotation.by_log[log]
 
     async def _commit_objects(self, chosen: Sequence[Pending]) -> CommitAnswer | None:
-        """Commit objects and return what became of them.
-
-        None if they failed, then so have their tickets.
-        """
+        """Commit objects and return what became of them; None if they failed, then so have their tickets."""
         computed = None
         begun_ms = self._clock.monotonic_ms()
         backoff = Backoff(self._options.retry_ms)
@@ -384,10 +376,7 @@ class Committer:
         )
 
     async def _write_again(self, chosen: Sequence[Pending], fenced: set[str]) -> bool:
-        """Store fenced objects under new keys.
-
-        Return whether that succeeded for all of them.
-        """
+        """Store fenced objects under new keys; return whether that succeeded for all of them."""
         failed: StorageUnavailable | None = None
         for pending in chosen:
             if pending.key in fenced:
@@ -521,10 +510,7 @@ def _contiguous(appends: Sequence[QueuedAppend]) -> list[list[QueuedAppend]]:
 def _note_runs(
     log: SharedLog, ref: ObjectRef, appends: Sequence[QueuedAppend], place: RunPlace, now_ms: int
 ) -> int:
-    """Note the committed runs of a log, which refused batches and repeats split.
-
-    Return their bytes.
-    """
+    """Note the committed runs of a log, which refused batches and repeats split; return their bytes."""
     size = 0
     run: RunRead | None = None
     position = appends[0].position

@@ -121,10 +121,7 @@ class Compactor:
         return self._tally.counts
 
     def partition_compaction(self, log: SharedLog) -> PartitionCompaction | None:
-        """Return how dirty a log was when this broker looked last.
-
-        None if it is not compacted.
-        """
+        """Return how dirty a log was when this broker looked last; None if it is not compacted."""
         if not log.config.is_compacted:
             return None
         dirt = self._dirt.get(log)
@@ -313,10 +310,7 @@ class Compactor:
         return mapped_end
 
     async def map_keys(self, plan: CleaningPlan, work: CleaningWork, end: int) -> int:
-        """Map the keys of the dirty runs.
-
-        Return the offset up to which all are known, at most ``end``.
-        """
+        """Map the keys of the dirty runs; return the offset up to which all are known, at most ``end``."""
         dirty = [
             committed.run
             for committed in plan.runs

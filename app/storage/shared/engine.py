@@ -1,6 +1,4 @@
-"""The engine that brokers share.
-
-Bytes in an object store, offsets in PostgreSQL (ADR-0040).
+"""The engine that brokers share: bytes in an object store, offsets in PostgreSQL (ADR-0040).
 
 A broker keeps nothing of its own. Its appends are packed into objects, and one transaction gives all
 batches of an object their offsets; then they are acknowledged, and every broker can read them. The parts:

@@ -1,6 +1,4 @@
-"""Learns of what other brokers appended.
-
-By a poll, and at once when a caller must know.
+"""Learns of what other brokers appended: by a poll, and at once when a caller must know.
 
 Logs with waiting readers are polled every ``poll_interval_ms``, all others every ``idle_poll_interval_ms``;
 one query asks for all of them. If readers wait for more than 1,000 logs, each poll asks for the next 1,000.

@@ -1,6 +1,4 @@
-"""Objects that replace runs of one log.
-
-Merging and compaction store them in the same way.
+"""Objects that replace runs of one log: merging and compaction store them in the same way.
 
 The runs of a plan are loaded, an object is stored, and one transaction puts it in their place if they are all
 still there. If not, the object is fenced, and its bytes go with the garbage.

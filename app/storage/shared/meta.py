@@ -1,6 +1,4 @@
-"""The interface of the metadata of the shared engine.
-
-Which bytes of which object have which offsets.
+"""The interface of the metadata of the shared engine: which bytes of which object have which offsets.
 
 Every call is one transaction. The methods are coroutines: the implementation over PostgreSQL runs
 each in a thread of its own pool, so that its CPU time does not delay the event loop, and a caller that is
@@ -61,10 +59,7 @@ class CommitUnknown(Exception):
 
 
 class ObjectFenced(Exception):
-    """Another broker has fenced these objects: nothing was committed.
-
-    Upload the bytes under new keys.
-    """
+    """Another broker has fenced these objects: nothing was committed; upload the bytes under new keys."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         super().__init__(f"fenced by another broker: {', '.join(keys)}")
@@ -84,10 +79,7 @@ class ObjectRef(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """A partition, by the id of its topic.
-
-    A topic that is deleted and created again has another id.
-    """
+    """A partition, by the id of its topic: a topic that is deleted and created again has another id."""
 
     topic_id: UUID
     partition: int
@@ -154,10 +146,7 @@ class LogRow:
         return max(self.log_start, first_open)
 
     def moved_start(self, before_offset: int) -> LogRow:
-        """Return the log after DeleteRecords.
-
-        Its start rises to ``before_offset``, at most to its end.
-        """
+        """Return the log after DeleteRecords: its start rises to ``before_offset``, at most to its end."""
         return replace(self, log_start=max(self.log_start, min(before_offset, self.next_offset)))
 
 
@@ -234,9 +223,7 @@ class BatchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """What became of one run.
-
-    An entry per batch, and the log after the whole transaction.
+    """What became of one run: an entry per batch, and the log after the whole transaction.
 
     ``log`` is None and ``places`` is empty if the log was deleted.
     """
@@ -281,10 +268,7 @@ class RunRead(NamedTuple):
 
 
 class CommittedRun(NamedTuple):
-    """A run, and when the object that has it now was committed.
-
-    After a merge, the time of the merge.
-    """
+    """A run, and when the object that has it now was committed: after a merge, the time of the merge."""
 
     run: RunRead
     committed_ms: int
@@ -449,10 +433,7 @@ class Meta(Protocol):
     # ── logs ──
 
     async def create_logs(self, topic_id: UUID, partitions: int) -> list[LogRow]:
-        """Return the logs of a topic's partitions 0 to ``partitions`` - 1.
-
-        Make those that are missing.
-        """
+        """Return the logs of a topic's partitions 0 to ``partitions`` - 1; make those that are missing."""
         ...
 
     async def delete_logs(self, topic_id: UUID) -> None:
@@ -463,17 +444,13 @@ class Meta(Protocol):
         ...
 
     async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
-        """Return the logs as of now, with all earlier commits.
-
-        Those that were deleted are missing.
-
-        """
+        """Return the logs as of now, with all earlier commits; those that were deleted are missing."""
         ...
 
     async def moved_logs(self, known: Sequence[KnownLog]) -> dict[int, LogRow]:
-        """Return the logs that are no longer as they are known.
+        """Return the logs that are no longer as they are known, as of now, with all earlier commits.
 
-        As of now, with all earlier commits. Those that were deleted are missing.
+        Those that were deleted are missing.
 
         One query: the poll for news of other brokers, and the refresh of an end. Mostly nothing has moved, and rows
         that do not come cost a broker nothing.
@@ -485,9 +462,7 @@ class Meta(Protocol):
     async def commit_objects(
         self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
     ) -> CommitAnswer:
-        """Give the batches of these objects their offsets, all or none, in order.
-
-        Return what became of each.
+        """Give the batches of these objects their offsets, all or none, in order; return what became of each.
 
         A batch that is refused or a duplicate takes no offsets, and splits its run. A transactional batch opens
         a transaction of its producer in its log, and a marker ends it; the markers of one object take effect
@@ -504,9 +479,7 @@ class Meta(Protocol):
     # ── T2 ──
 
     async def runs(self, wanted: Sequence[RunsWanted]) -> dict[int, RunsFound]:
-        """Plan reads of several logs, each at most once.
-
-        Those that were deleted are missing.
+        """Plan reads of several logs, each at most once; those that were deleted are missing.
 
         A plan has at most ``RUNS_READ_MAX`` runs of a log.
         """
@@ -551,9 +524,7 @@ class Meta(Protocol):
     # ── T4: retention, DeleteRecords, deletion of topics ──
 
     async def delete_records(self, log_id: int, before_offset: int) -> LogRow | None:
-        """Raise the log start to ``before_offset``, at most to the log end.
-
-        None if the log was deleted.
+        """Raise the log start to ``before_offset``, at most to the log end; None if the log was deleted.
 
         It holds when this returns. Runs before it are deleted here and by ``retain``.
         """
@@ -613,9 +584,7 @@ class Meta(Protocol):
         ...
 
     async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
-        """Claim a log for a pass of compaction, as ``plan_merge`` does.
-
-        None if it is claimed or deleted.
+        """Claim a log for a pass of compaction, as ``plan_merge`` does; None if it is claimed or deleted.
 
         The pass puts its objects in place with ``commit_merge``, which leaves the claim of an object with
         ``cleaned_until`` as it is.
@@ -627,9 +596,7 @@ class Meta(Protocol):
         ...
 
     async def end_cleaning(self, log_id: int, first_dirty: int | None) -> None:
-        """Note where the next pass begins, unless it is known to begin later.
-
-        Give the claim back.
+        """Note where the next pass begins, unless it is known to begin later; give the claim back.
 
         None: the pass did not get to its end.
         """
@@ -640,9 +607,7 @@ class Meta(Protocol):
         ...
 
     async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
-        """Return the runs of a log that end at or after ``offset`` and its log start.
-
-        None if it was deleted.
+        """Return the runs of a log that end at or after ``offset`` and its log start; None if it was deleted.
 
         At most ``RUNS_PLANNED_MAX``.
         """
@@ -677,9 +642,9 @@ class Meta(Protocol):
         ...
 
     async def sweep(self) -> int:
-        """Look at up to ``ROWS_MAX`` objects that lost a run.
+        """Look at up to ``ROWS_MAX`` objects that lost a run; those without any become dead.
 
-        Those without any become dead. Return how many it looked at.
+        Return how many it looked at.
         """
         ...
 

@@ -98,9 +98,7 @@ def footer_bytes(runs: Sequence[ObjectRun]) -> bytes:
 
 
 def footer_length(trailer: Buffer, *, object_bytes: int) -> int:
-    """Return the length of the footer.
-
-    ``trailer`` is the last ``TRAILER_BYTES`` of an object.
+    """Return the length of the footer; ``trailer`` is the last ``TRAILER_BYTES`` of an object.
 
     Raises:
         CorruptObjectError: this is not the end of an object of ``object_bytes`` bytes.

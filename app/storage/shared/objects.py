@@ -1,6 +1,4 @@
-"""The interface of the store that keeps objects.
-
-Bytes under a key that never change.
+"""The interface of the store that keeps objects: bytes under a key that never change.
 
 Its methods are coroutines of the event loop. The engine writes an object once and never replaces it:
 a ``put`` that failed, timed out or was cancelled may still take effect later, so it may be repeated
@@ -20,10 +18,7 @@ LIST_MAX = 1000
 
 
 class ObjectStoreError(Exception):
-    """The store did not do what was asked, or did not answer in time.
-
-    A ``put`` may still take effect.
-    """
+    """The store did not do what was asked, or did not answer in time; a ``put`` may still take effect."""
 
 
 class ObjectNotFound(ObjectStoreError):
@@ -58,9 +53,7 @@ class ObjectStore(Protocol):
         ...
 
     async def put(self, key: str, data: Buffer) -> None:
-        """Store an object.
-
-        It lasts, as far as the store keeps its promises, when this returns.
+        """Store an object; it lasts, as far as the store keeps its promises, when this returns.
 
         ``data`` must not change until then, not even if the call is cancelled.
         """

@@ -1,7 +1,4 @@
-"""The metadata of compaction in PostgreSQL.
-
-Which logs are dirty, passes over them, and reads by key.
-"""
+"""The metadata of compaction in PostgreSQL: which logs are dirty, passes over them, and reads by key."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""T1 over PostgreSQL.
-
-Objects get committed and their batches get offsets, in two trips to the server.
+"""T1 over PostgreSQL: objects get committed and their batches get offsets, in two trips to the server.
 
 The first trip inserts the objects, locks the logs and reads the producers. Python decides. The second trip
 stores the decision and commits. The offsets are thus known before COMMIT is sent: if its answer is lost,
@@ -180,10 +178,7 @@ class _Known:
 def commit_objects(
     connection: Connection, objects: Sequence[ObjectWrite], computed: CommitAnswer | None
 ) -> CommitAnswer:
-    """See ``Meta.commit_objects``.
-
-    Raises also ``psycopg.Error``, which means that nothing was committed.
-    """
+    """See ``Meta.commit_objects``; raises also ``psycopg.Error``, which means that nothing was committed."""
     known = _first_trip(connection, objects, begins=True)
     if len(known.inserted) < len(objects):
         return _commit_again(connection, objects, set(known.inserted), computed)

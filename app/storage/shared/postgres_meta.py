@@ -1,6 +1,4 @@
-"""The metadata of the shared engine in PostgreSQL.
-
-All SQL on its tables, apart from T1.
+"""The metadata of the shared engine in PostgreSQL: all SQL on its tables, apart from T1.
 
 The tables are in ``app/postgres/migrations``. Locks are taken in one order: unique keys of objects, then
 rows of logs by id. Every deletion of runs holds the row lock of their log, because a snapshot alone would

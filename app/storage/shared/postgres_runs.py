@@ -1,7 +1,4 @@
-"""What all SQL about runs shares.
-
-Its columns, and calls in the threads of the pool.
-"""
+"""What all SQL about runs shares: its columns, and calls in the threads of the pool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reads of a shared engine.
-
-Plan the runs, load their bytes, cut out whole batches.
+"""Reads of a shared engine: plan the runs, load their bytes, cut out whole batches.
 
 A consumer that follows the end of a log reads runs that this broker knows, from the block cache. Other
 reads ask the metadata for a plan first, with one query for all partitions of a request. A run may be
@@ -252,9 +250,7 @@ class SharedReader:
     # ── by time ──
 
     async def offset_for_time(self, log: SharedLog, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return offset and time of the first record at or after ``timestamp_ms``.
-
-        None if there is none.
+        """Return offset and time of the first record at or after ``timestamp_ms``; None if there is none.
 
         Raises:
             CorruptLog, StorageUnavailable: see there.

@@ -99,10 +99,7 @@ class RefusedBatches:
         return None
 
     def accepted(self, log: SharedLog, header: BatchHeader) -> None:
-        """Note a batch that was stored.
-
-        The failed one came before it, perhaps by way of another broker.
-        """
+        """Note a batch that was stored: the failed one came before it, perhaps by way of another broker."""
         failed = self._refused.get((log.log_id, header.producer_id)) if self._refused else None
         if failed is not None and header.producer_epoch >= failed.epoch:
             del self._refused[log.log_id, header.producer_id]

@@ -29,10 +29,7 @@ _NO_EPOCH = -1
 
 
 class CorruptRunError(ValueError):
-    """The bytes of a run differ from those that were written.
-
-    ``position`` is where the batch begins.
-    """
+    """The bytes of a run differ from those that were written; ``position`` is where the batch begins."""
 
     def __init__(self, reason: str, *, position: int) -> None:
         super().__init__(f"{reason} (at byte {position})")
@@ -41,9 +38,7 @@ class CorruptRunError(ValueError):
 
 
 class Cut(NamedTuple):
-    """``batches`` are whole.
-
-    ``next_offset`` is that of the batch at ``position``, where the walk stopped.
+    """``batches`` are whole; ``next_offset`` is that of the batch at ``position``, where the walk stopped.
 
     ``needed_bytes`` of the batch there are needed to go on; 0 if the walk stopped because of the limit.
     ``empty`` is the last batch without records that was left out, if nothing but such batches was found.
@@ -107,9 +102,7 @@ def cut_cleaned(
     skip_empty: bool,
     epochs: LeaderEpochs,
 ) -> Cut:
-    """Return batches as ``cut`` does, from a run that compaction has written.
-
-    There may be holes.
+    """Return batches as ``cut`` does, from a run that compaction has written: there may be holes.
 
     ``base_offset`` is that of the first batch, or before it. With ``skip_empty`` batches without records are left
     out before the first that has some, because some clients do not advance past an answer of empty batches.
@@ -144,9 +137,7 @@ def cut_cleaned(
 def batches_of(
     run: bytearray, base_offset: int, *, is_cleaned: bool
 ) -> Generator[tuple[bytes, rb.BatchHeader]]:
-    """Yield every batch of a whole run, checked, with its offsets.
-
-    ``header.position`` is 0.
+    """Yield every batch of a whole run, checked, with its offsets; ``header.position`` is 0.
 
     Raises:
         CorruptRunError: a batch is damaged or cut short, or offsets do not ascend.

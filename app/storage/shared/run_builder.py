@@ -166,10 +166,7 @@ def whole_run(run: RunRead, data: bytearray) -> Iterator[tuple[bytes, rb.BatchHe
 
 
 def object_of(built: BuiltRun, partition_id: PartitionId, base_offset: int, next_offset: int) -> bytes:
-    """Return the object that has one run.
-
-    Its key index lies between the run and the footer.
-    """
+    """Return the object that has one run; its key index lies between the run and the footer."""
     header = header_bytes()
     footer = footer_bytes(
         [

@@ -309,10 +309,7 @@ def _cut(
 
 
 def corrupt_run(run: RunRead, position: int, reason: str, offset: int) -> CorruptLog:
-    """Return the error of a reader that wanted ``offset``.
-
-    ``position`` is where in the run the damage is.
-    """
+    """Return the error of a reader that wanted ``offset``; ``position`` is where in the run the damage is."""
     return CorruptLog(
         path=Path(run.object.key),
         position=run.position + position,

@@ -1,6 +1,4 @@
-"""Reads by key from shared storage.
-
-The newest record of one key, and those of all keys.
+"""Reads by key from shared storage: the newest record of one key, and those of all keys.
 
 Merged objects of a compacted log have a key index each, all with one salt, of which a look-up reads a few
 kilobytes. The keys of all other runs are held in memory, up to a bound; what does not fit is read again by
@@ -83,9 +81,7 @@ class _RunPart:
 
 @dataclass(slots=True)
 class _LogKeys:
-    """What look-ups know of one log.
-
-    The keys before ``until``, of which ``held`` has some in memory.
+    """What look-ups know of one log: the keys before ``until``, of which ``held`` has some in memory.
 
     ``unheld`` are parts of runs whose keys are neither there nor in an index.
     """
@@ -226,10 +222,7 @@ class SharedKeyReader:
         return rows
 
     async def _add(self, known: _LogKeys, rows: KeyRuns, *, keeps_unheld: bool = False) -> bool:
-        """Take in runs.
-
-        Return False if the keys of one are too many, unless they may stay unheld.
-        """
+        """Take in runs; return False if the keys of one are too many, unless they may stay unheld."""
         stable = rows.stable_offset
         aborted = AbortedBatches(rows.aborted)
         new = [run for run in rows.runs if run.last_offset >= known.until and run.base_offset < stable]
@@ -297,10 +290,7 @@ class SharedKeyReader:
     # ── key indexes ──
 
     async def _index_of(self, run: RunRead, hasher: KeyHasher) -> int | None:
-        """Return how many entries the key index of a run has.
-
-        None if it has none that counts.
-        """
+        """Return how many entries the key index of a run has; None if it has none that counts."""
         if run.keys is None:
             return None
         header = header_of(await self._keys(run, 0, HEADER_BYTES))
@@ -419,10 +409,7 @@ class SharedKeyReader:
         return NewestOffsets(ordered, end_offset=end, corrupt_ranges=table.corrupt_ranges)
 
     async def _fits(self, table: TableOffsets, shares: int) -> bool:
-        """Collect the offsets of a table.
-
-        False if the keys of one of ``shares`` do not fit into the memory.
-        """
+        """Collect the offsets of a table; False if the keys of one of ``shares`` do not fit into the memory."""
         table.clear()
         for number in range(shares):
             keys = GrowingKeys(self._memory_bytes)

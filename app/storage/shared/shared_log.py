@@ -1,6 +1,4 @@
-"""What one broker knows of the log of a partition.
-
-Its offsets, and its newest runs.
+"""What one broker knows of the log of a partition: its offsets, and its newest runs.
 
 Other brokers append to the same log, so what is known here may be behind the metadata. It is never ahead of
 it, and offsets only rise, within one history of the metadata; when that begins another one, the log is adopted from it
@@ -159,10 +157,7 @@ class SharedLog:
         )
 
     def state(self) -> LogState:
-        """Return the state.
-
-        Everything up to the end is committed, and so readable and durable.
-        """
+        """Return the state; everything up to the end is committed, and so readable and durable."""
         return LogState(
             log_start_offset=self.log_start_offset,
             last_stable_offset=self.last_stable_offset,

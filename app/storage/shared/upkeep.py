@@ -160,10 +160,7 @@ class Upkeep:
     # ── retention ──
 
     async def enforce_retention(self) -> int:
-        """Delete what the configurations of open logs no longer keep.
-
-        Return the number of runs.
-        """
+        """Delete what the configurations of open logs no longer keep; return the number of runs."""
         kept = [(log, limits) for log in list(self._logs.values()) if (limits := _kept(log)) is not None]
         deleted = 0
         for first in range(0, len(kept), _LOGS_PER_QUERY):
@@ -255,10 +252,7 @@ class Upkeep:
     # ── garbage collection and orphans ──
 
     async def collect_garbage(self) -> int:
-        """Purge deleted logs, find dead objects and delete their bytes.
-
-        Return how many objects those had.
-        """
+        """Purge deleted logs, find dead objects and delete their bytes; return how many objects those had."""
         options = self._options
         await self._fence_abandoned()
         while await self._meta.purge():

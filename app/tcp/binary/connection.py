@@ -1,6 +1,4 @@
-"""A connection of the binary protocol.
-
-Requests in order, responses in the same order.
+"""A connection of the binary protocol: requests in order, responses in the same order.
 
 Requests take effect in the order in which they arrive. Most begin at once and may
 finish later. Those that change which topics exist (and a produce that creates one)
@@ -330,10 +328,7 @@ class BinaryConnection(Connection[Frame]):
     async def _after_produces(
         self, produces: Collection[asyncio.Future[None]], read: Coroutine[Any, Any, Buffers]
     ) -> Buffers:
-        """Read when the produces before it are answered.
-
-        No later request begins before the read.
-        """
+        """Read when the produces before it are answered; no later request begins before the read."""
         try:
             await asyncio.wait(produces)
         except asyncio.CancelledError:

@@ -97,10 +97,7 @@ def _named(request: m.Request) -> tuple[Sequence[str], Sequence[tuple[str, int]]
 
 
 def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None:
-    """Return about how large the response to a read may be.
-
-    None for requests that do not read.
-    """
+    """Return about how large the response to a read may be; None for requests that do not read."""
     match request:
         case m.ConsumeRequest():
             return simple.CONSUME_BYTES_MAX

@@ -85,10 +85,7 @@ class BinaryLogin:
         return self._is_required and self.principal.is_anonymous
 
     def refusal(self, now_ms: Callable[[], int]) -> str | None:
-        """Return why a request other than AUTHENTICATE ends the connection.
-
-        None if it may begin.
-        """
+        """Return why a request other than AUTHENTICATE ends the connection, None if it may begin."""
         if self.must_login:
             return LOGIN_REQUIRED
         if self._failures:

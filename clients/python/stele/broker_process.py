@@ -50,10 +50,7 @@ class BrokerStartError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTls:
-    """The TLS of all listeners of a broker, and the CA that its clients trust.
-
-    Files in PEM.
-    """
+    """The TLS of all listeners of a broker, and the CA that its clients trust; files in PEM."""
 
     certificate_file: Path
     key_file: Path
@@ -72,10 +69,7 @@ class BrokerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLogin:
-    """A user of a broker all of whose listeners require logins.
-
-    Access rules do not hold for it.
-    """
+    """A user of a broker all of whose listeners require logins; access rules do not hold for it."""
 
     user: str = "test"
     password: str = field(default="a-password-for-tests", repr=False)
@@ -136,10 +130,7 @@ class BrokerProcess:
 
     @property
     def http_url(self) -> str:
-        """``https://`` if the broker has TLS.
-
-        Without the options of a URL, so that paths can be added.
-        """
+        """``https://`` if the broker has TLS; without the options of a URL, so that paths can be added."""
         return f"{'http' if self.tls is None else 'https'}://{self._userinfo}{self.host}:{self.http_port}"
 
     @property
@@ -212,9 +203,9 @@ class BrokerProcess:
         self.kafka_port = int(ready[6])
 
     def _hold_ports(self) -> None:
-        """Choose the ports that are still open.
+        """Choose the ports that are still open; elsewhere than on Linux the broker does that.
 
-        Elsewhere than on Linux the broker does that. They are kept while the broker is down: otherwise another process may have one when it starts again.
+        They are kept while the broker is down: otherwise another process may have one when it starts again.
         """
         if sys.platform != "linux":
             return

@@ -117,9 +117,7 @@ _USE_TLS = "write stele+tls://HOST:PORT or https://HOST:PORT"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed URL.
-
-    ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS.
+    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS.
 
     ``others`` are the further brokers of a URL that names several.
     """

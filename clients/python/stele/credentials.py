@@ -56,9 +56,7 @@ NO_CREDENTIALS = Credentials()
 
 
 class LoginOptions(TypedDict, total=False):
-    """The arguments of a client that log in.
-
-    A user with one of the passwords, a key, or a token.
+    """The arguments of a client that log in: a user with one of the passwords, a key, or a token.
 
     ``user`` may stand in the URL (``stele://user@host``) or in STELE_USER. Without
     ``password`` and ``password_file``, the password is in STELE_PASSWORD, or in the file that
@@ -90,9 +88,7 @@ def given_credentials(options: LoginOptions) -> Credentials:
 
 
 def resolve(given: Credentials, of_url: Credentials, environment: Mapping[str, str]) -> Credentials:
-    """Return what to log in with.
-
-    Arguments come first, then the URL, then the environment.
+    """Return what to log in with: arguments come first, then the URL, then the environment.
 
     A user takes its password from wherever there is one, in the same order.
 

@@ -259,9 +259,7 @@ class SerializationError(SteleClientError):
 
 
 class DeserializationError(SteleClientError):
-    """A deserializer rejected the value of ``record``.
-
-    Its bytes are in ``record.value``.
+    """A deserializer rejected the value of ``record``; its bytes are in ``record.value``.
 
     The consumer's position is past the record: continue to skip it.
     """

@@ -125,10 +125,7 @@ async def stele_lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 
 def add_error_handler(app: FastAPI) -> None:
-    """Answer SteleClientErrors with a problem document.
-
-    503 if retriable, otherwise 500.
-    """
+    """Answer SteleClientErrors with a problem document: 503 if retriable, otherwise 500."""
     app.add_exception_handler(SteleClientError, _problem)
 
 

@@ -38,10 +38,7 @@ class RoundRobinPartitioner:
 
 
 class StickyPartitioner:
-    """Chooses by key hash.
-
-    Records without a key change partition after ``STICKY_BYTES``.
-    """
+    """Chooses by key hash; records without a key change partition after ``STICKY_BYTES``."""
 
     def __init__(self, *, hash_name: HashName = "murmur2") -> None:
         self._hash_name: HashName = hash_name

@@ -40,10 +40,7 @@ def str_deserializer(data: bytes) -> str:
 
 
 def json_serializer(value: object) -> bytes:
-    """Encode as compact JSON.
-
-    Plain types, dataclasses, structs, datetimes, UUIDs and more.
-    """
+    """Encode as compact JSON: plain types, dataclasses, structs, datetimes, UUIDs and more."""
     return msgspec.json.encode(value)
 
 

@@ -19,10 +19,7 @@ _producers: dict[tuple[_Key, object], AsyncProducer[Any]] = {}
 
 
 def shared_client(url: str | None = None) -> AsyncClient:
-    """Return the shared client for ``url``, or the environment's.
-
-    It connects on first use.
-    """
+    """Return the shared client for ``url``, or the environment's; it connects on first use."""
     key = _key(url)
     client = _clients.get(key)
     if client is None:

@@ -58,10 +58,7 @@ async def _receive() -> Message:
 
 
 async def _cancelled(*, has_begun: bool) -> tuple[list[Message], bool]:
-    """Return what a request sends that is cancelled while it waits.
-
-    And whether the cancellation went on.
-    """
+    """Return what a request sends that is cancelled while it waits, and whether the cancellation went on."""
     sent: list[Message] = []
     waits = asyncio.Event()
 

@@ -21,10 +21,7 @@ class GroupForwarding(Protocol):
     """Forwards frames about a group to the broker that coordinates it."""
 
     def target(self, group: str) -> Member | None:
-        """Return the other broker that coordinates a group.
-
-        None if this one does, or none is known to.
-        """
+        """Return the other broker that coordinates a group, None if this one does, or none is known to."""
         ...
 
     def send(

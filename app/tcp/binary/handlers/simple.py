@@ -24,10 +24,9 @@ _CONSUME_READ_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffers:
-    """Answer with up to ``batch_size`` messages of partition 0.
+    """Answer with up to ``batch_size`` messages of partition 0; a tombstone is a message of no bytes.
 
-    A tombstone is a message of no bytes. Only committed records are returned. There may be none
-    although the next offset is past the requested one.
+    Only committed records are returned. There may be none although the next offset is past the requested one.
     """
     if request.batch_size < 1:
         raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
@@ -94,10 +93,7 @@ def _check_fits(record: RecordView, topic: str, frame_bytes_max: int) -> None:
 def _take(
     records: list[RecordView], batch_size: int, messages: list[tuple[int, bytes]], offset: int, size: int
 ) -> tuple[int, int]:
-    """Add ``records`` to ``messages`` up to the limits.
-
-    Returns the next offset and the bytes so far.
-    """
+    """Add ``records`` to ``messages`` up to the limits; returns the next offset and the bytes so far."""
     for record in records:
         data = record.value or b""
         if messages and size + len(data) > CONSUME_BYTES_MAX:

@@ -113,9 +113,7 @@ class LogTransaction:
 
 
 def committed_position(client: Client, topic: str) -> Position | None:
-    """Return the position up to which earlier runs have committed all changes.
-
-    None if they have not.
+    """Return the position up to which earlier runs have committed all changes; None if they have not.
 
     All earlier runs must be fenced. Raises SteleClientError.
     """

@@ -138,10 +138,7 @@ class CdcOptions:
         return self.compact or self.value == "row"
 
     def is_transactional(self, *, is_new: bool, was_transactional: bool | None) -> bool:
-        """Return whether to write transactions.
-
-        ``was_transactional`` is what the last run did.
-        """
+        """Return whether to write transactions; ``was_transactional`` is what the last run did."""
         if self.transactions != "auto":
             return self.transactions == "on"
         if self.has_record_per_row:

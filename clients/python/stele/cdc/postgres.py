@@ -361,10 +361,7 @@ class Postgres:
         return rows[0] if rows else (None, None)
 
     def keys(self, schema: str, table: str) -> tuple[str, ...]:
-        """Return the columns of the identity.
-
-        Of its index, else of the primary key, else none.
-        """
+        """Return the columns of the identity: of its index, else of the primary key, else none."""
         rows = self.rows(
             "SELECT a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid "
             "CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place) "

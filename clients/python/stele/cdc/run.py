@@ -168,10 +168,7 @@ class Run:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Abort a transaction that is not whole.
-
-        If that fails, the next run or the broker does it.
-        """
+        """Abort a transaction that is not whole; if that fails, the next run or the broker does it."""
         try:
             self._writer.close()
         except SteleClientError as error:

@@ -9,9 +9,7 @@ from .postgres import Postgres
 
 
 def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) -> Table:
-    """Return the table of a relation.
-
-    ``keys`` are the columns of its identity in order.
+    """Return the table of a relation; ``keys`` are the columns of its identity in order.
 
     Raises:
         CdcError, Interrupted

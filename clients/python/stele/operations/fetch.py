@@ -281,10 +281,7 @@ def _at(timestamp_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleConsume(Operation[tuple[list[tuple[int, bytes]], int]]):
-    """ADR-0009 CONSUME of partition 0.
-
-    The result is ``([(offset, data)…], next offset)``.
-    """
+    """ADR-0009 CONSUME of partition 0; the result is ``([(offset, data)…], next offset)``."""
 
     is_repeatable = True
     topic: str

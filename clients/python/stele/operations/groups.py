@@ -1,7 +1,4 @@
-"""Operations of a member of a consumer group.
-
-Membership, ownership and commits (ADR-0017).
-"""
+"""Operations of a member of a consumer group: membership, ownership and commits (ADR-0017)."""
 
 from __future__ import annotations
 

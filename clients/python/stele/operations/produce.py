@@ -229,10 +229,7 @@ class GetProducerState(Operation[ProducerState]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleProduce(Operation[int]):
-    """Store a record in partition 0 with acks=1 (PRODUCE of ADR-0009).
-
-    Return its offset.
-    """
+    """Store a record in partition 0 with acks=1 (PRODUCE of ADR-0009); return its offset."""
 
     topic: str
     data: bytes

@@ -18,10 +18,7 @@ def _quota(document: Mapping[str, Any]) -> Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuotas(Operation[list[Quota]]):
-    """List all quotas.
-
-    The names by type, where None stands for the default, and the values.
-    """
+    """List all quotas: the names by type, where None stands for the default, and the values."""
 
     is_repeatable = True
 
@@ -34,10 +31,7 @@ class ListQuotas(Operation[list[Quota]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuotas(Operation[Quota]):
-    """Set quotas of one entity, and remove those whose value is None.
-
-    Return what it has then.
-    """
+    """Set quotas of one entity, and remove those whose value is None; return what it has then."""
 
     is_repeatable = True
     entity: Mapping[str, str | None]

@@ -16,10 +16,7 @@ Settlement: TypeAlias = Literal["ack", "release", "reject", "renew"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePoll(Operation[SharePolled]):
-    """Take records under a lock.
-
-    Repeatable, because the same lock returns the same records.
-    """
+    """Take records under a lock; repeatable, because the same lock returns the same records."""
 
     is_repeatable = True
     group: str

@@ -153,10 +153,7 @@ class RawTablePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawTableFetch(Operation[RawTablePage]):
-    """A page of the table of a partition without decoding.
-
-    Over the binary protocol only.
-    """
+    """A page of the table of a partition without decoding; over the binary protocol only."""
 
     is_repeatable = True
     topic: str

@@ -129,10 +129,7 @@ class DescribeTransaction(Operation[DescribedTransaction]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransaction(NoResult):
-    """Abort the open transaction of an id, and fence its producer.
-
-    Without one, nothing changes.
-    """
+    """Abort the open transaction of an id, and fence its producer; without one, nothing changes."""
 
     is_repeatable = True
     transactional_id: str

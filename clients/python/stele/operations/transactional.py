@@ -19,9 +19,7 @@ class TransactionalProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitTransactions(Operation[TransactionalProducer]):
-    """Begin with a transactional id.
-
-    Fence earlier producers with it, abort what they left open.
+    """Begin with a transactional id: fence earlier producers with it, abort what they left open.
 
     The broker answers ``CONCURRENT_TRANSACTIONS``, which is retriable, while it aborts.
     """

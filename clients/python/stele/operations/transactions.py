@@ -15,10 +15,7 @@ from .json_records import topic_record_as_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerToken:
-    """What a producer sends with each request.
-
-    Another producer that begins makes it invalid.
-    """
+    """What a producer sends with each request; another producer that begins makes it invalid."""
 
     producer_id: int
     producer_epoch: int
@@ -50,10 +47,7 @@ def _token(answer: HttpAnswer) -> ProducerToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransaction(Operation[ProducerToken]):
-    """Begin with a transactional id.
-
-    Repeatable, because the last one to begin is in force.
-    """
+    """Begin with a transactional id; repeatable, because the last one to begin is in force."""
 
     is_repeatable = True
     transactional_id: str
@@ -106,10 +100,7 @@ class ProduceInTransaction(Operation[list[RecordMetadata]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleLease(NoResult):
-    """Acknowledge a lease with the transaction.
-
-    A repeated request has the same effect.
-    """
+    """Acknowledge a lease with the transaction; a repeated request has the same effect."""
 
     is_repeatable = True
     transactional_id: str

@@ -28,10 +28,7 @@ class RangePartition(InputPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReader:
-    """Reads ranges in the executors, without state.
-
-    Each ``read`` has its own connection.
-    """
+    """Reads ranges in the executors, without state: each ``read`` has its own connection."""
 
     connection: Connection
     columns: Columns

@@ -121,10 +121,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options of a read.
-
-    ``is_table``: the newest record per key instead of ranges of offsets.
-    """
+    """Options of a read; ``is_table``: the newest record per key instead of ranges of offsets."""
 
     connection: Connection
     selection: Selection

@@ -220,10 +220,7 @@ def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
 
 
 def _is_transactional(given: _Given, *, obstacles: Mapping[str, bool]) -> bool:
-    """Return whether to write in transactions.
-
-    By default micro-batches are, if nothing stands against it.
-    """
+    """Return whether to write in transactions: by default micro-batches are, if nothing stands against it."""
     reasons = [reason for reason, stands in obstacles.items() if stands]
     if given.text("transactional") is None:
         return given.use is Use.STREAM_WRITE and not reasons

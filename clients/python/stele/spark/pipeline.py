@@ -37,10 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The options of a run.
-
-    ``out`` is a directory, or a URI that Spark and Arrow support.
-    """
+    """The options of a run; ``out`` is a directory, or a URI that Spark and Arrow support."""
 
     url: str
     topic: str

@@ -41,9 +41,7 @@ def start_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPar
 
 
 def end_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPartition]) -> Offsets:
-    """Return the end offset of each partition.
-
-    The log end for a time after the last record.
+    """Return the end offset of each partition; the log end for a time after the last record.
 
     Raises:
         OptionError: the options omit a partition, or name an offset past the log end.

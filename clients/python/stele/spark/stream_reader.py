@@ -143,9 +143,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return task_partitions([self._still_there(r, earliest) for r in planned], self._options)
 
     def _still_there(self, planned: OffsetRange, earliest: Offsets) -> OffsetRange:
-        """Return ``planned`` without deleted records.
+        """Return ``planned`` without deleted records; reported here once, not in every task.
 
-        Reported here once, not in every task. The task reports a partition that does not exist.
+        The task reports a partition that does not exist.
         """
         low = earliest.get(TopicPartition(planned.topic, planned.partition), 0)
         if low <= planned.start:

@@ -1,6 +1,4 @@
-"""The reader of tables.
-
-The newest record per key, as of the log end when Spark plans the query.
+"""The reader of tables: the newest record per key, as of the log end when Spark plans the query.
 
 Compaction may remove a record of that table while a task reads it, because of a newer
 one after the end. The broker then returns the records after the end too (``TableFetch``).
@@ -77,10 +75,7 @@ class TableReader(DataSourceReader):
                 yield from self._rows(partition, spool, pages, replaced)
 
     def _load(self, wanted: TablePartition, spool: IO[bytes]) -> tuple[list[tuple[int, int]], Replaced]:
-        """Write all pages to ``spool``.
-
-        Return the offset and size of each, and what the last ones replace.
-        """
+        """Write all pages to ``spool``; return the offset and size of each, and what the last ones replace."""
         pages: list[tuple[int, int]] = []
         replaced: Replaced = {}
         offset, is_last = 0, False

@@ -1,6 +1,4 @@
-"""The transactions of a write.
-
-One per task, committed as one by the driver (ADR-0037).
+"""The transactions of a write: one per task, committed as one by the driver (ADR-0037).
 
 ::
 
@@ -51,10 +49,7 @@ _RECORD_KEY = b"commit"
 
 
 class CommitError(RuntimeError):
-    """A micro-batch, or a batch write, cannot be committed.
-
-    None of its rows are visible.
-    """
+    """A micro-batch, or a batch write, cannot be committed; none of its rows are visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +197,7 @@ class TaskResult:
 def commit_unit(
     options: WriteOptions, unit: WriteUnit, results: Sequence[TaskResult], *, partitions: int
 ) -> bool:
-    """Commit what the tasks have written, unless the unit is committed already.
-
-    Return whether it was not.
+    """Commit what the tasks have written, unless the unit is committed already; return whether it was not.
 
     ``partitions`` is the number of tasks, also of those that had no rows.
 

@@ -71,10 +71,7 @@ class _Writer:
         self._options = options
 
     def _unit(self, task: TaskContext) -> WriteUnit | None:
-        """Return what the rows belong to.
-
-        None if they cannot be told from those of another write.
-        """
+        """Return what the rows belong to; None if they cannot be told from those of another write."""
         raise NotImplementedError
 
     def _identity(self, task: TaskContext, unit: WriteUnit | None) -> Identity | TaskTransaction | None:
@@ -175,10 +172,7 @@ def _results(messages: list[WriterCommitMessage | None]) -> list[TaskResult]:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """A batch write.
-
-    Without ``txnAppId`` its tasks may be repeated, but not the write.
-    """
+    """A batch write; without ``txnAppId`` its tasks may be repeated, but not the write."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)

@@ -24,10 +24,7 @@ R = TypeVar("R")
 
 
 class Caller(Protocol):
-    """The part of ``AsyncClient`` that a table uses.
-
-    A protocol, because it imports this module.
-    """
+    """The part of ``AsyncClient`` that a table uses; a protocol, because it imports this module."""
 
     @property
     def config(self) -> ClientConfig: ...

@@ -82,10 +82,7 @@ class Change(Generic[K, V]):
 
 
 class PendingChanges(Generic[K, V]):
-    """Changes that one iterator has not taken.
-
-    The newest per key, in the order of their last change.
-    """
+    """Changes that one iterator has not taken: the newest per key, in the order of their last change."""
 
     def __init__(self) -> None:
         self._by_key: dict[K, Change[K, V] | DeserializationError] = {}
@@ -224,9 +221,7 @@ class TableCore(Mapping[K, V]):
         return [_readable(held) for held in list(self._records.values())]
 
     def record(self, key: K) -> Record[V] | None:
-        """Return the record of ``key`` with its offset, timestamp and headers.
-
-        None if there is none.
+        """Return the record of ``key`` with its offset, timestamp and headers; None if there is none.
 
         Raises:
             DeserializationError: the deserializer rejected the value.
@@ -383,9 +378,7 @@ class TableCore(Mapping[K, V]):
     def pause_s_after(
         self, operation: TableFetch | Fetch, error: SteleClientError, now_s: float | None
     ) -> float:
-        """Return how long to pause after a failed request.
-
-        ``now_s`` None retries without end.
+        """Return how long to pause after a failed request; ``now_s`` None retries without end.
 
         Raises:
             SteleClientError: ``error``, if it is not retriable or the outage has lasted

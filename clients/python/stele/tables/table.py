@@ -27,10 +27,7 @@ _JOIN_S = 0.5
 
 
 class Caller(Protocol):
-    """The part of ``Client`` that a table uses.
-
-    A protocol, because ``client`` imports this module.
-    """
+    """The part of ``Client`` that a table uses; a protocol, because ``client`` imports this module."""
 
     @property
     def config(self) -> ClientConfig: ...

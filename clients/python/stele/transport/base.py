@@ -108,10 +108,7 @@ class Endpoints:
         return self.all[self._index]
 
     def move_on(self, failed: Endpoint) -> bool:
-        """Go on with the broker after ``failed``.
-
-        Return whether all have been tried, so that a pause is due.
-        """
+        """Go on with the broker after ``failed``; return whether all have been tried, so that a pause is due."""
         if self.current is failed:
             self._index = (self._index + 1) % len(self.all)
         return self._index == self._first

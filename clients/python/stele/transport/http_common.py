@@ -109,10 +109,7 @@ def is_not_connected(error: httpx.HTTPError) -> bool:
 
 
 def refused_by_tls(error: httpx.HTTPError) -> ssl.SSLError | None:
-    """Return the cause if another attempt would fail as well.
-
-    Httpx wraps it twice, or more.
-    """
+    """Return the cause if another attempt would fail as well; httpx wraps it twice, or more."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) and not isinstance(

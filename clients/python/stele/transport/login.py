@@ -1,6 +1,4 @@
-"""Log a connection of the binary protocol in.
-
-AUTHENTICATE, without I/O (ADR-0033).
+"""Log a connection of the binary protocol in: AUTHENTICATE, without I/O (ADR-0033).
 
 ::
 
@@ -56,10 +54,7 @@ _NONCE_BYTES = 24
 
 @dataclass(slots=True, eq=False)
 class Login:
-    """How the connections of one transport log in.
-
-    ``endpoints`` are those that they may be to.
-    """
+    """How the connections of one transport log in; ``endpoints`` are those that they may be to."""
 
     credentials: Credentials
     endpoints: Sequence[Endpoint]
@@ -110,10 +105,7 @@ class Login:
         self._mechanism = index
 
     def forget(self) -> None:
-        """Begin with the first mechanism again.
-
-        The settings of the broker may have changed.
-        """
+        """Begin with the first mechanism again: the settings of the broker may have changed."""
         self._mechanism = 0
 
     def _salt(self, hash_name: str, password: str, salted_with: bytes, iterations: int) -> bytes:
@@ -223,10 +215,7 @@ class Attempt:
 
 
 def login_error(response: ErrorResponse) -> SteleClientError:
-    """Return the error of a login that the broker refused.
-
-    Another attempt would fail as well.
-    """
+    """Return the error of a login that the broker refused; another attempt would fail as well."""
     if response.code == ErrorCode.SECURITY_DISABLED:
         return AuthenticationError(response.message, code=response.code)
     return error_for(response.code, response.message)

@@ -146,10 +146,7 @@ class BlockingTcpTransport:
         return connection
 
     def _renew(self, connection: _Connection, deadline_s: float) -> bool:
-        """Log in again if the session ends soon.
-
-        Return whether the connection can be used.
-        """
+        """Log in again if the session ends soon; return whether the connection can be used."""
         if connection.renew_at_s is None or time.monotonic() < connection.renew_at_s:
             return True
         try:

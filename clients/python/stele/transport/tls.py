@@ -43,10 +43,7 @@ def client_context(endpoint: Endpoint) -> ssl.SSLContext | None:
 
 
 def refused(endpoint: Endpoint, error: ssl.SSLError) -> BrokerUnavailableError:
-    """Return the error for a handshake that failed.
-
-    Another attempt would fail as well.
-    """
+    """Return the error for a handshake that failed; another attempt would fail as well."""
     where = f"{endpoint.host}:{endpoint.port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerUnavailableError(

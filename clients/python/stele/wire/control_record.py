@@ -1,6 +1,4 @@
-"""The marker that ends a transaction in a partition.
-
-A control batch with one record.
+"""The marker that ends a transaction in a partition: a control batch with one record.
 
 A marker takes one offset, and readers of records never see it. Its batch has the
 transactional and the control bit, no sequence, and this record::
@@ -59,9 +57,7 @@ def marker_batch(
 
 
 def read_marker(batch: rb.Buffer, header: rb.BatchHeader) -> EndTransactionMarker | None:
-    """Return the marker in a control batch.
-
-    None if it is a control batch of another type.
+    """Return the marker in a control batch; None if it is a control batch of another type.
 
     A control batch that compaction has emptied holds none.
 

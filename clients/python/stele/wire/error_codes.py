@@ -135,10 +135,7 @@ _RETRIABLE = frozenset(
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the code of ``number``.
-
-    UNKNOWN_SERVER_ERROR for a number that is unknown.
-    """
+    """Return the code of ``number``; UNKNOWN_SERVER_ERROR for a number that is unknown."""
     try:
         return ErrorCode(number)
     except ValueError:

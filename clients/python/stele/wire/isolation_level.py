@@ -6,10 +6,7 @@ from enum import IntEnum
 
 
 class IsolationLevel(IntEnum):
-    """``READ_COMMITTED``.
-
-    Up to the last stable offset, without the records of aborted transactions.
-    """
+    """``READ_COMMITTED``: up to the last stable offset, without the records of aborted transactions."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1

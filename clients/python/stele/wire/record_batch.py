@@ -79,10 +79,7 @@ _RECORDS_PER_SLICE = 1000
 
 
 class CorruptBatchError(ValueError):
-    """The bytes are not a valid batch.
-
-    ``position`` counts from the start of the buffer.
-    """
+    """The bytes are not a valid batch; ``position`` counts from the start of the buffer."""
 
     def __init__(self, reason: str, *, position: int = 0) -> None:
         super().__init__(f"{reason} (at byte {position})")
@@ -318,9 +315,7 @@ def _set_times(
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
-    """Yield the headers of complete batches from ``position``.
-
-    Skip a truncated last one.
+    """Yield the headers of complete batches from ``position``; skip a truncated last one.
 
     Raises:
         CorruptBatchError: a header is invalid.
@@ -383,10 +378,7 @@ class BatchBuilder:
         headers: Headers = (),
         offset_delta: int | None = None,
     ) -> None:
-        """Append a record.
-
-        ``offset_delta`` is for compacted batches, whose offsets have gaps.
-        """
+        """Append a record; ``offset_delta`` is for compacted batches, whose offsets have gaps."""
         delta = self.count if offset_delta is None else offset_delta
         if not self.count:
             self._shift_ms = _shift_ms(timestamp_ms)

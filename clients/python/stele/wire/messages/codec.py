@@ -47,10 +47,7 @@ from ..schema.compiler import Fixed
 
 
 class MessageError(ValueError):
-    """The body of a frame does not have the layout of its message.
-
-    The stream is intact.
-    """
+    """The body of a frame does not have the layout of its message; the stream is intact."""
 
 
 # ── errors ──
@@ -86,10 +83,7 @@ def is_trailed(left: int) -> MessageError:
 
 
 def label_of(declared: Field) -> str:
-    """Return the name of a field in errors.
-
-    Its label, or its own name without unit and plural.
-    """
+    """Return the name of a field in errors: its label, or its own name without unit and plural."""
     if declared.label is not None:
         return declared.label
     words = declared.name.removesuffix("_ms").replace("_", " ")
@@ -203,10 +197,7 @@ class _FrameWriter(Writer):
             self.emit("parts = []")
 
     def add(self, line: str) -> None:
-        """Add a line.
-
-        Pending expressions use variables that stay valid until the block ends.
-        """
+        """Add a line; pending expressions use variables that stay valid until the block ends."""
         if line.endswith(":"):
             self.flush()
             self._spill()

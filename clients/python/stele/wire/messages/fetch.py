@@ -67,9 +67,7 @@ class FetchResponse(Response):
 
 @message(MessageType.LIST_OFFSETS_REQUEST)
 class ListOffsetsRequest(Request):
-    """Look up an offset.
-
-    ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest.
+    """Look up an offset; ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest.
 
     The isolation level is READ_COMMITTED: latest is the last stable offset.
     """

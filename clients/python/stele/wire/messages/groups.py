@@ -49,10 +49,7 @@ class _Membership(Response):
 
 @message(MessageType.JOIN_GROUP_REQUEST)
 class JoinGroupRequest(Request):
-    """Join a group with an empty ``member_id``.
-
-    Otherwise change the topics of a member.
-    """
+    """Join a group with an empty ``member_id``; otherwise change the topics of a member."""
 
     group: str
     member_id: str = ""

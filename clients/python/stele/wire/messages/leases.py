@@ -34,10 +34,7 @@ class PollRequest(Request):
 
 @frozen_message
 class PolledPartition:
-    """The records ``[offset, next_offset)`` are leased.
-
-    The batches may hold others around them.
-    """
+    """The records ``[offset, next_offset)`` are leased; the batches may hold others around them."""
 
     topic: str
     partition: Int32

@@ -9,10 +9,7 @@ from .frame_types import MessageType
 
 @message(MessageType.AUTHENTICATE_REQUEST)
 class AuthenticateRequest(Request):
-    """A message of the client within a SASL exchange.
-
-    The first one begins the exchange.
-    """
+    """A message of the client within a SASL exchange; the first one begins the exchange."""
 
     mechanism: str
     data: bytes
@@ -23,9 +20,7 @@ class AuthenticateRequest(Request):
 
 @message(MessageType.AUTHENTICATE_RESPONSE)
 class AuthenticateResponse(Response):
-    """The answer of the broker.
-
-    A challenge, or with ``is_done`` the end of the exchange.
+    """The answer of the broker: a challenge, or with ``is_done`` the end of the exchange.
 
     ``lifetime_ms``: log in again within this time; 0 if the login has no end.
     """

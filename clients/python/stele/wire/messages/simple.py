@@ -1,6 +1,4 @@
-"""The six messages of ADR-0009, fixed by the author of the protocol.
-
-For partition 0.
+"""The six messages of ADR-0009, fixed by the author of the protocol; for partition 0.
 
 Two codecs are written by hand. CONSUME_RESPONSE cannot be declared, because in each of
 its messages the offset is between the length and the data that it counts.

@@ -23,10 +23,7 @@ class LookUpKeyRequest(Request):
 
 @message(MessageType.LOOK_UP_KEY_RESPONSE)
 class LookUpKeyResponse(Response):
-    """The partition and one batch with the record alone.
-
-    -1 and no batch if no record has the key.
-    """
+    """The partition and one batch with the record alone; -1 and no batch if no record has the key."""
 
     partition: Int32
     batches: Batches = b""
@@ -34,9 +31,7 @@ class LookUpKeyResponse(Response):
 
 @message(MessageType.TABLE_FETCH_REQUEST)
 class TableFetchRequest(Request):
-    """Read a page of the table of a partition.
-
-    The newest record per key before ``end_offset``.
+    """Read a page of the table of a partition: the newest record per key before ``end_offset``.
 
     The first page has ``offset`` 0 and ``end_offset`` -1; the others have what the page
     before returned. Tombstones are left out unless they are requested.

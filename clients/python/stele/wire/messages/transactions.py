@@ -15,9 +15,7 @@ from .produce import ProduceBatchRequest, ProduceBatchResponse
 
 @message(MessageType.INIT_TRANSACTIONS_REQUEST)
 class InitTransactionsRequest(Request):
-    """Begin with a transactional id.
-
-    Fence earlier producers with it, abort what they left open.
+    """Begin with a transactional id: fence earlier producers with it, abort what they left open.
 
     A transaction that is open for longer than ``timeout_ms`` is aborted.
     """
@@ -34,10 +32,7 @@ class InitTransactionsResponse(Response):
 
 @message(MessageType.TRANSACTIONAL_PRODUCE_REQUEST)
 class TransactionalProduceRequest(ProduceBatchRequest):
-    """Append transactional batches.
-
-    The first begins the transaction, and each adds its partition.
-    """
+    """Append transactional batches; the first begins the transaction, and each adds its partition."""
 
     transactional_id: str
 

@@ -163,10 +163,7 @@ class Reader(Code):
         self.add(f"{name} = str(b[p:e], 'utf-8')")
 
     def open_array(self, item: Type, name: str, what: str, *, nullable: bool) -> str:
-        """Read and bound the count of an array, in a block that stays open.
-
-        Returns its variable.
-        """
+        """Read and bound the count of an array, in a block that stays open; returns its variable."""
         count = self.length(what, "i")
         self._null_or(count, name, what, nullable)
         self.add(f"if {count} * {self.least_bytes(item)} > end - p: raise short({what!r})")
