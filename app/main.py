@@ -59,8 +59,8 @@ from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
 from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
+from .tcp.kafka.context import KafkaListener
 from .tcp.kafka.fetch_sessions import FetchSessionCache
-from .tcp.kafka.handlers.context import KafkaListener
 from .tcp.kafka.share_forwarding import ForwardedFrames, end_sessions_of_dead
 from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer

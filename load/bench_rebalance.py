@@ -25,8 +25,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 from stele.wire import schema
 
-from app.tcp.kafka.schemas.consumer_group_heartbeat import (
-    API,
+from app.tcp.kafka.schemas.consumer_groups import (
+    CONSUMER_GROUP_HEARTBEAT_API,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
@@ -64,13 +64,17 @@ class Connection:
         self._write_body = schema.writer(ConsumerGroupHeartbeatRequest, _VERSION, True)
 
     async def call(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        frame = bytearray(struct.pack(">hhih4sb", API.key, _VERSION, 0, 4, b"load", 0))
+        frame = bytearray(
+            struct.pack(">hhih4sb", CONSUMER_GROUP_HEARTBEAT_API.key, _VERSION, 0, 4, b"load", 0)
+        )
         self._write_body(request, frame)
         self._writer.write(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         answer = await self._reader.readexactly(size)
         # After the correlation id and the tagged fields of the header.
-        message, _ = schema.read_message(cast("type[Any]", API.response), _VERSION, True, answer, 5)
+        message, _ = schema.read_message(
+            cast("type[Any]", CONSUMER_GROUP_HEARTBEAT_API.response), _VERSION, True, answer, 5
+        )
         return message
 
     def close(self) -> None:

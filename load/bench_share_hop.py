@@ -30,14 +30,15 @@ from stele.wire import schema
 
 from app.cluster.group_shards import lease_of_group
 from app.tcp.kafka.api import Api
-from app.tcp.kafka.schemas import share_fetch, share_group_heartbeat
-from app.tcp.kafka.schemas.share_fetch import (
+from app.tcp.kafka.schemas.share_groups import (
+    SHARE_FETCH_API,
+    SHARE_GROUP_HEARTBEAT_API,
     AcknowledgementBatch,
     FetchPartition,
     FetchTopic,
     ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
 )
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 from .measure import Comparison, report
 from .postgres_server import PostgresServer, find_bin
@@ -108,7 +109,7 @@ def consume(coordinator: BrokerProcess, through: BrokerProcess, records: int) ->
     group, member_id = group_at(coordinator, 1), str(uuid4())
     near, reading = Connection(coordinator), Connection(through)
     joined = near.call(
-        share_group_heartbeat.API,
+        SHARE_GROUP_HEARTBEAT_API,
         ShareGroupHeartbeatRequest(
             group_id=group, member_id=member_id, member_epoch=0, subscribed_topic_names=[TOPIC]
         ),
@@ -120,7 +121,7 @@ def consume(coordinator: BrokerProcess, through: BrokerProcess, records: int) ->
     for epoch in count():
         partition = FetchPartition(partition_index=0, acknowledgement_batches=acknowledged)
         answer = reading.call(
-            share_fetch.API,
+            SHARE_FETCH_API,
             ShareFetchRequest(
                 group_id=group,
                 member_id=member_id,

@@ -34,8 +34,8 @@ from app.tcp.binary.handlers.context import BinaryListener
 from app.tcp.connection import Connection
 from app.tcp.deadlines import Deadlines
 from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
-from app.tcp.kafka.handlers.context import KafkaListener
 
 HOST = "127.0.0.1"
 _UNLIMITED = 1 << 30

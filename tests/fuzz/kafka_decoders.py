@@ -23,7 +23,7 @@ from stele.wire import record_batch as rb
 from stele.wire import schema
 
 from app.tcp.kafka import message_set
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.headers import read_client_id
 from tests.support.random_messages import leaves, random_message
 

@@ -23,25 +23,35 @@ from stele.errors import AuthorizationError
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import share_acknowledge
+from app.tcp.kafka.schemas.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.create_acls import AclCreation, CreateAclsRequest
-from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreateTopicsRequest
-from app.tcp.kafka.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from app.tcp.kafka.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from app.tcp.kafka.schemas.describe_acls import DescribeAclsRequest
-from app.tcp.kafka.schemas.describe_cluster import DescribeClusterRequest
-from app.tcp.kafka.schemas.describe_share_group_offsets import (
+from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
+from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from app.tcp.kafka.schemas.groups import ListGroupsRequest
+from app.tcp.kafka.schemas.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
+from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.share_groups import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    ShareAcknowledgeRequest,
+    ShareGroupHeartbeatRequest,
 )
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
-from app.tcp.kafka.schemas.list_groups import ListGroupsRequest
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from app.tcp.kafka.schemas.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from tests.integration.test_kafka_logins import PASSWORD, add_user, handshake, plain
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
@@ -746,20 +756,18 @@ def test_records_of_a_share_group_need_the_right_to_read_its_topics(
     )
     acknowledging = {
         name: peer.call(
-            share_acknowledge.ShareAcknowledgeRequest(
+            ShareAcknowledgeRequest(
                 group_id="queue",
                 member_id=member.member_id,
                 share_session_epoch=epoch,
                 topics=[
-                    share_acknowledge.AcknowledgeTopic(
+                    AcknowledgeTopic(
                         topic_id=ids[name],
                         partitions=[
-                            share_acknowledge.AcknowledgePartition(
+                            AcknowledgePartition(
                                 partition_index=0,
                                 acknowledgement_batches=[
-                                    share_acknowledge.AcknowledgementBatch(
-                                        first_offset=0, last_offset=0, acknowledge_types=[1]
-                                    )
+                                    AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
                                 ],
                             )
                         ],

@@ -31,8 +31,7 @@ from app.settings import Settings
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.connection import Connection
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.schemas.create_acls import AclCreation, CreateAclsRequest
-from app.tcp.kafka.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from app.tcp.kafka.schemas.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 from tests.integration.test_authorization_matrix import CASES, REFUSALS, Door
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acl
 from tests.support.before_login import Registry, Wire

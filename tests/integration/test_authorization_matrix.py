@@ -27,23 +27,34 @@ from app.security.principal import Principal
 from app.tcp.binary import guards as binary_guards
 from app.tcp.binary.dispatch import HANDLERS
 from app.tcp.deferred_response import DeferredResponse
-from app.tcp.kafka.dispatch import SERVED
-from app.tcp.kafka.guards.table import GUARDS
-from app.tcp.kafka.handlers.context import Context
-from app.tcp.kafka.schemas import (
-    delete_groups,
-    delete_records,
-    describe_groups,
-    describe_log_dirs,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    init_producer_id,
-    list_offsets,
-    offset_commit,
-    offset_fetch,
-    produce,
+from app.tcp.kafka.apis import SERVED
+from app.tcp.kafka.context import Context
+from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
+from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from app.tcp.kafka.schemas.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+)
+from app.tcp.kafka.schemas.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acls, replace_rules
 from tests.support.histories import seed_ranges
 from tests.support.kafka_peer import api_of
@@ -84,7 +95,7 @@ class Door:
             principal=self.principal,
             access=self.access("kafka"),
         )
-        answer = GUARDS[api.key].check(context, request, SERVED[api.key].handle)
+        answer = SERVED[api.key].guarded().handle(context, request)
         if isinstance(answer, Coroutine):
             answer = await cast("Coroutine[Any, Any, Any]", answer)
         if isinstance(answer, DeferredResponse):
@@ -115,20 +126,18 @@ def refused(code: int) -> bool:
 
 
 async def _kafka_produce(door: Door, name: str) -> bool:
-    data = produce.TopicProduceData(
-        name=name, partition_data=[produce.PartitionProduceData(index=0, records=None)]
-    )
-    request = produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
+    data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=None)])
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
     (topic,) = (await door.kafka(request, 9)).responses
     return not refused(topic.partition_responses[0].error_code)
 
 
 async def _kafka_fetch(door: Door, name: str) -> bool:
-    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1)
-    request = fetch.FetchRequest(
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1)
+    request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
-        topics=[fetch.FetchTopic(topic=name, partitions=[partition])],
+        topics=[FetchTopic(topic=name, partitions=[partition])],
         session_epoch=-1,
     )
     (topic,) = (await door.kafka(request, 11)).responses
@@ -136,72 +145,66 @@ async def _kafka_fetch(door: Door, name: str) -> bool:
 
 
 async def _kafka_list_offsets(door: Door, name: str) -> bool:
-    partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    request = list_offsets.ListOffsetsRequest(
-        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=name, partitions=[partition])]
-    )
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
     (topic,) = (await door.kafka(request, 5)).topics
     return not refused(topic.partitions[0].error_code)
 
 
 async def _kafka_delete_records(door: Door, name: str) -> bool:
-    partition = delete_records.DeleteRecordsPartition(partition_index=0, offset=0)
-    request = delete_records.DeleteRecordsRequest(
-        topics=[delete_records.DeleteRecordsTopic(name=name, partitions=[partition])], timeout_ms=1000
+    partition = DeleteRecordsPartition(partition_index=0, offset=0)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=[partition])], timeout_ms=1000
     )
     (topic,) = (await door.kafka(request)).topics
     return not refused(topic.partitions[0].error_code)
 
 
 async def _kafka_heartbeat(door: Door, name: str) -> bool:
-    request = heartbeat.HeartbeatRequest(group_id=name, generation_id=1, member_id="m")
+    request = HeartbeatRequest(group_id=name, generation_id=1, member_id="m")
     return not refused((await door.kafka(request)).error_code)
 
 
 async def _kafka_describe_group(door: Door, name: str) -> bool:
-    request = describe_groups.DescribeGroupsRequest(groups=[name])
+    request = DescribeGroupsRequest(groups=[name])
     (group,) = (await door.kafka(request)).groups
     return not refused(group.error_code)
 
 
 async def _kafka_find_group(door: Door, name: str) -> bool:
-    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[name])
+    request = FindCoordinatorRequest(coordinator_keys=[name])
     (found,) = (await door.kafka(request)).coordinators
     return not refused(found.error_code)
 
 
 async def _kafka_delete_group(door: Door, name: str) -> bool:
-    (group,) = (await door.kafka(delete_groups.DeleteGroupsRequest(groups_names=[name]))).results
+    (group,) = (await door.kafka(DeleteGroupsRequest(groups_names=[name]))).results
     return not refused(group.error_code)
 
 
 async def _kafka_commit(door: Door, name: str) -> bool:
-    partition = offset_commit.OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=0, committed_metadata=""
-    )
-    request = offset_commit.OffsetCommitRequest(
-        group_id="abc", topics=[offset_commit.OffsetCommitRequestTopic(name=name, partitions=[partition])]
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id="abc", topics=[OffsetCommitRequestTopic(name=name, partitions=[partition])]
     )
     (topic,) = (await door.kafka(request, 7)).topics
     return not refused(topic.partitions[0].error_code)
 
 
 async def _kafka_committed(door: Door, name: str) -> bool:
-    topic = offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=[0])
-    request = offset_fetch.OffsetFetchRequest(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id="abc", topics=[topic])]
-    )
+    topic = OffsetFetchRequestTopics(name=name, partition_indexes=[0])
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="abc", topics=[topic])])
     (group,) = (await door.kafka(request, 9)).groups
     return not refused(group.error_code) and not refused(group.topics[0].partitions[0].error_code)
 
 
 async def _kafka_transactional_id(door: Door, name: str) -> bool:
-    request = init_producer_id.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
     return not refused((await door.kafka(request)).error_code)
 
 
 async def _kafka_log_dirs(door: Door, _name: str) -> bool:
-    return not refused((await door.kafka(describe_log_dirs.DescribeLogDirsRequest(topics=[]))).error_code)
+    return not refused((await door.kafka(DescribeLogDirsRequest(topics=[]))).error_code)
 
 
 def lease(group: str, topic: str) -> str:
@@ -443,14 +446,12 @@ async def test_a_client_is_no_follower_without_the_right(tmp_path: Path) -> None
     async with listeners(tmp_path, authorizer=authorizer) as served:
         await served.broker.create_topic("ab")
         door = Door(served, authorizer, alice, HOSTS[0], served.http)
-        partition = fetch.FetchPartition(
-            partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1
-        )
-        request = fetch.FetchRequest(
+        partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1)
+        request = FetchRequest(
             replica_id=1,
             max_wait_ms=0,
             min_bytes=0,
-            topics=[fetch.FetchTopic(topic="ab", partitions=[partition])],
+            topics=[FetchTopic(topic="ab", partitions=[partition])],
             session_id=0,
             session_epoch=0,
         )

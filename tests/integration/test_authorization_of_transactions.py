@@ -7,11 +7,12 @@ from stele.broker_process import BrokerProcess
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
-from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from app.tcp.kafka.schemas.describe_transactions import DescribeTransactionsRequest
-from app.tcp.kafka.schemas.end_txn import EndTxnRequest
-from app.tcp.kafka.schemas.write_txn_markers import (
+from app.tcp.kafka.schemas.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -15,8 +15,18 @@ from stele.wire.messages import EARLIEST_TIMESTAMP
 from app.cluster.catalog import TopicRecord
 from app.cluster.sqlite import SqliteCatalog
 from app.composition import CATALOG
-from app.tcp.kafka.schemas import alter_configs, describe_configs, list_offsets, metadata
-from app.tcp.kafka.schemas import incremental_alter_configs as incremental
+from app.tcp.kafka.schemas.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,
@@ -50,13 +60,13 @@ def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
 
 def change(peer: KafkaPeer, kind: int, name: str, config: str, value: str | None) -> None:
     """Set it; None unsets it."""
-    request = incremental.IncrementalAlterConfigsRequest(
+    request = IncrementalAlterConfigsRequest(
         resources=[
-            incremental.AlterConfigsResource(
+            IncrementalAlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    incremental.AlterableConfig(
+                    IncrementalAlterableConfig(
                         name=config, config_operation=DELETE if value is None else SET, value=value
                     )
                 ],
@@ -69,12 +79,8 @@ def change(peer: KafkaPeer, kind: int, name: str, config: str, value: str | None
 
 
 def described(peer: KafkaPeer, kind: int, name: str) -> dict[str, str | None]:
-    request = describe_configs.DescribeConfigsRequest(
-        resources=[
-            describe_configs.DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=None
-            )
-        ]
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)]
     )
     (result,) = peer.call(request, 4).results
     assert result.error_code == ErrorCode.NONE, result.error_message
@@ -167,10 +173,8 @@ def test_the_cleaner_looks_as_often_as_is_set_at_once(entity: str) -> None:
 
 
 def log_start(peer: KafkaPeer, topic: str) -> int:
-    asked = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=EARLIEST_TIMESTAMP)
-    request = list_offsets.ListOffsetsRequest(
-        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[asked])]
-    )
+    asked = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST_TIMESTAMP)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
     (found,) = peer.call(request, 7).topics
     (partition,) = found.partitions
     offset: int = partition.offset
@@ -201,12 +205,12 @@ def test_what_is_set_survives_a_kill(tmp_path: Path) -> None:
 
 def test_everything_that_is_set_for_all_brokers_is_replaced_at_once(peer: KafkaPeer) -> None:
     change(peer, BROKER, CLUSTER, "log.retention.ms", "100000")
-    request = alter_configs.AlterConfigsRequest(
+    request = AlterConfigsRequest(
         resources=[
-            alter_configs.AlterConfigsResource(
+            AlterConfigsResource(
                 resource_type=BROKER,
                 resource_name=CLUSTER,
-                configs=[alter_configs.AlterableConfig(name="message.max.bytes", value="2000")],
+                configs=[AlterableConfig(name="message.max.bytes", value="2000")],
             )
         ],
         validate_only=False,
@@ -218,8 +222,8 @@ def test_everything_that_is_set_for_all_brokers_is_replaced_at_once(peer: KafkaP
 
 def test_a_topic_in_memory_stays_there_when_its_configurations_are_replaced(peer: KafkaPeer) -> None:
     create_topic(peer, "ring", stele_storage="memory", retention_ms="5000")
-    request = alter_configs.AlterConfigsRequest(
-        resources=[alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="ring", configs=[])],
+    request = AlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=TOPIC, resource_name="ring", configs=[])],
         validate_only=False,
     )
     (result,) = peer.call(request, 2).responses
@@ -255,10 +259,8 @@ def test_the_id_of_the_broker_is_a_setting_and_what_is_set_belongs_to_it(tmp_pat
         assert described(peer, TOPIC, "t")["retention.ms"] == "604800000"
 
 
-def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> metadata.MetadataResponse:
-    request = metadata.MetadataRequest(
-        topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create
-    )
+def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create)
     return peer.call(request, 9)
 
 

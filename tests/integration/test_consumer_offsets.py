@@ -21,22 +21,49 @@ from app.cluster.catalog import TopicRecord
 from app.cluster.sqlite import SqliteCatalog
 from app.composition import CATALOG
 from app.groups.offset_records import partition_of
-from app.tcp.kafka.schemas import (
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_configs,
-    describe_log_dirs,
-    describe_topic_partitions,
-    find_coordinator,
-    incremental_alter_configs,
-    leave_group,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_delete,
+from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from app.tcp.kafka.schemas.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from app.tcp.kafka.schemas.groups import (
+    DeleteGroupsRequest,
+    FindCoordinatorRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from app.tcp.kafka.schemas.metadata import (
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+    TopicRequest,
+)
+from app.tcp.kafka.schemas.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from app.tcp.kafka.schemas.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
 )
 from load.apache_kafka import apache_kafka, libs, run_tool
 from tests.integration.test_kafka_groups import stable
@@ -78,15 +105,15 @@ def tools() -> None:
 
 def commit(peer: KafkaPeer, group: str, offset: int, *, partition: int = 0, **more: Any) -> None:
     version = more.pop("version", 9)
-    request = offset_commit.OffsetCommitRequest(
+    request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=more.pop("generation", -1),
         member_id=more.pop("member_id", ""),
         topics=[
-            offset_commit.OffsetCommitRequestTopic(
+            OffsetCommitRequestTopic(
                 name="orders",
                 partitions=[
-                    offset_commit.OffsetCommitRequestPartition(
+                    OffsetCommitRequestPartition(
                         partition_index=partition, committed_offset=offset, committed_metadata="m"
                     )
                 ],
@@ -100,8 +127,8 @@ def commit(peer: KafkaPeer, group: str, offset: int, *, partition: int = 0, **mo
 
 
 def leave(peer: KafkaPeer, group: str, member: str) -> None:
-    members = [leave_group.MemberIdentity(member_id=member)]
-    assert peer.call(leave_group.LeaveGroupRequest(group_id=group, members=members), 5).error_code == 0
+    members = [MemberIdentity(member_id=member)]
+    assert peer.call(LeaveGroupRequest(group_id=group, members=members), 5).error_code == 0
 
 
 # ── monitors ──
@@ -133,9 +160,7 @@ def test_a_monitor_that_begins_at_the_start_learns_all_groups_and_follows_them(
         leave(peer, "seen", joined.member_id)
         monitor.read_until(GroupKey("seen"))
         assert monitor.groups["seen"].members == []
-        assert (
-            peer.call(delete_groups.DeleteGroupsRequest(groups_names=["seen"]), 2).results[0].error_code == 0
-        )
+        assert peer.call(DeleteGroupsRequest(groups_names=["seen"]), 2).results[0].error_code == 0
         monitor.read_until(GroupKey("seen"))
         assert "seen" not in monitor.groups
         assert OffsetKey("seen", "orders", 0) not in monitor.commits
@@ -197,12 +222,8 @@ def bounds_of(peer: KafkaPeer) -> list[tuple[int, int]]:
     """Return where each partition begins and ends."""
     ends: list[list[int]] = []
     for at in (EARLIEST, LATEST):
-        asked = [
-            list_offsets.ListOffsetsPartition(partition_index=n, timestamp=at) for n in range(PARTITIONS)
-        ]
-        request = list_offsets.ListOffsetsRequest(
-            replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=OFFSETS, partitions=asked)]
-        )
+        asked = [ListOffsetsPartition(partition_index=n, timestamp=at) for n in range(PARTITIONS)]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=OFFSETS, partitions=asked)])
         (topic,) = peer.call(request, 7).topics
         ends.append([one.offset for one in sorted(topic.partitions, key=lambda one: one.partition_index)])
     return list(zip(*ends, strict=True))
@@ -247,7 +268,7 @@ def test_every_reader_to_the_end_gets_the_record_before_it(tmp_path: Path) -> No
             commit(peer, "two", 2)
         check(["one", "two"])
         with KafkaPeer(broker) as peer:
-            (gone,) = peer.call(delete_groups.DeleteGroupsRequest(groups_names=["one"]), 2).results
+            (gone,) = peer.call(DeleteGroupsRequest(groups_names=["one"]), 2).results
             assert gone.error_code == ErrorCode.NONE
         # The tombstones are records, too; the next run of the broker has none.
         check(["one", "two"])
@@ -260,54 +281,44 @@ def test_every_reader_to_the_end_gets_the_record_before_it(tmp_path: Path) -> No
 
 
 def codes(peer: KafkaPeer, topic: str) -> dict[str, int]:
-    resource = incremental_alter_configs.AlterConfigsResource(
+    resource = IncrementalAlterConfigsResource(
         resource_type=2,
         resource_name=topic,
-        configs=[
-            incremental_alter_configs.AlterableConfig(name="retention.ms", config_operation=0, value="1")
-        ],
+        configs=[IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1")],
     )
-    creatable = create_topics.CreatableTopic(
-        name=topic, num_partitions=1, replication_factor=1, assignments=(), configs=()
-    )
-    growing = create_partitions.CreatePartitionsTopic(name=topic, count=60, assignments=None)
-    emptying = delete_records.DeleteRecordsTopic(
-        name=topic, partitions=[delete_records.DeleteRecordsPartition(partition_index=0, offset=-1)]
+    creatable = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=(), configs=())
+    growing = CreatePartitionsTopic(name=topic, count=60, assignments=None)
+    emptying = DeleteRecordsTopic(
+        name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=-1)]
     )
     return {
         "metadata that may create": metadata_of(peer, topic, may_create=True).error_code,
         "produce": only_partition(peer.call(produce(topic, batch_of([b"x"])), 9)).error_code,
-        "create": peer.call(create_topics.CreateTopicsRequest(topics=[creatable]), 7).topics[0].error_code,
+        "create": peer.call(CreateTopicsRequest(topics=[creatable]), 7).topics[0].error_code,
         "grow": peer.call(
-            create_partitions.CreatePartitionsRequest(topics=[growing], timeout_ms=1000, validate_only=False),
+            CreatePartitionsRequest(topics=[growing], timeout_ms=1000, validate_only=False),
             3,
         )
         .results[0]
         .error_code,
-        "delete records": peer.call(
-            delete_records.DeleteRecordsRequest(topics=[emptying], timeout_ms=1000), 2
-        )
+        "delete records": peer.call(DeleteRecordsRequest(topics=[emptying], timeout_ms=1000), 2)
         .topics[0]
         .partitions[0]
         .error_code,
         "configure": peer.call(
-            incremental_alter_configs.IncrementalAlterConfigsRequest(
-                resources=[resource], validate_only=False
-            ),
+            IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),
             1,
         )
         .responses[0]
         .error_code,
-        "delete": peer.call(delete_topics.DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 5)
+        "delete": peer.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 5)
         .responses[0]
         .error_code,
     }
 
 
-def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> metadata.MetadataResponseTopic:
-    request = metadata.MetadataRequest(
-        topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create
-    )
+def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> MetadataResponseTopic:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=may_create)
     (found,) = peer.call(request, 12).topics
     return found
 
@@ -338,23 +349,23 @@ def test_metadata_marks_internal_topics(broker: BrokerProcess, peer: KafkaPeer) 
     assert metadata_of(peer, TRANSACTIONS).is_internal
     assert not metadata_of(peer, "orders").is_internal
     everything = {
-        topic.name: topic.is_internal for topic in peer.call(metadata.MetadataRequest(topics=None), 12).topics
+        topic.name: topic.is_internal for topic in peer.call(MetadataRequest(topics=None), 12).topics
     }
     assert [name for name, is_internal in everything.items() if is_internal] == [OFFSETS]
     assert "orders" in everything
-    request = describe_topic_partitions.DescribeTopicPartitionsRequest(
-        topics=[describe_topic_partitions.TopicRequest(name=OFFSETS)],
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=OFFSETS)],
         response_partition_limit=100,
         cursor=None,
     )
     (described,) = peer.call(request, 0).topics
     assert (described.error_code, described.is_internal, len(described.partitions)) == (0, True, PARTITIONS)
-    wanted = describe_configs.DescribeConfigsResource(
+    wanted = DescribeConfigsResource(
         resource_type=2, resource_name=OFFSETS, configuration_keys=["cleanup.policy"]
     )
-    (configs,) = peer.call(describe_configs.DescribeConfigsRequest(resources=[wanted]), 4).results
+    (configs,) = peer.call(DescribeConfigsRequest(resources=[wanted]), 4).results
     assert [(one.name, one.value) for one in configs.configs] == [("cleanup.policy", "compact")]
-    dirs = peer.call(describe_log_dirs.DescribeLogDirsRequest(topics=None), 4).results[0].topics
+    dirs = peer.call(DescribeLogDirsRequest(topics=None), 4).results[0].topics
     assert {topic.name for topic in dirs} == everything.keys() - {OFFSETS}
 
 
@@ -383,12 +394,12 @@ def test_a_topic_of_that_name_from_an_earlier_release_is_not_served_and_not_dele
 def test_a_fetch_beside_an_ordinary_topic_waits_for_both(broker: BrokerProcess, peer: KafkaPeer) -> None:
     partition = partition_of("beside", PARTITIONS)
     create_topic(peer, "beside")
-    request = list_offsets.ListOffsetsRequest(
+    request = ListOffsetsRequest(
         replica_id=-1,
         topics=[
-            list_offsets.ListOffsetsTopic(
+            ListOffsetsTopic(
                 name=OFFSETS,
-                partitions=[list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=-1)],
+                partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)],
             )
         ],
     )
@@ -451,7 +462,7 @@ def live_a_little(peer: KafkaPeer) -> None:
     """The same in every broker: a group that comes and goes, commits of several kinds, deletions."""
     create_topic(peer, "orders", partitions=2)
     for group in ("life", "simple", "retained"):
-        request = find_coordinator.FindCoordinatorRequest(key=group)
+        request = FindCoordinatorRequest(key=group)
         while peer.call(request, 3).error_code or not is_loaded(peer, group):
             pass
     joined = stable(peer, "life")
@@ -462,17 +473,17 @@ def live_a_little(peer: KafkaPeer) -> None:
     commit(peer, "simple", 1)
     commit(peer, "retained", 1, version=2, retention_time_ms=86_400_000)
     leave(peer, "life", joined.member_id)
-    gone = offset_delete.OffsetDeleteRequestTopic(
-        name="orders", partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=1)]
+    gone = OffsetDeleteRequestTopic(
+        name="orders", partitions=[OffsetDeleteRequestPartition(partition_index=1)]
     )
-    assert peer.call(offset_delete.OffsetDeleteRequest(group_id="life", topics=[gone]), 0).error_code == 0
-    assert peer.call(delete_groups.DeleteGroupsRequest(groups_names=["simple"]), 2).results[0].error_code == 0
+    assert peer.call(OffsetDeleteRequest(group_id="life", topics=[gone]), 0).error_code == 0
+    assert peer.call(DeleteGroupsRequest(groups_names=["simple"]), 2).results[0].error_code == 0
 
 
 def is_loaded(peer: KafkaPeer, group: str) -> bool:
     """A coordinator that is still loading refuses a heartbeat with 14, 15 or 16, and then with 25."""
-    leaving = [leave_group.MemberIdentity(member_id="nobody")]
-    return peer.call(leave_group.LeaveGroupRequest(group_id=group, members=leaving), 5).error_code not in (
+    leaving = [MemberIdentity(member_id="nobody")]
+    return peer.call(LeaveGroupRequest(group_id=group, members=leaving), 5).error_code not in (
         14,
         15,
         16,

@@ -11,22 +11,50 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import NO_UUID
 
-from app.tcp.kafka.schemas import (
-    alter_configs,
-    create_partitions,
-    create_topics,
-    delete_records,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    incremental_alter_configs,
-    metadata,
-    offset_fetch,
+from app.tcp.kafka.schemas.cluster import DescribableLogDirTopic, DescribeLogDirsRequest
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
+from app.tcp.kafka.schemas.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from app.tcp.kafka.schemas.groups import DescribeGroupsRequest
+from app.tcp.kafka.schemas.metadata import (
+    Cursor,
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
+from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from app.tcp.kafka.schemas.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from app.tcp.kafka.schemas.transactions import DescribeProducersRequest, DescribeProducersTopic
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,
@@ -66,34 +94,29 @@ def topic_of(
     replication_factor: int = -1,
     assignments: Sequence[tuple[int, list[int]]] = (),
     configs: dict[str, str | None] | None = None,
-) -> create_topics.CreatableTopic:
-    return create_topics.CreatableTopic(
+) -> CreatableTopic:
+    return CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replication_factor,
         assignments=[
-            create_topics.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
             for index, brokers in assignments
         ],
-        configs=[
-            create_topics.CreatableTopicConfig(name=name, value=value)
-            for name, value in (configs or {}).items()
-        ],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()],
     )
 
 
 def creation(
-    peer: KafkaPeer, *topics: create_topics.CreatableTopic, version: int = 7, validate_only: bool = False
-) -> list[create_topics.CreatableTopicResult]:
-    request = create_topics.CreateTopicsRequest(topics=topics, validate_only=validate_only)
+    peer: KafkaPeer, *topics: CreatableTopic, version: int = 7, validate_only: bool = False
+) -> list[CreatableTopicResult]:
+    request = CreateTopicsRequest(topics=topics, validate_only=validate_only)
     return peer.call(request, version).topics
 
 
 def partitions_of(peer: KafkaPeer, topic: str) -> int | None:
     """None if it does not exist."""
-    request = metadata.MetadataRequest(
-        topics=[metadata.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-    )
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     (found,) = peer.call(request, 4).topics
     return len(found.partitions) if found.error_code == ErrorCode.NONE else None
 
@@ -158,7 +181,7 @@ REFUSED_TOPICS = {
 @pytest.mark.parametrize("version", [2, 7])
 @pytest.mark.parametrize(("asked", "code"), REFUSED_TOPICS.values(), ids=REFUSED_TOPICS)
 def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_not_made(
-    peer: KafkaPeer, asked: create_topics.CreatableTopic, code: ErrorCode, version: int
+    peer: KafkaPeer, asked: CreatableTopic, code: ErrorCode, version: int
 ) -> None:
     creation(peer, topic_of("here"))
     (refused,) = creation(peer, asked, version=version)
@@ -188,10 +211,10 @@ def test_what_is_only_validated_is_not_made(peer: KafkaPeer) -> None:
 def test_requests_pipelined_after_a_creation_find_the_topic(peer: KafkaPeer) -> None:
     peer.post_all(
         [
-            (create_topics.CreateTopicsRequest(topics=[topic_of("just-made", partitions=1)]), 5),
+            (CreateTopicsRequest(topics=[topic_of("just-made", partitions=1)]), 5),
             (produce("just-made", batch_of([b"x"])), 9),
             (fetch("just-made", 0), 12),
-            (delete_topics.DeleteTopicsRequest(topic_names=["just-made"], timeout_ms=1000), 4),
+            (DeleteTopicsRequest(topic_names=["just-made"], timeout_ms=1000), 4),
             (fetch("just-made", 0), 12),
         ]
     )
@@ -213,11 +236,9 @@ def test_a_topic_is_deleted_by_name_in_every_version_and_through_every_protocol(
     name = f"deleted-{version}"
     topic_id = create_topic(peer, name)
 
-    def delete() -> delete_topics.DeletableTopicResult:
-        by_name = {"topics": [delete_topics.DeleteTopicState(name=name)]} if version >= 6 else {}
-        request = delete_topics.DeleteTopicsRequest(
-            topic_names=() if version >= 6 else [name], timeout_ms=1000, **by_name
-        )
+    def delete() -> DeletableTopicResult:
+        by_name = {"topics": [DeleteTopicState(name=name)]} if version >= 6 else {}
+        request = DeleteTopicsRequest(topic_names=() if version >= 6 else [name], timeout_ms=1000, **by_name)
         (done,) = peer.call(request, version).responses
         return done
 
@@ -231,11 +252,11 @@ def test_a_topic_is_deleted_by_name_in_every_version_and_through_every_protocol(
 def test_topics_are_deleted_by_id_and_an_unknown_id_is_an_error(peer: KafkaPeer) -> None:
     topic_id = create_topic(peer, "deleted-by-id")
     asked = [
-        delete_topics.DeleteTopicState(topic_id=topic_id),
-        delete_topics.DeleteTopicState(topic_id=NO_UUID),
+        DeleteTopicState(topic_id=topic_id),
+        DeleteTopicState(topic_id=NO_UUID),
     ]
-    done, none = peer.call(delete_topics.DeleteTopicsRequest(topics=asked, timeout_ms=0), 6).responses
-    (again,) = peer.call(delete_topics.DeleteTopicsRequest(topics=asked[:1], timeout_ms=0), 6).responses
+    done, none = peer.call(DeleteTopicsRequest(topics=asked, timeout_ms=0), 6).responses
+    (again,) = peer.call(DeleteTopicsRequest(topics=asked[:1], timeout_ms=0), 6).responses
     assert (done.name, done.topic_id, done.error_code) == ("deleted-by-id", topic_id, 0)
     assert (again.name, again.topic_id, again.error_code) == (None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     assert none.error_code == ErrorCode.INVALID_REQUEST
@@ -253,15 +274,15 @@ def growth(
     assignments: list[list[int]] | None = None,
     validate_only: bool = False,
     version: int = 3,
-) -> create_partitions.CreatePartitionsTopicResult:
-    request = create_partitions.CreatePartitionsRequest(
+) -> CreatePartitionsTopicResult:
+    request = CreatePartitionsRequest(
         topics=[
-            create_partitions.CreatePartitionsTopic(
+            CreatePartitionsTopic(
                 name=topic,
                 count=count,
                 assignments=None
                 if assignments is None
-                else [create_partitions.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments],
+                else [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments],
             )
         ],
         timeout_ms=1000,
@@ -324,9 +345,9 @@ def test_records_are_deleted_up_to_an_offset_and_minus_one_is_all_of_them(
     put(peer, topic, b"b")
 
     def delete(offset: int, partition: int = 0) -> tuple[int, int]:
-        asked = delete_records.DeleteRecordsPartition(partition_index=partition, offset=offset)
-        request = delete_records.DeleteRecordsRequest(
-            topics=[delete_records.DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=1000
+        asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=1000
         )
         (found,) = peer.call(request, version).topics[0].partitions
         return found.error_code, found.low_watermark
@@ -354,13 +375,9 @@ def described(
     version: int = 4,
     synonyms: bool = False,
     documentation: bool = False,
-) -> describe_configs.DescribeConfigsResult:
-    request = describe_configs.DescribeConfigsRequest(
-        resources=[
-            describe_configs.DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=names
-            )
-        ],
+) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=names)],
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
@@ -368,7 +385,7 @@ def described(
     return result
 
 
-def values_of(result: describe_configs.DescribeConfigsResult) -> dict[str, str | None]:
+def values_of(result: DescribeConfigsResult) -> dict[str, str | None]:
     assert result.error_code == ErrorCode.NONE, result.error_message
     return {one.name: one.value for one in result.configs}
 
@@ -455,16 +472,13 @@ def alteration(
     *,
     validate_only: bool = False,
     version: int = 2,
-) -> alter_configs.AlterConfigsResourceResponse:
-    request = alter_configs.AlterConfigsRequest(
+) -> AlterConfigsResourceResponse:
+    request = AlterConfigsRequest(
         resources=[
-            alter_configs.AlterConfigsResource(
+            AlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
-                configs=[
-                    alter_configs.AlterableConfig(name=config, value=value)
-                    for config, value in configs.items()
-                ],
+                configs=[AlterableConfig(name=config, value=value) for config, value in configs.items()],
             )
         ],
         validate_only=validate_only,
@@ -480,16 +494,14 @@ def incremental_alteration(
     *changes: tuple[str, int, str | None],
     validate_only: bool = False,
     version: int = 1,
-) -> incremental_alter_configs.AlterConfigsResourceResponse:
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+) -> AlterConfigsResourceResponse:
+    request = IncrementalAlterConfigsRequest(
         resources=[
-            incremental_alter_configs.AlterConfigsResource(
+            IncrementalAlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    incremental_alter_configs.AlterableConfig(
-                        name=config, config_operation=operation, value=value
-                    )
+                    IncrementalAlterableConfig(name=config, config_operation=operation, value=value)
                     for config, operation, value in changes
                 ],
             )
@@ -570,10 +582,10 @@ def test_lists_are_appended_to_and_subtracted_from(peer: KafkaPeer) -> None:
 
 @pytest.mark.parametrize("version", range(3))
 def test_the_cluster_is_this_broker(broker: BrokerProcess, peer: KafkaPeer, version: int) -> None:
-    request = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=False)
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     found = peer.call(request, version)
     assert found.error_code == 0
-    assert found.cluster_id == peer.call(metadata.MetadataRequest(topics=()), 4).cluster_id
+    assert found.cluster_id == peer.call(MetadataRequest(topics=()), 4).cluster_id
     assert [(one.broker_id, one.host, one.port) for one in found.brokers] == [
         (found.controller_id, broker.host, broker.kafka_port)
     ]
@@ -581,9 +593,7 @@ def test_the_cluster_is_this_broker(broker: BrokerProcess, peer: KafkaPeer, vers
 
 def test_the_cluster_has_no_controllers_of_their_own(peer: KafkaPeer) -> None:
     for kind, code in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
-        request = describe_cluster.DescribeClusterRequest(
-            include_cluster_authorized_operations=False, endpoint_type=kind
-        )
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=kind)
         assert peer.call(request, 1).error_code == code
 
 
@@ -594,9 +604,9 @@ def test_log_dirs_tell_what_partitions_take(broker: BrokerProcess, peer: KafkaPe
     put(peer, topic, bytes(10_000))
 
     def ask(
-        topics: list[describe_log_dirs.DescribableLogDirTopic] | None,
+        topics: list[DescribableLogDirTopic] | None,
     ) -> dict[str, dict[int, int]]:
-        (result,) = peer.call(describe_log_dirs.DescribeLogDirsRequest(topics=topics), version).results
+        (result,) = peer.call(DescribeLogDirsRequest(topics=topics), version).results
         assert (result.error_code, result.log_dir) == (0, str(broker.data_dir))
         assert (result.total_bytes > result.usable_bytes > 0) == (version >= 4)
         return {
@@ -608,8 +618,8 @@ def test_log_dirs_tell_what_partitions_take(broker: BrokerProcess, peer: KafkaPe
     assert every[topic][1] == 0
     some = ask(
         [
-            describe_log_dirs.DescribableLogDirTopic(topic=topic, partitions=[1, 9, -1]),
-            describe_log_dirs.DescribableLogDirTopic(topic="missing", partitions=[0]),
+            DescribableLogDirTopic(topic=topic, partitions=[1, 9, -1]),
+            DescribableLogDirTopic(topic="missing", partitions=[0]),
         ]
     )
     assert some == {topic: {1: 0}}
@@ -620,11 +630,11 @@ def test_producers_that_a_partition_remembers_are_described(peer: KafkaPeer) -> 
     batch = batch_of([b"a", b"b"], producer_id=99, producer_epoch=0, timestamp_ms=5_000)
     assert only_partition(peer.call(produce("remembering", batch), 9)).error_code == 0
     asked = [
-        describe_producers.TopicRequest(name="remembering", partition_indexes=[0, 1]),
-        describe_producers.TopicRequest(name="missing", partition_indexes=[0]),
+        DescribeProducersTopic(name="remembering", partition_indexes=[0, 1]),
+        DescribeProducersTopic(name="missing", partition_indexes=[0]),
     ]
 
-    here, missing = peer.call(describe_producers.DescribeProducersRequest(topics=asked), 0).topics
+    here, missing = peer.call(DescribeProducersRequest(topics=asked), 0).topics
 
     (producer,) = here.partitions[0].active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (99, 0, 1)
@@ -653,19 +663,17 @@ def test_topics_are_described_page_by_page() -> None:
             ]
         ]
         assert [len(page) for page in pages_of(peer, [], limit=0)] == [1] * 9, "a page has one at least"
-        strange = describe_topic_partitions.Cursor(topic_name="b", partition_index=1_000_000)
+        strange = Cursor(topic_name="b", partition_index=1_000_000)
         (b, c) = peer.call(page_request([], 5, strange), 0).topics
         assert (b.partitions, len(c.partitions)) == ([], 5)
-        negative = describe_topic_partitions.Cursor(topic_name="c", partition_index=-3)
+        negative = Cursor(topic_name="c", partition_index=-3)
         (c,) = peer.call(page_request([], 5, negative), 0).topics
         assert len(c.partitions) == 5
 
 
-def page_request(
-    names: list[str], limit: int, cursor: describe_topic_partitions.Cursor | None
-) -> describe_topic_partitions.DescribeTopicPartitionsRequest:
-    return describe_topic_partitions.DescribeTopicPartitionsRequest(
-        topics=[describe_topic_partitions.TopicRequest(name=name) for name in names],
+def page_request(names: list[str], limit: int, cursor: Cursor | None) -> DescribeTopicPartitionsRequest:
+    return DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names],
         response_partition_limit=limit,
         cursor=cursor,
     )
@@ -673,7 +681,7 @@ def page_request(
 
 def pages_of(peer: KafkaPeer, names: list[str], *, limit: int) -> Iterator[list[tuple[str, int, list[int]]]]:
     """From the topic ``a`` on: internal topics come before it."""
-    cursor: Any = describe_topic_partitions.Cursor(topic_name="a", partition_index=0)
+    cursor: Any = Cursor(topic_name="a", partition_index=0)
     while True:
         answer = peer.call(page_request(names, limit, cursor), 0)
         yield [
@@ -690,7 +698,7 @@ def test_a_connection_that_vanishes_in_the_middle_of_a_change_leaves_topics_that
     for number in range(20):
         peer = KafkaPeer(broker)
         peer.send(
-            request_frame(create_topics.CreateTopicsRequest(topics=[topic_of(f"left-{number}")]), 5),
+            request_frame(CreateTopicsRequest(topics=[topic_of(f"left-{number}")]), 5),
             request_frame(produce(f"left-too-{number}", batch_of([b"x"]), acks=-1), 9),
         )
         peer.reset()
@@ -709,44 +717,40 @@ def test_a_repeated_resource_is_described_once(peer: KafkaPeer) -> None:
     times = 2_000
     names = [*["echo"] * times, "echo-2"]
 
-    topics = peer.call(
-        metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name) for name in names]), 4
-    ).topics
+    topics = peer.call(MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), 4).topics
     assert [topic.name for topic in topics] == ["echo", "echo-2"]
 
     resources = [
-        describe_configs.DescribeConfigsResource(
-            resource_type=TOPIC, resource_name=name, configuration_keys=None
-        )
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
         for name in names
     ]
-    results = peer.call(describe_configs.DescribeConfigsRequest(resources=resources), 4).results
+    results = peer.call(DescribeConfigsRequest(resources=resources), 4).results
     assert [result.resource_name for result in results] == ["echo", "echo-2"]
 
-    groups = peer.call(describe_groups.DescribeGroupsRequest(groups=names), 5).groups
+    groups = peer.call(DescribeGroupsRequest(groups=names), 5).groups
     assert [group.group_id for group in groups] == ["echo", "echo-2"]
 
-    asked = [describe_producers.TopicRequest(name="echo", partition_indexes=[0, 1] * times)] * 3
-    (topic,) = peer.call(describe_producers.DescribeProducersRequest(topics=asked), 0).topics
+    asked = [DescribeProducersTopic(name="echo", partition_indexes=[0, 1] * times)] * 3
+    (topic,) = peer.call(DescribeProducersRequest(topics=asked), 0).topics
     assert [one.partition_index for one in topic.partitions] == [0, 1]
 
-    of_old = offset_fetch.OffsetFetchRequest(
+    of_old = OffsetFetchRequest(
         group_id="g",
         topics=[
-            offset_fetch.OffsetFetchRequestTopic(name="echo", partition_indexes=partitions)
+            OffsetFetchRequestTopic(name="echo", partition_indexes=partitions)
             for partitions in ([0] * times, [1, 0])
         ],
     )
     (topic,) = peer.call(of_old, 7).topics
     assert [one.partition_index for one in topic.partitions] == [0, 1]
 
-    of_now = offset_fetch.OffsetFetchRequestGroup(
+    of_now = OffsetFetchRequestGroup(
         group_id="g",
         topics=[
-            offset_fetch.OffsetFetchRequestTopics(name="echo", partition_indexes=partitions)
+            OffsetFetchRequestTopics(name="echo", partition_indexes=partitions)
             for partitions in ([0] * times, [1, 0])
         ],
     )
-    (group,) = peer.call(offset_fetch.OffsetFetchRequest(groups=[of_now] * 20), 8).groups
+    (group,) = peer.call(OffsetFetchRequest(groups=[of_now] * 20), 8).groups
     (topic,) = group.topics
     assert [one.partition_index for one in topic.partitions] == [0, 1]

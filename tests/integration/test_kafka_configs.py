@@ -11,10 +11,30 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import alter_configs, create_partitions, delete_topics, list_config_resources
-from app.tcp.kafka.schemas import create_topics as creating
-from app.tcp.kafka.schemas import describe_configs as describing
-from app.tcp.kafka.schemas import incremental_alter_configs as incremental
+from app.tcp.kafka.schemas.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
+)
+from app.tcp.kafka.schemas.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from load.apache_kafka import apache_kafka, libs
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer
@@ -61,23 +81,23 @@ def topic_of(
     replication_factor: int = -1,
     assignments: Sequence[tuple[int, Sequence[int]]] = (),
     configs: Sequence[tuple[str, str | None]] = (),
-) -> creating.CreatableTopic:
-    return creating.CreatableTopic(
+) -> CreatableTopic:
+    return CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replication_factor,
         assignments=[
-            creating.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
             for index, brokers in assignments
         ],
-        configs=[creating.CreatableTopicConfig(name=name, value=value) for name, value in configs],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs],
     )
 
 
 def create(
-    peer: KafkaPeer, *topics: creating.CreatableTopic, validate_only: bool = False
-) -> dict[str, creating.CreatableTopicResult]:
-    request = creating.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=validate_only)
+    peer: KafkaPeer, *topics: CreatableTopic, validate_only: bool = False
+) -> dict[str, CreatableTopicResult]:
+    request = CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=validate_only)
     return {result.name: result for result in peer.call(request, 7).topics}
 
 
@@ -91,13 +111,13 @@ def alter(
 def alter_all(
     peer: KafkaPeer, *resources: tuple[int, str, Sequence[Change]], validate_only: bool = False
 ) -> list[tuple[int, str | None]]:
-    request = incremental.IncrementalAlterConfigsRequest(
+    request = IncrementalAlterConfigsRequest(
         resources=[
-            incremental.AlterConfigsResource(
+            IncrementalAlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    incremental.AlterableConfig(name=config, config_operation=operation, value=value)
+                    IncrementalAlterableConfig(name=config, config_operation=operation, value=value)
                     for config, operation, value in changes
                 ],
             )
@@ -108,13 +128,9 @@ def alter_all(
     return [(result.error_code, result.error_message) for result in peer.call(request, 1).responses]
 
 
-def describe(peer: KafkaPeer, kind: int, name: str) -> describing.DescribeConfigsResult:
-    request = describing.DescribeConfigsRequest(
-        resources=[
-            describing.DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=None
-            )
-        ],
+def describe(peer: KafkaPeer, kind: int, name: str) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)],
         include_synonyms=True,
         include_documentation=True,
     )
@@ -279,7 +295,7 @@ def test_names_that_differ_in_dots_and_underscores_alone_collide(
     assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert (refused.error_message or "").startswith(f"Topic '{second}' collides with existing topic: {first}")
     assert create(peer, topic_of(first))[first].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-    request = delete_topics.DeleteTopicsRequest(topic_names=[first], timeout_ms=10_000)
+    request = DeleteTopicsRequest(topic_names=[first], timeout_ms=10_000)
     assert peer.call(request, 5).responses[0].error_code == OK
     assert create(peer, topic_of(second))[second].error_code == OK
 
@@ -315,14 +331,14 @@ def test_more_partitions(
 def grow(
     peer: KafkaPeer, *topics: tuple[str, int, list[list[int]] | None], validate_only: bool = False
 ) -> list[tuple[str, int]]:
-    request = create_partitions.CreatePartitionsRequest(
+    request = CreatePartitionsRequest(
         topics=[
-            create_partitions.CreatePartitionsTopic(
+            CreatePartitionsTopic(
                 name=name,
                 count=count,
                 assignments=None
                 if assignments is None
-                else [create_partitions.CreatePartitionsAssignment(broker_ids=ids) for ids in assignments],
+                else [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments],
             )
             for name, count, assignments in topics
         ],
@@ -342,7 +358,7 @@ def test_a_topic_named_twice_does_not_grow(peer: KafkaPeer) -> None:
 
 def test_a_topic_named_twice_is_not_deleted(peer: KafkaPeer) -> None:
     create(peer, topic_of("deleted-twice"))
-    request = delete_topics.DeleteTopicsRequest(topic_names=["deleted-twice"] * 2, timeout_ms=10_000)
+    request = DeleteTopicsRequest(topic_names=["deleted-twice"] * 2, timeout_ms=10_000)
     (result,) = peer.call(request, 5).responses
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     assert create(peer, topic_of("deleted-twice"))["deleted-twice"].error_code == (
@@ -363,8 +379,8 @@ def test_a_topic_named_twice_is_not_deleted(peer: KafkaPeer) -> None:
 def test_a_deletion_that_cannot_be(
     peer: KafkaPeer, name: str | None, topic_id: bytes, code: ErrorCode
 ) -> None:
-    state = delete_topics.DeleteTopicState(name=name, topic_id=topic_id)
-    (result,) = peer.call(delete_topics.DeleteTopicsRequest(topics=[state], timeout_ms=10_000), 6).responses
+    state = DeleteTopicState(name=name, topic_id=topic_id)
+    (result,) = peer.call(DeleteTopicsRequest(topics=[state], timeout_ms=10_000), 6).responses
     assert result.error_code == code
 
 
@@ -545,12 +561,12 @@ def test_all_configurations_of_a_topic_replaced(
     peer: KafkaPeer, configs: list[tuple[str, str | None]], code: ErrorCode
 ) -> None:
     create(peer, topic_of("replaced"))
-    request = alter_configs.AlterConfigsRequest(
+    request = AlterConfigsRequest(
         resources=[
-            alter_configs.AlterConfigsResource(
+            AlterConfigsResource(
                 resource_type=TOPIC,
                 resource_name="replaced",
-                configs=[alter_configs.AlterableConfig(name=name, value=value) for name, value in configs],
+                configs=[AlterableConfig(name=name, value=value) for name, value in configs],
             )
         ],
         validate_only=True,
@@ -865,7 +881,7 @@ def test_a_group_and_client_metrics_keep_what_is_set(
 
 
 def listed(peer: KafkaPeer, version: int, *kinds: int) -> list[tuple[int, str]]:
-    request = list_config_resources.ListConfigResourcesRequest(resource_types=kinds)
+    request = ListConfigResourcesRequest(resource_types=kinds)
     answer = peer.call(request, version)
     assert answer.error_code == OK
     return [(found.resource_type, found.resource_name) for found in answer.config_resources]
@@ -893,9 +909,9 @@ def test_what_has_configurations_of_its_own_is_listed(
 
 
 def test_groups_that_need_not_exist_are_described_in_bounds(stele_peer: KafkaPeer) -> None:
-    request = describing.DescribeConfigsRequest(
+    request = DescribeConfigsRequest(
         resources=[
-            describing.DescribeConfigsResource(
+            DescribeConfigsResource(
                 resource_type=GROUP if number % 2 else CLIENT_METRICS,
                 resource_name=f"no-such-{number}",
                 configuration_keys=["interval.ms"],

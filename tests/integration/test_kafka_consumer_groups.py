@@ -15,17 +15,26 @@ from confluent_kafka import Consumer
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas import (
-    consumer_group_describe,
-    delete_groups,
-    describe_groups,
-    heartbeat,
-    join_group,
-    list_groups,
-    offset_commit,
-    offset_fetch,
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
 )
-from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from app.tcp.kafka.schemas.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from app.tcp.kafka.schemas.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    ListGroupsRequest,
+)
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
@@ -114,9 +123,7 @@ def settle(*members: Member) -> None:
 
 def describe(peer: KafkaPeer, group: str) -> Any:
     (described,) = peer.call(
-        consumer_group_describe.ConsumerGroupDescribeRequest(
-            group_ids=[group], include_authorized_operations=False
-        ),
+        ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False),
         1,
     ).groups
     return described
@@ -124,15 +131,15 @@ def describe(peer: KafkaPeer, group: str) -> Any:
 
 def commit(peer: KafkaPeer, member: Member, *, epoch: int, version: int = 9, partition: int = 0) -> int:
     answer = peer.call(
-        offset_commit.OffsetCommitRequest(
+        OffsetCommitRequest(
             group_id=member.group,
             generation_id_or_member_epoch=epoch,
             member_id=member.member_id,
             topics=[
-                offset_commit.OffsetCommitRequestTopic(
+                OffsetCommitRequestTopic(
                     name=member.topic,
                     partitions=[
-                        offset_commit.OffsetCommitRequestPartition(
+                        OffsetCommitRequestPartition(
                             partition_index=partition, committed_offset=7, committed_metadata=None
                         )
                     ],
@@ -145,12 +152,8 @@ def commit(peer: KafkaPeer, member: Member, *, epoch: int, version: int = 9, par
 
 
 def fetched_code(peer: KafkaPeer, group: str, member_id: str | None, epoch: int) -> int:
-    request = offset_fetch.OffsetFetchRequest(
-        groups=[
-            offset_fetch.OffsetFetchRequestGroup(
-                group_id=group, member_id=member_id, member_epoch=epoch, topics=None
-            )
-        ]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)]
     )
     return peer.call(request, 9).groups[0].error_code
 
@@ -332,29 +335,29 @@ def test_groups_are_listed_described_and_deleted_by_their_type(
 ) -> None:
     member = Member(peer, group, topic)
     member.beat()
-    listed = peer.call(list_groups.ListGroupsRequest(states_filter=["stable"], types_filter=["Consumer"]), 5)
+    listed = peer.call(ListGroupsRequest(states_filter=["stable"], types_filter=["Consumer"]), 5)
     assert [(one.group_type, one.group_state) for one in listed.groups if one.group_id == group] == [
         ("consumer", "Stable")
     ]
     for version, code in ((5, E.NONE), (6, E.GROUP_ID_NOT_FOUND)):
-        (described,) = peer.call(describe_groups.DescribeGroupsRequest(groups=[group]), version).groups
+        (described,) = peer.call(DescribeGroupsRequest(groups=[group]), version).groups
         assert (described.error_code, described.group_state) == (code, "Dead")
     assert describe(peer, "no-such-group").error_code == E.GROUP_ID_NOT_FOUND
-    deletion = delete_groups.DeleteGroupsRequest(groups_names=[group])
+    deletion = DeleteGroupsRequest(groups_names=[group])
     assert peer.call(deletion, 2).results[0].error_code == E.NON_EMPTY_GROUP
     member.beat(member_epoch=-1)
     assert peer.call(deletion, 2).results[0].error_code == E.NONE
     assert describe(peer, group).error_code == E.GROUP_ID_NOT_FOUND
 
 
-def joining(group: str) -> join_group.JoinGroupRequest:
-    return join_group.JoinGroupRequest(
+def joining(group: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         member_id="",
         protocol_type="consumer",
-        protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
 
 
@@ -367,9 +370,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(
     # While a member of the other protocol is in it, nobody can join.
     assert peer.call(joining(group), 2).error_code == E.INCONSISTENT_GROUP_PROTOCOL
     assert (
-        peer.call(
-            heartbeat.HeartbeatRequest(group_id=group, generation_id=1, member_id=member.member_id), 3
-        ).error_code
+        peer.call(HeartbeatRequest(group_id=group, generation_id=1, member_id=member.member_id), 3).error_code
         == E.UNKNOWN_MEMBER_ID
     )
     member.beat(member_epoch=-1)
@@ -380,9 +381,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(
     assert refused.error_code == E.GROUP_ID_NOT_FOUND
     assert "classic" in refused.error_message
     fetched = peer.call(
-        offset_fetch.OffsetFetchRequest(
-            groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None)]
-        ),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]),
         8,
     )
     assert fetched.groups[0].topics[0].partitions[0].committed_offset == 7

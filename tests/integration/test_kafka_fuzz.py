@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stele.broker_process import BrokerProcess, run_broker
 
-from app.tcp.kafka.dispatch import SERVED
-from app.tcp.kafka.schemas import api_versions
+from app.tcp.kafka.apis import SERVED
+from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,
@@ -114,7 +114,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 def is_served(broker: BrokerProcess) -> bool:
     with KafkaPeer(broker) as peer:
-        return peer.call(api_versions.ApiVersionsRequest(), 0).error_code == 0
+        return peer.call(ApiVersionsRequest(), 0).error_code == 0
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

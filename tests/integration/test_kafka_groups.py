@@ -13,18 +13,39 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import (
-    delete_groups,
-    describe_groups,
-    find_coordinator,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    sync_group,
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from app.tcp.kafka.schemas.groups import (
+    DELETE_GROUPS_API,
+    DESCRIBE_GROUPS_API,
+    FIND_COORDINATOR_API,
+    JOIN_GROUP_API,
+    LEAVE_GROUP_API,
+    LIST_GROUPS_API,
+    SYNC_GROUP_API,
+    DeleteGroupsRequest,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
@@ -43,7 +64,7 @@ from tests.support.kafka_peer import (
     text,
 )
 
-JOIN, SYNC, LEAVE = join_group.API.versions[1], sync_group.API.versions[1], leave_group.API.versions[1]
+JOIN, SYNC, LEAVE = JOIN_GROUP_API.versions[1], SYNC_GROUP_API.versions[1], LEAVE_GROUP_API.versions[1]
 COMMIT_BY_NAME, FETCH_BY_NAME = 9, 9
 SESSION_MS = 30_000
 PROTOCOL = "range"
@@ -75,19 +96,19 @@ def subscription(*topics: str) -> bytes:
 
 def joining(
     group: str, member_id: str = "", *, instance_id: str | None = None, metadata: bytes = b""
-) -> join_group.JoinGroupRequest:
-    return join_group.JoinGroupRequest(
+) -> JoinGroupRequest:
+    return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
         member_id=member_id,
         group_instance_id=instance_id,
         protocol_type="consumer",
-        protocols=[join_group.JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata)],
+        protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=metadata)],
     )
 
 
-def join(peer: KafkaPeer, group: str, version: int = JOIN, **more: Any) -> join_group.JoinGroupResponse:
+def join(peer: KafkaPeer, group: str, version: int = JOIN, **more: Any) -> JoinGroupResponse:
     """Join in the two steps of KIP-394; fails if it does not succeed."""
     first = peer.call(joining(group, **more), version)
     if first.error_code != ErrorCode.MEMBER_ID_REQUIRED:
@@ -99,22 +120,22 @@ def join(peer: KafkaPeer, group: str, version: int = JOIN, **more: Any) -> join_
 
 
 def syncing(
-    group: str, joined: join_group.JoinGroupResponse, assignments: dict[str, bytes] | None = None
-) -> sync_group.SyncGroupRequest:
-    return sync_group.SyncGroupRequest(
+    group: str, joined: JoinGroupResponse, assignments: dict[str, bytes] | None = None
+) -> SyncGroupRequest:
+    return SyncGroupRequest(
         group_id=group,
         generation_id=joined.generation_id,
         member_id=joined.member_id,
         protocol_type="consumer",
         protocol_name=PROTOCOL,
         assignments=[
-            sync_group.SyncGroupRequestAssignment(member_id=member, assignment=assignment)
+            SyncGroupRequestAssignment(member_id=member, assignment=assignment)
             for member, assignment in (assignments or {}).items()
         ],
     )
 
 
-def stable(peer: KafkaPeer, group: str, **more: Any) -> join_group.JoinGroupResponse:
+def stable(peer: KafkaPeer, group: str, **more: Any) -> JoinGroupResponse:
     """The only member of a group, with its assignment."""
     joined = join(peer, group, **more)
     synced = peer.call(syncing(group, joined, {joined.member_id: b"all"}), SYNC)
@@ -125,7 +146,7 @@ def stable(peer: KafkaPeer, group: str, **more: Any) -> join_group.JoinGroupResp
 def beat(
     peer: KafkaPeer, group: str, generation: int, member_id: str, *, instance_id: str | None = None
 ) -> int:
-    request = heartbeat.HeartbeatRequest(
+    request = HeartbeatRequest(
         group_id=group, generation_id=generation, member_id=member_id, group_instance_id=instance_id
     )
     return peer.call(request, 4).error_code
@@ -139,14 +160,12 @@ def until(look: Callable[[], bool]) -> None:
     raise AssertionError("it never happened")
 
 
-def leaving(group: str, *members: str) -> leave_group.LeaveGroupRequest:
-    return leave_group.LeaveGroupRequest(
-        group_id=group, members=[leave_group.MemberIdentity(member_id=member) for member in members]
-    )
+def leaving(group: str, *members: str) -> LeaveGroupRequest:
+    return LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member) for member in members])
 
 
-def described(peer: KafkaPeer, group: str, version: int = 5) -> describe_groups.DescribedGroup:
-    (found,) = peer.call(describe_groups.DescribeGroupsRequest(groups=[group]), version).groups
+def described(peer: KafkaPeer, group: str, version: int = 5) -> DescribedGroup:
+    (found,) = peer.call(DescribeGroupsRequest(groups=[group]), version).groups
     return found
 
 
@@ -212,34 +231,34 @@ def test_a_consumer_lives_and_leaves_over_frames_made_by_hand(broker: BrokerProc
 # ── FindCoordinator ──
 
 
-@pytest.mark.parametrize("version", range(find_coordinator.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(FIND_COORDINATOR_API.versions[1] + 1))
 def test_the_coordinator_of_every_group_is_this_broker(
     broker: BrokerProcess, peer: KafkaPeer, version: int
 ) -> None:
     if version < 4:
-        found = [peer.call(find_coordinator.FindCoordinatorRequest(key="g"), version)]
+        found = [peer.call(FindCoordinatorRequest(key="g"), version)]
     else:
-        request = find_coordinator.FindCoordinatorRequest(coordinator_keys=["g", "h"])
+        request = FindCoordinatorRequest(coordinator_keys=["g", "h"])
         found = peer.call(request, version).coordinators
         assert [one.key for one in found] == ["g", "h"]
     for one in found:
         assert (one.error_code, one.host, one.port) == (0, broker.host, broker.kafka_port)
 
 
-@pytest.mark.parametrize("version", range(1, find_coordinator.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(1, FIND_COORDINATOR_API.versions[1] + 1))
 def test_this_broker_coordinates_every_transactional_id(
     peer: KafkaPeer, broker: BrokerProcess, version: int
 ) -> None:
-    request = find_coordinator.FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
+    request = FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
     answer = peer.call(request, version)
     found = answer if version < 4 else answer.coordinators[0]
     assert (found.error_code, found.host, found.port) == (0, broker.host, broker.kafka_port)
 
 
-@pytest.mark.parametrize("version", range(1, find_coordinator.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(1, FIND_COORDINATOR_API.versions[1] + 1))
 @pytest.mark.parametrize("key_type", [2, 3, -1])
 def test_coordinators_of_other_kinds_are_refused(peer: KafkaPeer, version: int, key_type: int) -> None:
-    request = find_coordinator.FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"])
+    request = FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"])
     answer = peer.call(request, version)
     refused = answer if version < 4 else answer.coordinators[0]
     assert (refused.error_code, refused.node_id) == (ErrorCode.INVALID_REQUEST, -1)
@@ -343,9 +362,7 @@ def test_a_static_member_that_comes_back_keeps_its_share_and_fences_its_former_s
 def test_an_administrator_removes_a_static_member_by_its_instance_id(peer: KafkaPeer, version: int) -> None:
     group = f"removed-{version}"
     stable(peer, group, instance_id="pod-1")
-    request = leave_group.LeaveGroupRequest(
-        group_id=group, members=[leave_group.MemberIdentity(group_instance_id="pod-1")]
-    )
+    request = LeaveGroupRequest(group_id=group, members=[MemberIdentity(group_instance_id="pod-1")])
     answer = peer.call(request, version)
     assert (answer.error_code, [one.error_code for one in answer.members]) == (0, [0])
     assert described(peer, group).group_state == "Empty"
@@ -436,16 +453,16 @@ def commit(
     version: int = COMMIT_BY_NAME,
 ) -> list[int]:
     """``(partition, offset, metadata)`` each; the error codes."""
-    request = offset_commit.OffsetCommitRequest(
+    request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         topics=[
-            offset_commit.OffsetCommitRequestTopic(
+            OffsetCommitRequestTopic(
                 name=topic if isinstance(topic, str) else "",
                 topic_id=bytes(16) if isinstance(topic, str) else topic,
                 partitions=[
-                    offset_commit.OffsetCommitRequestPartition(
+                    OffsetCommitRequestPartition(
                         partition_index=partition, committed_offset=offset, committed_metadata=metadata
                     )
                     for partition, offset, metadata in offsets
@@ -463,25 +480,21 @@ def committed(
     """``(topic, partition, offset, metadata, error code)``; no topic asks for all there are."""
     if version < 8:
         assert not isinstance(topic, bytes)
-        request = offset_fetch.OffsetFetchRequest(
+        request = OffsetFetchRequest(
             group_id=group,
             topics=None
             if topic is None
-            else [offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)],
+            else [OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)],
         )
         topics = peer.call(request, version).topics
     else:
-        asked = offset_fetch.OffsetFetchRequestTopics(
+        asked = OffsetFetchRequestTopics(
             name=topic if isinstance(topic, str) else "",
             topic_id=topic if isinstance(topic, bytes) else bytes(16),
             partition_indexes=partitions,
         )
-        request = offset_fetch.OffsetFetchRequest(
-            groups=[
-                offset_fetch.OffsetFetchRequestGroup(
-                    group_id=group, topics=None if topic is None else [asked]
-                )
-            ]
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=None if topic is None else [asked])]
         )
         (found,) = peer.call(request, version).groups
         assert (found.group_id, found.error_code) == (group, 0)
@@ -583,14 +596,14 @@ def test_committed_offsets_are_there_after_a_kill_and_a_restart(tmp_path: Path) 
 # ── administration ──
 
 
-@pytest.mark.parametrize("version", range(list_groups.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(LIST_GROUPS_API.versions[1] + 1))
 def test_groups_are_listed_by_state_and_type(peer: KafkaPeer, version: int) -> None:
     stable(peer, f"lively-{version}")
     create_topic(peer, f"for-quiet-{version}")
     commit(peer, f"quiet-{version}", f"for-quiet-{version}", (0, 1, None))
 
     def listed(states: list[str] | None = None, types: list[str] | None = None) -> dict[str, tuple[str, str]]:
-        request = list_groups.ListGroupsRequest(states_filter=states or (), types_filter=types or ())
+        request = ListGroupsRequest(states_filter=states or (), types_filter=types or ())
         return {
             one.group_id: (one.group_state, one.protocol_type) for one in peer.call(request, version).groups
         }
@@ -607,7 +620,7 @@ def test_groups_are_listed_by_state_and_type(peer: KafkaPeer, version: int) -> N
         assert listed(types=["share"]) == {}
 
 
-@pytest.mark.parametrize("version", range(describe_groups.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(DESCRIBE_GROUPS_API.versions[1] + 1))
 def test_groups_are_described_and_one_that_is_not_there_is_dead(peer: KafkaPeer, version: int) -> None:
     group = f"described-{version}"
     joined = stable(peer, group, metadata=subscription("t"))
@@ -625,7 +638,7 @@ def test_groups_are_described_and_one_that_is_not_there_is_dead(peer: KafkaPeer,
     assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
 
 
-@pytest.mark.parametrize("version", range(delete_groups.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(DELETE_GROUPS_API.versions[1] + 1))
 def test_a_group_is_deleted_when_it_is_empty(peer: KafkaPeer, version: int) -> None:
     group, topic = f"doomed-{version}", f"of-doomed-{version}"
     create_topic(peer, topic)
@@ -633,7 +646,7 @@ def test_a_group_is_deleted_when_it_is_empty(peer: KafkaPeer, version: int) -> N
     commit(peer, group, topic, (0, 1, None), generation=1, member_id=joined.member_id)
 
     def delete(*groups: str) -> list[tuple[str, int]]:
-        request = delete_groups.DeleteGroupsRequest(groups_names=groups)
+        request = DeleteGroupsRequest(groups_names=groups)
         return [(one.group_id, one.error_code) for one in peer.call(request, version).results]
 
     assert delete(group, "missing") == [
@@ -655,11 +668,11 @@ def test_offsets_of_topics_without_subscribers_are_deleted(peer: KafkaPeer) -> N
 
     def delete(group: str) -> Any:
         return peer.call(
-            offset_delete.OffsetDeleteRequest(
+            OffsetDeleteRequest(
                 group_id=group,
                 topics=[
-                    offset_delete.OffsetDeleteRequestTopic(
-                        name=topic, partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=0)]
+                    OffsetDeleteRequestTopic(
+                        name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
                     )
                     for topic in ("subscribed", "abandoned")
                 ],

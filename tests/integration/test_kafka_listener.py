@@ -22,11 +22,27 @@ from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.dispatch import SERVED
-from app.tcp.kafka.schemas import api_versions, init_producer_id, list_offsets, metadata
-from app.tcp.kafka.schemas import fetch as fetch_schema
-from app.tcp.kafka.schemas import offset_for_leader_epoch as leader_epoch
-from app.tcp.kafka.schemas import produce as produce_schema
+from app.tcp.kafka.apis import SERVED
+from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
+from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
+from app.tcp.kafka.schemas.metadata import (
+    METADATA_API,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from app.tcp.kafka.schemas.offsets import (
+    LIST_OFFSETS_API,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from app.tcp.kafka.schemas.produce import PRODUCE_API, PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.transactions import INIT_PRODUCER_ID_API, InitProducerIdRequest
 from tests.support.batches import batch_of, batch_of_times
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,
@@ -51,7 +67,7 @@ NO_ID = bytes(16)
 # The first version with batches, and the last one that names topics.
 PRODUCE_BY_NAME = (3, 12)
 FETCH_BY_NAME = (4, 12)
-PRODUCE_LAST, FETCH_LAST = produce_schema.API.versions[1], fetch_schema.API.versions[1]
+PRODUCE_LAST, FETCH_LAST = PRODUCE_API.versions[1], FETCH_API.versions[1]
 # A long poll that nothing ends lasts longer than a peer waits for an answer, which fails the test.
 LONG_MS = 3_600_000
 
@@ -69,14 +85,14 @@ def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
         yield peer
 
 
-def metadata_of(*names: str, auto_create: bool = True) -> metadata.MetadataRequest:
-    return metadata.MetadataRequest(
-        topics=[metadata.MetadataRequestTopic(name=name) for name in names],
+def metadata_of(*names: str, auto_create: bool = True) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=auto_create,
     )
 
 
-def codes_by_name(response: metadata.MetadataResponse) -> dict[str | None, int]:
+def codes_by_name(response: MetadataResponse) -> dict[str | None, int]:
     return {topic.name: topic.error_code for topic in response.topics}
 
 
@@ -142,7 +158,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_the_ve
 def test_a_client_that_names_itself_against_the_rules_is_refused(
     peer: KafkaPeer, name: str, version: str
 ) -> None:
-    asked = api_versions.ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    asked = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     answer = peer.call(asked, 3)
     assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
@@ -334,7 +350,7 @@ def test_produce_v3_and_fetch_v4_by_hand(peer: KafkaPeer) -> None:
 # ── metadata ──
 
 
-@pytest.mark.parametrize("version", [1, 4, 9, metadata.API.versions[1]])
+@pytest.mark.parametrize("version", [1, 4, 9, METADATA_API.versions[1]])
 def test_metadata_names_this_broker_and_what_it_leads(
     broker: BrokerProcess, peer: KafkaPeer, version: int
 ) -> None:
@@ -377,7 +393,7 @@ def test_all_topics_are_asked_for_with_an_empty_list_in_v0_and_with_null_since(p
     for name in ("all-b", "all-a"):
         create_topic(peer, name)
     of_old = peer.call(metadata_of(), 0)
-    of_now = peer.call(metadata.MetadataRequest(topics=None), 1)
+    of_now = peer.call(MetadataRequest(topics=None), 1)
     for answer in (of_old, of_now):
         names = [topic.name for topic in answer.topics]
         assert {"all-a", "all-b"} <= set(names)
@@ -393,11 +409,11 @@ def test_an_empty_list_asks_for_no_topic_since_v1(peer: KafkaPeer, version: int)
 def test_a_topic_is_found_by_its_id_since_v12(peer: KafkaPeer) -> None:
     topic_id = create_topic(peer, "by-id")
     asked = [
-        metadata.MetadataRequestTopic(topic_id=topic_id, name=None),
-        metadata.MetadataRequestTopic(topic_id=b"0123456789abcdef", name=None),
+        MetadataRequestTopic(topic_id=topic_id, name=None),
+        MetadataRequestTopic(topic_id=b"0123456789abcdef", name=None),
     ]
 
-    found, missing = peer.call(metadata.MetadataRequest(topics=asked), 12).topics
+    found, missing = peer.call(MetadataRequest(topics=asked), 12).topics
 
     assert (found.name, found.topic_id, found.error_code) == ("by-id", topic_id, 0)
     assert (missing.name, missing.topic_id, missing.error_code) == (
@@ -412,8 +428,8 @@ def test_a_topic_asked_for_by_id_in_a_version_that_only_tells_ids_is_refused(
     peer: KafkaPeer, version: int
 ) -> None:
     topic_id = create_topic(peer, f"by-id-{version}")
-    asked = [metadata.MetadataRequestTopic(topic_id=topic_id, name=None)]
-    (refused,) = peer.call(metadata.MetadataRequest(topics=asked), version).topics
+    asked = [MetadataRequestTopic(topic_id=topic_id, name=None)]
+    (refused,) = peer.call(MetadataRequest(topics=asked), version).topics
     assert (refused.name, refused.error_code) == ("", ErrorCode.INVALID_REQUEST)
 
 
@@ -434,7 +450,7 @@ def test_without_auto_creation_nothing_is_made_by_asking_or_producing() -> None:
             assert codes_by_name(answer) == {"nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         refused = peer.call(produce("nope", batch_of([b"x"])), 9)
         assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        listed = peer.call(metadata.MetadataRequest(topics=None), 4).topics
+        listed = peer.call(MetadataRequest(topics=None), 4).topics
         assert [topic.name for topic in listed if not topic.is_internal] == []
 
 
@@ -511,13 +527,13 @@ def test_a_produce_answers_each_partition_and_an_invalid_one_does_not_affect_oth
         ("many/c", 0, batch_of([b"e"]), ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("", 0, batch_of([b"e"]), ErrorCode.INVALID_TOPIC_EXCEPTION),
     ]
-    request = produce_schema.ProduceRequest(
+    request = ProduceRequest(
         acks=-1,
         timeout_ms=10_000,
         topic_data=[
-            produce_schema.TopicProduceData(
+            TopicProduceData(
                 name=topic,
-                partition_data=[produce_schema.PartitionProduceData(index=partition, records=records)],
+                partition_data=[PartitionProduceData(index=partition, records=records)],
             )
             for topic, partition, records, _ in asked
         ],
@@ -611,9 +627,7 @@ def test_a_topic_created_again_has_another_id_and_the_old_id_is_unknown(peer: Ka
 
 def test_a_batch_sent_again_is_answered_with_its_first_offset_and_stored_once(peer: KafkaPeer) -> None:
     create_topic(peer, "once")
-    identity = peer.call(
-        init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4
-    )
+    identity = peer.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
     assert (identity.error_code, identity.producer_epoch) == (0, 0)
 
     def send(sequence: int, *values: bytes, epoch: int = 0, acks: int = -1) -> tuple[int, int]:
@@ -667,9 +681,9 @@ def test_a_duplicate_is_known_after_a_kill_and_a_restart(tmp_path: Path) -> None
                 assert (done.error_code, done.base_offset) == (0, offset)
 
 
-@pytest.mark.parametrize("version", range(init_producer_id.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(INIT_PRODUCER_ID_API.versions[1] + 1))
 def test_a_producer_id_is_given_once(peer: KafkaPeer, version: int) -> None:
-    request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     given = {peer.call(request, version).producer_id for _ in range(20)}
     assert len(given) == 20
     assert min(given) >= 0
@@ -719,19 +733,17 @@ def test_a_long_poll_over_many_partitions_ends_with_an_append_to_any_of_them(
 
 def fetch_of(
     topic: str, partitions: list[tuple[int, int]], *, max_wait_ms: int = 0, max_bytes: int = 1 << 20
-) -> fetch_schema.FetchRequest:
+) -> FetchRequest:
     request = fetch(topic, 0, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
-    return fetch_schema.FetchRequest(
+    return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=request.max_bytes,
         topics=[
-            fetch_schema.FetchTopic(
+            FetchTopic(
                 topic=topic,
                 partitions=[
-                    fetch_schema.FetchPartition(
-                        partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
-                    )
+                    FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
                     for partition, offset in partitions
                 ],
             )
@@ -820,7 +832,7 @@ def test_a_fetch_by_id_answers_with_the_id(peer: KafkaPeer) -> None:
 
 
 def test_a_fetch_for_nothing_is_answered_with_nothing(peer: KafkaPeer) -> None:
-    request = fetch_schema.FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])
     assert peer.call(request, 12).responses == []
 
 
@@ -835,11 +847,9 @@ def test_a_client_with_an_older_or_a_newer_leader_epoch_is_sent_for_metadata(tmp
         return offset_at(peer, "epochs", -1, current_leader_epoch=epoch).error_code
 
     def end_of(epoch: int, current: int = -1) -> tuple[int, int, int]:
-        partition = leader_epoch.OffsetForLeaderPartition(
-            partition=0, current_leader_epoch=current, leader_epoch=epoch
-        )
-        topic = leader_epoch.OffsetForLeaderTopic(topic="epochs", partitions=[partition])
-        response = peer.call(leader_epoch.OffsetForLeaderEpochRequest(topics=[topic]), 4)
+        partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+        topic = OffsetForLeaderTopic(topic="epochs", partitions=[partition])
+        response = peer.call(OffsetForLeaderEpochRequest(topics=[topic]), 4)
         (found,) = response.topics[0].partitions
         return found.error_code, found.leader_epoch, found.end_offset
 
@@ -881,14 +891,12 @@ def offset_at(
     *,
     partition: int = 0,
     current_leader_epoch: int = -1,
-) -> list_offsets.ListOffsetsPartitionResponse:
-    asked = list_offsets.ListOffsetsPartition(
+) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsPartition(
         partition_index=partition, current_leader_epoch=current_leader_epoch, timestamp=at
     )
     response = peer.call(
-        list_offsets.ListOffsetsRequest(
-            replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[asked])]
-        ),
+        ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]),
         version,
     )
     (found,) = response.topics[0].partitions
@@ -898,7 +906,7 @@ def offset_at(
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
-@pytest.mark.parametrize("version", range(1, list_offsets.API.versions[1] + 1))
+@pytest.mark.parametrize("version", range(1, LIST_OFFSETS_API.versions[1] + 1))
 def test_offsets_are_found_by_end_start_and_time_in_every_version(peer: KafkaPeer, version: int) -> None:
     topic = f"times-{version}"
     create_topic(peer, topic)
@@ -931,7 +939,7 @@ def test_special_times_are_refused_in_versions_that_do_not_know_them(
 ) -> None:
     topic = f"special-{since}{at}"
     put(peer, topic, b"x")
-    for version in range(1, list_offsets.API.versions[1] + 1):
+    for version in range(1, LIST_OFFSETS_API.versions[1] + 1):
         found = offset_at(peer, topic, at, version)
         if version < since:
             assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
@@ -968,14 +976,14 @@ def test_a_hundred_requests_of_many_kinds_in_one_piece_are_answered_in_their_ord
             (produce(topic, batch_of([str(number).encode()]), acks=1 if number % 2 else -1), 9),
             (fetch(topic, number), 12),
             (metadata_of(topic, f"made-on-the-way-{number}"), 9),
-            (api_versions.ApiVersionsRequest(), 0),
+            (ApiVersionsRequest(), 0),
             (
-                list_offsets.ListOffsetsRequest(
+                ListOffsetsRequest(
                     replica_id=-1,
                     topics=[
-                        list_offsets.ListOffsetsTopic(
+                        ListOffsetsTopic(
                             name=topic,
-                            partitions=[list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)],
+                            partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)],
                         )
                     ],
                 ),
@@ -1004,7 +1012,7 @@ def test_requests_are_cut_out_of_the_stream_in_whatever_pieces_they_come(
     for start in range(0, len(stream), piece_bytes):
         peer.send(stream[start : start + piece_bytes])
     for number in range(10):
-        correlation, answer = read_response(peer.frame(), produce_schema.API, 9)
+        correlation, answer = read_response(peer.frame(), PRODUCE_API, 9)
         assert (correlation, only_partition(answer).base_offset) == (number, number)
 
 
@@ -1054,11 +1062,11 @@ def test_sigterm_answers_what_was_received_and_stores_nothing_that_it_did_not_an
             rest = peer.rest()
         assert broker.stop() == 0
 
-        offsets = [only_partition(read_response(first, produce_schema.API, 9)[1]).base_offset]
+        offsets = [only_partition(read_response(first, PRODUCE_API, 9)[1]).base_offset]
         position = 0
         while position < len(rest):
             (size,) = struct.unpack_from(">i", rest, position)
-            _, answer = read_response(rest[position + 4 : position + 4 + size], produce_schema.API, 9)
+            _, answer = read_response(rest[position + 4 : position + 4 + size], PRODUCE_API, 9)
             one = only_partition(answer)
             if one.error_code == 0:
                 offsets.append(one.base_offset)

@@ -33,19 +33,16 @@ from stele.wire.error_codes import ErrorCode
 from app.clock import SystemClock
 from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.security.credentials import Credentials
-from app.tcp.kafka.schemas.alter_user_scram_credentials import (
+from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
+from app.tcp.kafka.schemas.metadata import MetadataRequest
+from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from app.tcp.kafka.schemas.users import (
     AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
-)
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
     UserName,
 )
-from app.tcp.kafka.schemas.metadata import MetadataRequest
-from app.tcp.kafka.schemas.sasl_authenticate import SaslAuthenticateRequest
-from app.tcp.kafka.schemas.sasl_handshake import SaslHandshakeRequest
 from tests.support.kafka_peer import KafkaPeer, create_topic, put, request_frame
 
 USER, PASSWORD = "alice", "zebra-Quartz-71"

@@ -12,8 +12,14 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import create_topics, delete_topics, metadata
-from app.tcp.kafka.schemas.describe_log_dirs import DescribeLogDirsRequest
+from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
+from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from app.tcp.kafka.schemas.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     KafkaPeer,
@@ -82,11 +88,8 @@ def test_requests_that_wait_for_their_turn_stay_with_the_peer(broker: BrokerProc
 
 def test_metadata_reports_a_topic_once_whichever_ids_are_requested_with_its_name(peer: KafkaPeer) -> None:
     create_topic(peer, "once", partitions=100)
-    asked = [
-        metadata.MetadataRequestTopic(name="once", topic_id=number.to_bytes(16, "big"))
-        for number in range(1000)
-    ]
-    (told,) = peer.call(metadata.MetadataRequest(topics=asked), 13).topics
+    asked = [MetadataRequestTopic(name="once", topic_id=number.to_bytes(16, "big")) for number in range(1000)]
+    (told,) = peer.call(MetadataRequest(topics=asked), 13).topics
     assert (told.name, len(told.partitions)) == ("once", 100)
 
 
@@ -107,14 +110,14 @@ def test_a_batch_with_a_wrong_crc_gets_an_error_after_which_clients_retry(peer: 
 
 
 def test_a_configuration_without_a_value_makes_no_topic(peer: KafkaPeer) -> None:
-    asked = create_topics.CreatableTopic(
+    asked = CreatableTopic(
         name="valueless",
         num_partitions=1,
         replication_factor=1,
         assignments=(),
-        configs=[create_topics.CreatableTopicConfig(name="retention.ms", value=None)],
+        configs=[CreatableTopicConfig(name="retention.ms", value=None)],
     )
-    (made,) = peer.call(create_topics.CreateTopicsRequest(topics=[asked]), 7).topics
+    (made,) = peer.call(CreateTopicsRequest(topics=[asked]), 7).topics
     assert made.error_code == ErrorCode.INVALID_CONFIG
 
 
@@ -144,14 +147,14 @@ def test_log_dirs_are_described_while_topics_are_deleted(broker: BrokerProcess, 
     is_done = threading.Event()
 
     def come_and_go() -> None:
-        creation = create_topics.CreateTopicsRequest(
+        creation = CreateTopicsRequest(
             topics=[
-                create_topics.CreatableTopic(
+                CreatableTopic(
                     name="fleeting", num_partitions=1, replication_factor=1, assignments=(), configs=()
                 )
             ]
         )
-        deletion = delete_topics.DeleteTopicsRequest(topic_names=["fleeting"], timeout_ms=30_000)
+        deletion = DeleteTopicsRequest(topic_names=["fleeting"], timeout_ms=30_000)
         with KafkaPeer(broker) as other:
             for _ in range(100):
                 other.call(creation, 5)

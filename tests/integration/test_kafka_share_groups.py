@@ -16,16 +16,24 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
 from app.settings import Settings
-from app.tcp.kafka.schemas import (
-    alter_share_group_offsets,
-    delete_groups,
-    delete_share_group_offsets,
-    describe_configs,
-    incremental_alter_configs,
-    list_groups,
-    share_acknowledge,
-    share_fetch,
-    share_group_describe,
+from app.tcp.kafka.schemas.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from app.tcp.kafka.schemas.groups import DeleteGroupsRequest, ListGroupsRequest
+from app.tcp.kafka.schemas.share_groups import (
+    AcknowledgementBatch,
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareGroupDescribeRequest,
 )
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
@@ -133,13 +141,13 @@ def test_each_offset_of_a_batch_may_have_a_type_of_its_own(peer: KafkaPeer, grou
     member = joined(peer, group, topic)
     member.fetch()
     topic_id, _ = member.partitions[0]
-    mixed = share_fetch.AcknowledgementBatch(
+    mixed = AcknowledgementBatch(
         first_offset=0, last_offset=3, acknowledge_types=[ACCEPT, RELEASE, ACCEPT, REJECT]
     )
     topics = [
-        share_fetch.FetchTopic(
+        FetchTopic(
             topic_id=topic_id,
-            partitions=[share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=[mixed])],
+            partitions=[FetchPartition(partition_index=0, acknowledgement_batches=[mixed])],
         )
     ]
     assert member.fetch(topics=topics) == {0: [(1, 1, 2)]}
@@ -277,19 +285,13 @@ def test_offsets_of_a_group_that_does_not_exist_are_altered(peer: KafkaPeer, top
     group = f"share-group-{next(_names)}"
 
     def alter(name: str, partition: int, offset: int) -> tuple[int, list[int]]:
-        changed = alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(
-            partition_index=partition, start_offset=offset
-        )
-        of_topic = alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(
-            topic_name=name, partitions=[changed]
-        )
-        answer = peer.call(
-            alter_share_group_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=[of_topic]), 0
-        )
+        changed = AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
+        of_topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=[changed])
+        answer = peer.call(AlterShareGroupOffsetsRequest(group_id=group, topics=[of_topic]), 0)
         return answer.error_code, [one.error_code for topics in answer.responses for one in topics.partitions]
 
     def listed() -> set[str]:
-        answer = peer.call(list_groups.ListGroupsRequest(states_filter=(), types_filter=()), 5)
+        answer = peer.call(ListGroupsRequest(states_filter=(), types_filter=()), 5)
         return {one.group_id for one in answer.groups}
 
     assert alter("missing", 0, 1) == (E.NONE, [E.UNKNOWN_TOPIC_OR_PARTITION])
@@ -351,11 +353,7 @@ def test_a_deleted_topic_is_told_once_and_does_not_keep_the_others_from_waiting(
     "batch",
     [
         [(0, 0, ACCEPT)] * 20_000,
-        [
-            share_fetch.AcknowledgementBatch(
-                first_offset=0, last_offset=0, acknowledge_types=[ACCEPT] * 20_000
-            )
-        ],
+        [AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT] * 20_000)],
     ],
     ids=["batches", "types"],
 )
@@ -367,14 +365,12 @@ def test_more_acknowledgements_than_a_member_can_mean_are_refused_at_once(
     member.fetch()
     batches = [
         one
-        if isinstance(one, share_fetch.AcknowledgementBatch)
-        else share_fetch.AcknowledgementBatch(
-            first_offset=one[0], last_offset=one[1], acknowledge_types=[one[2]]
-        )
+        if isinstance(one, AcknowledgementBatch)
+        else AcknowledgementBatch(first_offset=one[0], last_offset=one[1], acknowledge_types=[one[2]])
         for one in batch
     ]
-    partition = share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=batches)
-    topics = [share_fetch.FetchTopic(topic_id=member.partitions[0][0], partitions=[partition])]
+    partition = FetchPartition(partition_index=0, acknowledgement_batches=batches)
+    topics = [FetchTopic(topic_id=member.partitions[0][0], partitions=[partition])]
     (told,) = peer.call(member.fetch_request(topics=topics), 2).responses
     member.session_epoch += 1
     assert told.partitions[0].acknowledge_error_code == E.INVALID_REQUEST
@@ -389,7 +385,7 @@ def test_each_request_of_a_session_has_the_next_epoch(peer: KafkaPeer, group: st
     for epoch in (3, 7):
         answer = peer.call(member.fetch_request(share_session_epoch=epoch), 2)
         assert answer.error_code == E.INVALID_SHARE_SESSION_EPOCH
-    acknowledging = share_acknowledge.ShareAcknowledgeRequest(
+    acknowledging = ShareAcknowledgeRequest(
         group_id=group, member_id=member.member_id, share_session_epoch=0, topics=()
     )
     assert peer.call(acknowledging, 2).error_code == E.INVALID_SHARE_SESSION_EPOCH
@@ -480,16 +476,12 @@ def test_a_heartbeat_that_cannot_be(peer: KafkaPeer, topic: str, fields: dict[st
 
 def test_the_group_is_listed_and_described_as_what_it_is(peer: KafkaPeer, group: str, topic: str) -> None:
     member = joined(peer, group, topic)
-    listed = peer.call(
-        list_groups.ListGroupsRequest(states_filter=["stable"], types_filter=["share"]), 5
-    ).groups
+    listed = peer.call(ListGroupsRequest(states_filter=["stable"], types_filter=["share"]), 5).groups
     assert (group, "share", "share", "Stable") in {
         (one.group_id, one.group_type, one.protocol_type, one.group_state) for one in listed
     }
     described, missing = peer.call(
-        share_group_describe.ShareGroupDescribeRequest(
-            group_ids=[group, "no-such"], include_authorized_operations=True
-        ),
+        ShareGroupDescribeRequest(group_ids=[group, "no-such"], include_authorized_operations=True),
         1,
     ).groups
     assert (described.group_state, described.assignor_name) == ("Stable", "simple")
@@ -499,17 +491,17 @@ def test_the_group_is_listed_and_described_as_what_it_is(peer: KafkaPeer, group:
     (assigned,) = one.assignment.topic_partitions
     assert (assigned.topic_name, assigned.partitions) == (topic, [0, 1])
     assert missing.error_code == E.GROUP_ID_NOT_FOUND
-    (refused,) = peer.call(delete_groups.DeleteGroupsRequest(groups_names=[group]), 2).results
+    (refused,) = peer.call(DeleteGroupsRequest(groups_names=[group]), 2).results
     assert refused.error_code == E.NON_EMPTY_GROUP
     member.beat(member_epoch=-1)
-    (done,) = peer.call(delete_groups.DeleteGroupsRequest(groups_names=[group]), 2).results
+    (done,) = peer.call(DeleteGroupsRequest(groups_names=[group]), 2).results
     assert done.error_code == E.NONE
 
 
 def test_offsets_of_a_group_with_members_are_not_changed(peer: KafkaPeer, group: str, topic: str) -> None:
     member = joined(peer, group, topic)
-    altering = alter_share_group_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=())
-    deleting = delete_share_group_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=())
+    altering = AlterShareGroupOffsetsRequest(group_id=group, topics=())
+    deleting = DeleteShareGroupOffsetsRequest(group_id=group, topics=())
     for request in (altering, deleting):
         assert peer.call(request, 0).error_code == E.NON_EMPTY_GROUP
     member.beat(member_epoch=-1)
@@ -602,23 +594,19 @@ LOCK_MS = "share.record.lock.duration.ms"
 
 def _shown_lock(peer: KafkaPeer, group: str) -> tuple[str, int]:
     """Return the time in effect, and where it comes from."""
-    resource = describe_configs.DescribeConfigsResource(
-        resource_type=32, resource_name=group, configuration_keys=[LOCK_MS]
-    )
-    (result,) = peer.call(describe_configs.DescribeConfigsRequest(resources=[resource]), 4).results
+    resource = DescribeConfigsResource(resource_type=32, resource_name=group, configuration_keys=[LOCK_MS])
+    (result,) = peer.call(DescribeConfigsRequest(resources=[resource]), 4).results
     (config,) = result.configs
     return config.value, config.config_source
 
 
 def _set_on_broker(peer: KafkaPeer, name: str, value: int) -> int:
-    resource = incremental_alter_configs.AlterConfigsResource(
+    resource = IncrementalAlterConfigsResource(
         resource_type=4,
         resource_name="1",
-        configs=[incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value=str(value))],
+        configs=[IncrementalAlterableConfig(name=name, config_operation=0, value=str(value))],
     )
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
-        resources=[resource], validate_only=False
-    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     (response,) = peer.call(request, 1).responses
     return response.error_code
 

@@ -18,48 +18,96 @@ from confluent_kafka import Consumer
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    add_raft_voter,
-    alter_client_quotas,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
-    create_acls,
-    create_delegation_token,
-    delete_acls,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_delegation_token,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
-    expire_delegation_token,
-    find_coordinator,
-    join_group,
-    list_config_resources,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_fetch,
-    remove_raft_voter,
-    renew_delegation_token,
-    sasl_authenticate,
-    sasl_handshake,
-    streams_group_describe,
-    streams_group_heartbeat,
-    sync_group,
-    txn_offset_commit,
-    unregister_broker,
-    update_features,
+from app.tcp.kafka.schemas.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from app.tcp.kafka.schemas.cluster import (
+    AddRaftVoterListener,
+    AddRaftVoterRequest,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    FeatureUpdateKey,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    PartitionData,
+    ReassignablePartition,
+    ReassignableTopic,
+    RemoveRaftVoterRequest,
+    TopicData,
+    TopicPartitions,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+from app.tcp.kafka.schemas.committed_offsets import OffsetFetchRequest
+from app.tcp.kafka.schemas.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
+from app.tcp.kafka.schemas.groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+)
+from app.tcp.kafka.schemas.metadata import (
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    TopicRequest,
+)
+from app.tcp.kafka.schemas.quotas import (
+    AlterClientQuotasEntry,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    OpData,
+)
+from app.tcp.kafka.schemas.security import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from app.tcp.kafka.schemas.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from app.tcp.kafka.schemas.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from app.tcp.kafka.schemas.users import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+    UserName,
 )
 from load.apache_kafka import ApacheKafka, apache_kafka, libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
@@ -124,16 +172,16 @@ def case(
 # ── elections and reassignments ──
 
 
-def elect(kind: int, *topics: tuple[str, list[int]]) -> elect_leaders.ElectLeadersRequest:
-    return elect_leaders.ElectLeadersRequest(
+def elect(kind: int, *topics: tuple[str, list[int]]) -> ElectLeadersRequest:
+    return ElectLeadersRequest(
         election_type=kind,
         topic_partitions=[
-            elect_leaders.TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in topics
+            TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in topics
         ],
     )
 
 
-def elected(answer: elect_leaders.ElectLeadersResponse) -> object:
+def elected(answer: ElectLeadersResponse) -> object:
     return answer.error_code, {
         one.topic: {p.partition_id: p.error_code for p in one.partition_result}
         for one in answer.replica_election_results
@@ -141,54 +189,48 @@ def elected(answer: elect_leaders.ElectLeadersResponse) -> object:
 
 
 def reassign(topic: str, partition: int, replicas: list[int] | None) -> object:
-    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+    return AlterPartitionReassignmentsRequest(
         topics=[
-            alter_partition_reassignments.ReassignableTopic(
+            ReassignableTopic(
                 name=topic,
-                partitions=[
-                    alter_partition_reassignments.ReassignablePartition(
-                        partition_index=partition, replicas=replicas
-                    )
-                ],
+                partitions=[ReassignablePartition(partition_index=partition, replicas=replicas)],
             )
         ]
     )
 
 
-def reassigned(answer: alter_partition_reassignments.AlterPartitionReassignmentsResponse) -> object:
+def reassigned(answer: AlterPartitionReassignmentsResponse) -> object:
     return answer.error_code, [p.error_code for one in answer.responses for p in one.partitions]
 
 
 def listing(topics: list[tuple[str, list[int]]] | None) -> object:
-    return list_partition_reassignments.ListPartitionReassignmentsRequest(
+    return ListPartitionReassignmentsRequest(
         topics=None
         if topics is None
         else [
-            list_partition_reassignments.ListPartitionReassignmentsTopics(
-                name=name, partition_indexes=partitions
-            )
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=partitions)
             for name, partitions in topics
         ]
     )
 
 
-def moving(path: str, topic: str, partition: int) -> alter_replica_log_dirs.AlterReplicaLogDirsRequest:
-    return alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+def moving(path: str, topic: str, partition: int) -> AlterReplicaLogDirsRequest:
+    return AlterReplicaLogDirsRequest(
         dirs=[
-            alter_replica_log_dirs.AlterReplicaLogDir(
+            AlterReplicaLogDir(
                 path=path,
-                topics=[alter_replica_log_dirs.AlterReplicaLogDirTopic(name=topic, partitions=[partition])],
+                topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])],
             )
         ]
     )
 
 
-def moved(answer: alter_replica_log_dirs.AlterReplicaLogDirsResponse) -> object:
+def moved(answer: AlterReplicaLogDirsResponse) -> object:
     return [(one.topic_name, [p.error_code for p in one.partitions]) for one in answer.results]
 
 
 LEADERS_AND_REPLICAS = [
-    case("no election for every topic", elect_leaders.ElectLeadersRequest(topic_partitions=None),
+    case("no election for every topic", ElectLeadersRequest(topic_partitions=None),
          lambda answer: (answer.error_code, [one.partition_result for one in answer.replica_election_results if one.topic == TOPIC]),
          (0, [NOTHING])),
     case("no election for no topic", elect(PREFERRED), elected, (0, NO_TOPICS)),
@@ -230,18 +272,16 @@ LEADERS_AND_REPLICAS = [
 # ── the quorum, features, brokers, configurations ──
 
 
-def quorum(*topics: tuple[str, int]) -> describe_quorum.DescribeQuorumRequest:
-    return describe_quorum.DescribeQuorumRequest(
+def quorum(*topics: tuple[str, int]) -> DescribeQuorumRequest:
+    return DescribeQuorumRequest(
         topics=[
-            describe_quorum.TopicData(
-                topic_name=name, partitions=[describe_quorum.PartitionData(partition_index=partition)]
-            )
+            TopicData(topic_name=name, partitions=[PartitionData(partition_index=partition)])
             for name, partition in topics
         ]
     )
 
 
-def quorums(answer: describe_quorum.DescribeQuorumResponse) -> object:
+def quorums(answer: DescribeQuorumResponse) -> object:
     return answer.error_code, [
         (p.error_code, p.leader_id, [voter.replica_id for voter in p.current_voters], p.observers)
         for topic in answer.topics
@@ -249,16 +289,16 @@ def quorums(answer: describe_quorum.DescribeQuorumResponse) -> object:
     ]
 
 
-def feature(name: str, level: int, kind: int = 1) -> update_features.UpdateFeaturesRequest:
-    update = update_features.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
-    return update_features.UpdateFeaturesRequest(feature_updates=[update], validate_only=True)
+def feature(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequest:
+    update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+    return UpdateFeaturesRequest(feature_updates=[update], validate_only=True)
 
 
-def resources(*kinds: int) -> list_config_resources.ListConfigResourcesRequest:
-    return list_config_resources.ListConfigResourcesRequest(resource_types=kinds)
+def resources(*kinds: int) -> ListConfigResourcesRequest:
+    return ListConfigResourcesRequest(resource_types=kinds)
 
 
-def resources_but_topics(answer: list_config_resources.ListConfigResourcesResponse) -> object:
+def resources_but_topics(answer: ListConfigResourcesResponse) -> object:
     """Of the topics only the one that all cases know."""
     found = [(one.resource_type, one.resource_name) for one in answer.config_resources]
     return answer.error_code, sorted(one for one in found if one[0] != 2 or one[1] == TOPIC)
@@ -279,14 +319,14 @@ CLUSTER = [
     case("the quorum names its node", quorum(("__cluster_metadata", 0)), lambda answer: [one.node_id for one in answer.nodes],
          by(lambda here: [here.node_id]), versions=(2,)),
     case("no voter is added",
-         add_raft_voter.AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=5, voter_directory_id=bytes(range(16)),
-                                            listeners=[add_raft_voter.Listener(name="CONTROLLER", host="h", port=9)]),
+         AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=5, voter_directory_id=bytes(range(16)),
+                                            listeners=[AddRaftVoterListener(name="CONTROLLER", host="h", port=9)]),
          code_of, E.UNSUPPORTED_VERSION),
     case("no voter is removed",
-         remove_raft_voter.RemoveRaftVoterRequest(cluster_id=None, voter_id=5, voter_directory_id=bytes(range(16))),
+         RemoveRaftVoterRequest(cluster_id=None, voter_id=5, voter_directory_id=bytes(range(16))),
          code_of, E.UNSUPPORTED_VERSION),
     *(
-        case(f"a broker that does not exist is unregistered: {number}", unregister_broker.UnregisterBrokerRequest(broker_id=number),
+        case(f"a broker that does not exist is unregistered: {number}", UnregisterBrokerRequest(broker_id=number),
              code_of, E.BROKER_ID_NOT_REGISTERED)
         for number in (77, -1)
     ),
@@ -294,7 +334,7 @@ CLUSTER = [
     case("a feature that does not exist is turned off", feature("nonsense", 0, 2), code_of, E.INVALID_UPDATE_VERSION, versions=(1, 2)),
     case("a metadata version nobody knows", feature("metadata.version", 99), code_of, E.INVALID_UPDATE_VERSION, versions=(1, 2)),
     case("a refused feature has no result of its own", feature("nonsense", 1), lambda answer: answer.results, [], versions=(0, 1)),
-    case("no feature is updated", update_features.UpdateFeaturesRequest(feature_updates=()), code_of, 0),
+    case("no feature is updated", UpdateFeaturesRequest(feature_updates=()), code_of, 0),
     case("all that has configurations", resources(), resources_but_topics,
          by(lambda here: (0, [(2, TOPIC), (4, str(here.node_id)), (8, str(here.node_id))])), versions=(1,)),
     case("topics have configurations", resources(2), resources_but_topics, (0, [(2, TOPIC)]), versions=(1,)),
@@ -303,7 +343,7 @@ CLUSTER = [
     case("client metrics have none", resources(16), resources_but_topics, (0, NOTHING), versions=(1,)),
     case("groups have none", resources(32), resources_but_topics, (0, NOTHING), versions=(1,)),
     case("a kind that has no configurations", resources(99), resources_but_topics, (E.UNSUPPORTED_VERSION, NOTHING), versions=(1,)),
-    case("client metrics", list_config_resources.ListConfigResourcesRequest(), lambda answer: (answer.error_code, answer.config_resources),
+    case("client metrics", ListConfigResourcesRequest(), lambda answer: (answer.error_code, answer.config_resources),
          (0, NOTHING), versions=(0,)),
 ]  # fmt: skip
 
@@ -311,89 +351,85 @@ CLUSTER = [
 # ── security and quotas ──
 
 
-def scram(*users: str) -> describe_user_scram_credentials.DescribeUserScramCredentialsRequest:
-    return describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
-        users=[describe_user_scram_credentials.UserName(name=user) for user in users]
-    )
+def scram(*users: str) -> DescribeUserScramCredentialsRequest:
+    return DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users])
 
 
 def scram_results(answer: Any) -> object:
     return [(one.user, one.error_code) for one in answer.results]
 
 
-def quotas(*components: tuple[str, int, str | None]) -> describe_client_quotas.DescribeClientQuotasRequest:
-    return describe_client_quotas.DescribeClientQuotasRequest(
+def quotas(*components: tuple[str, int, str | None]) -> DescribeClientQuotasRequest:
+    return DescribeClientQuotasRequest(
         components=[
-            describe_client_quotas.ComponentData(entity_type=kind, match_type=match_type, match=match)
+            ComponentData(entity_type=kind, match_type=match_type, match=match)
             for kind, match_type, match in components
         ],
         strict=False,
     )
 
 
-def described_quotas(answer: describe_client_quotas.DescribeClientQuotasResponse) -> object:
+def described_quotas(answer: DescribeClientQuotasResponse) -> object:
     return answer.error_code, answer.entries
 
 
 def quota(
     entity: list[tuple[str, str | None]], *changes: tuple[str, float, bool]
-) -> alter_client_quotas.AlterClientQuotasRequest:
-    entry = alter_client_quotas.EntryData(
-        entity=[alter_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-        ops=[
-            alter_client_quotas.OpData(key=key, value=value, remove=remove) for key, value, remove in changes
-        ],
+) -> AlterClientQuotasRequest:
+    entry = AlterClientQuotasEntry(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        ops=[OpData(key=key, value=value, remove=remove) for key, value, remove in changes],
     )
-    return alter_client_quotas.AlterClientQuotasRequest(entries=[entry], validate_only=True)
+    return AlterClientQuotasRequest(entries=[entry], validate_only=True)
 
 
-def altered_quotas(answer: alter_client_quotas.AlterClientQuotasResponse) -> object:
+def altered_quotas(answer: AlterClientQuotasResponse) -> object:
     return [
         (one.error_code, [(part.entity_type, part.entity_name) for part in one.entity])
         for one in answer.entries
     ]
 
 
-ACL = create_acls.AclCreation(
+ACL = AclCreation(
     resource_type=2, resource_name=TOPIC, principal="User:x", host="*", operation=3, permission_type=3
 )
-ACL_FILTER = delete_acls.DeleteAclsFilter(
+ACL_FILTER = DeleteAclsFilter(
     resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
     host_filter=None, operation=1, permission_type=1,
 )  # fmt: skip
 EXACT, DEFAULT, ANY = 0, 1, 2
 SECURITY = [
     case("access rules are listed",
-         describe_acls.DescribeAclsRequest(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
+         DescribeAclsRequest(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
                                            principal_filter=None, host_filter=None, operation=1, permission_type=1),
          lambda answer: (answer.error_code, answer.resources), (E.SECURITY_DISABLED, NOTHING)),
-    case("access rules are made", create_acls.CreateAclsRequest(creations=[ACL, ACL]),
+    case("access rules are made", CreateAclsRequest(creations=[ACL, ACL]),
          lambda answer: [one.error_code for one in answer.results], [E.SECURITY_DISABLED] * 2),
-    case("access rules are deleted", delete_acls.DeleteAclsRequest(filters=[ACL_FILTER, ACL_FILTER]),
+    case("access rules are deleted", DeleteAclsRequest(filters=[ACL_FILTER, ACL_FILTER]),
          lambda answer: [(one.error_code, one.matching_acls) for one in answer.filter_results], [(E.SECURITY_DISABLED, NOTHING)] * 2),
-    case("all users", describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None),
+    case("all users", DescribeUserScramCredentialsRequest(users=None),
          lambda answer: (answer.error_code, answer.results), (0, NOTHING)),
     case("no users", scram(), scram_results, []),
     case("a user", scram("bob", ""), lambda answer: sorted(cast("list[Any]", scram_results(answer))),
          [("", E.RESOURCE_NOT_FOUND), ("bob", E.RESOURCE_NOT_FOUND)]),
     case("a user that is named twice", scram("bob", "bob"), scram_results, [("bob", E.DUPLICATE_RESOURCE)]),
     case("a user is deleted",
-         alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-             deletions=[alter_user_scram_credentials.ScramCredentialDeletion(name="bob", mechanism=1)], upsertions=()),
+         AlterUserScramCredentialsRequest(
+             deletions=[ScramCredentialDeletion(name="bob", mechanism=1)], upsertions=()),
          scram_results, [("bob", E.RESOURCE_NOT_FOUND)]),
     case("a user is made whose mechanism nobody knows",
-         alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-             deletions=(), upsertions=[alter_user_scram_credentials.ScramCredentialUpsertion(
+         AlterUserScramCredentialsRequest(
+             deletions=(), upsertions=[ScramCredentialUpsertion(
                  name="bob", mechanism=9, iterations=8192, salt=b"salt", salted_password=b"password")]),
          scram_results, [("bob", E.UNSUPPORTED_SASL_MECHANISM)]),
-    case("a delegation token is made", create_delegation_token.CreateDelegationTokenRequest(
+    case("a delegation token is made", CreateDelegationTokenRequest(
         owner_principal_type=None, owner_principal_name=None, renewers=(), max_lifetime_ms=-1),
          code_of, E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
-    case("a delegation token is renewed", renew_delegation_token.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1),
+    case("a delegation token is renewed", RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1),
          code_of, E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
-    case("a delegation token is ended", expire_delegation_token.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1),
+    case("a delegation token is ended", ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1),
          code_of, E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
-    case("delegation tokens are listed", describe_delegation_token.DescribeDelegationTokenRequest(owners=None),
+    case("delegation tokens are listed", DescribeDelegationTokenRequest(owners=None),
          lambda answer: (answer.error_code, answer.tokens), (E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NOTHING)),
     case("all quotas", quotas(), described_quotas, (0, NOTHING)),
     case("quotas of users and clients", quotas(("user", ANY, None), ("client-id", DEFAULT, None)), described_quotas, (0, NOTHING)),
@@ -423,9 +459,9 @@ SECURITY = [
 # ── what a client may do (KIP-430) ──
 
 
-def topics_of(*names: str, is_asked: bool) -> metadata.MetadataRequest:
-    return metadata.MetadataRequest(
-        topics=[metadata.MetadataRequestTopic(name=name) for name in names],
+def topics_of(*names: str, is_asked: bool) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=is_asked,
         include_topic_authorized_operations=is_asked,
@@ -446,27 +482,27 @@ for is_asked in (True, False):
         case(f"operations on the cluster in Metadata, {said}", topics_of(is_asked=is_asked),
              lambda answer: answer.cluster_authorized_operations, cluster, versions=(8, 9, 10)),
         case(f"operations on the cluster, {said}",
-             describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=is_asked),
+             DescribeClusterRequest(include_cluster_authorized_operations=is_asked),
              lambda answer: answer.cluster_authorized_operations, cluster),
         case(f"operations on a group that is dead, {said}",
-             describe_groups.DescribeGroupsRequest(groups=["nobody"], include_authorized_operations=is_asked),
+             DescribeGroupsRequest(groups=["nobody"], include_authorized_operations=is_asked),
              lambda answer: [one.authorized_operations for one in answer.groups], [group], versions=(3, 4, 5)),
         case(f"operations on a group that is not found, {said}",
-             describe_groups.DescribeGroupsRequest(groups=["nobody"], include_authorized_operations=is_asked),
+             DescribeGroupsRequest(groups=["nobody"], include_authorized_operations=is_asked),
              lambda answer: [one.authorized_operations for one in answer.groups], [NOT_ASKED], versions=(6,)),
     ]  # fmt: skip
 authorized += [
     case("operations on a topic that is asked for by an unknown id",
-         metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=None, topic_id=bytes(range(16)))],
+         MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=bytes(range(16)))],
                                   allow_auto_topic_creation=False, include_topic_authorized_operations=True),
          lambda answer: [one.topic_authorized_operations for one in answer.topics], [NOT_ASKED], versions=(12, 13)),
     case("operations on described topics",
-         describe_topic_partitions.DescribeTopicPartitionsRequest(
-             topics=[describe_topic_partitions.TopicRequest(name=name) for name in (TOPIC, "missing")], cursor=None),
+         DescribeTopicPartitionsRequest(
+             topics=[TopicRequest(name=name) for name in (TOPIC, "missing")], cursor=None),
          operations, {TOPIC: 3576, "missing": 3576}),
     *(
         case(f"an endpoint of another kind: {kind}",
-             describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=kind),
+             DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=kind),
              lambda answer: (answer.error_code, answer.endpoint_type, answer.cluster_id, answer.brokers,
                              answer.cluster_authorized_operations),
              (code, 1, "", NOTHING, NOT_ASKED), versions=(1, 2))
@@ -482,28 +518,28 @@ def states_of(answer: Any) -> object:
     return [(one.group_id, one.error_code, one.group_state, one.members) for one in answer.groups]
 
 
-def transactions(*states: str) -> list_transactions.ListTransactionsRequest:
-    return list_transactions.ListTransactionsRequest(state_filters=states, producer_id_filters=())
+def transactions(*states: str) -> ListTransactionsRequest:
+    return ListTransactionsRequest(state_filters=states, producer_id_filters=())
 
 
 UNSUPPORTED_GROUPS = [(group, E.UNSUPPORTED_VERSION, "", NOTHING) for group in ("g", "h")]
 NOT_SERVED = [
     case("a member of a group of Kafka Streams",
-         streams_group_heartbeat.StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, endpoint_information_epoch=0,
+         StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, endpoint_information_epoch=0,
                                                               rebalance_timeout_ms=5000),
          code_of, E.UNSUPPORTED_VERSION),
     case("groups of Kafka Streams",
-         streams_group_describe.StreamsGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=True),
+         StreamsGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=True),
          states_of, UNSUPPORTED_GROUPS),
     case("transactions", transactions(), lambda answer: (answer.error_code, answer.unknown_state_filters, answer.transaction_states),
          (0, NOTHING, NOTHING)),
     case("transactions in a state nobody knows", transactions("Ongoing", "Nonsense"),
          lambda answer: (answer.error_code, answer.unknown_state_filters, answer.transaction_states), (0, ["Nonsense"], NOTHING)),
-    case("the transaction of no id", describe_transactions.DescribeTransactionsRequest(transactional_ids=[""]),
+    case("the transaction of no id", DescribeTransactionsRequest(transactional_ids=[""]),
          lambda answer: [one.error_code for one in answer.transaction_states], [E.INVALID_REQUEST]),
     *(
         case(f"a sync without its {field}",
-             sync_group.SyncGroupRequest(group_id="nobody", generation_id=1, member_id="m", assignments=(),
+             SyncGroupRequest(group_id="nobody", generation_id=1, member_id="m", assignments=(),
                                          **{"protocol_type": "consumer", "protocol_name": "range", field: None}),
              code_of, E.INCONSISTENT_GROUP_PROTOCOL, versions=(5,))
         for field in ("protocol_type", "protocol_name")
@@ -516,13 +552,10 @@ NOT_SERVED = [
 
 def added(*topics: tuple[str, list[int]], transactional_id: str) -> object:
     """``AddPartitionsToTxn`` as the version has it: one transaction, or a list of one."""
-    wanted = [
-        add_partitions_to_txn.AddPartitionsToTxnTopic(name=name, partitions=partitions)
-        for name, partitions in topics
-    ]
-    return add_partitions_to_txn.AddPartitionsToTxnRequest(
+    wanted = [AddPartitionsToTxnTopic(name=name, partitions=partitions) for name, partitions in topics]
+    return AddPartitionsToTxnRequest(
         transactions=[
-            add_partitions_to_txn.AddPartitionsToTxnTransaction(
+            AddPartitionsToTxnTransaction(
                 transactional_id=transactional_id, producer_id=5, producer_epoch=0, topics=wanted
             )
         ],
@@ -532,7 +565,7 @@ def added(*topics: tuple[str, list[int]], transactional_id: str) -> object:
     )
 
 
-def not_added(answer: add_partitions_to_txn.AddPartitionsToTxnResponse) -> object:
+def not_added(answer: AddPartitionsToTxnResponse) -> object:
     """The error of each partition, and that of the answer."""
     of_topics = [*answer.results_by_topic_v3_and_below]
     for transaction in answer.results_by_transaction:
@@ -546,30 +579,30 @@ def not_added(answer: add_partitions_to_txn.AddPartitionsToTxnResponse) -> objec
 
 
 def offsets_added(transactional_id: str, group: str) -> object:
-    return add_offsets_to_txn.AddOffsetsToTxnRequest(
+    return AddOffsetsToTxnRequest(
         transactional_id=transactional_id, producer_id=5, producer_epoch=0, group_id=group
     )
 
 
-def ended(transactional_id: str, *, committed: bool) -> end_txn.EndTxnRequest:
-    return end_txn.EndTxnRequest(
+def ended(transactional_id: str, *, committed: bool) -> EndTxnRequest:
+    return EndTxnRequest(
         transactional_id=transactional_id, producer_id=5, producer_epoch=0, committed=committed
     )
 
 
 def offsets_committed(
     transactional_id: str, topic: str, group: str = "transactional"
-) -> txn_offset_commit.TxnOffsetCommitRequest:
-    return txn_offset_commit.TxnOffsetCommitRequest(
+) -> TxnOffsetCommitRequest:
+    return TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group,
         producer_id=5,
         producer_epoch=0,
         topics=[
-            txn_offset_commit.TxnOffsetCommitRequestTopic(
+            TxnOffsetCommitRequestTopic(
                 name=topic,
                 partitions=[
-                    txn_offset_commit.TxnOffsetCommitRequestPartition(
+                    TxnOffsetCommitRequestPartition(
                         partition_index=index, committed_offset=3, committed_metadata=""
                     )
                     for index in (0, 1)
@@ -579,7 +612,7 @@ def offsets_committed(
     )
 
 
-def not_committed(answer: txn_offset_commit.TxnOffsetCommitResponse) -> object:
+def not_committed(answer: TxnOffsetCommitResponse) -> object:
     return [(one.name, p.partition_index, p.error_code) for one in answer.topics for p in one.partitions]
 
 
@@ -587,12 +620,12 @@ NO_PARTITIONS: dict[tuple[str, int], int] = {}
 UNKNOWN_TO_ALL = {"nobody": E.INVALID_PRODUCER_ID_MAPPING, "": E.INVALID_REQUEST}
 SASL_AND_TRANSACTIONS = [
     *(
-        case(f"a SASL handshake for {mechanism!r}", sasl_handshake.SaslHandshakeRequest(mechanism=mechanism),
+        case(f"a SASL handshake for {mechanism!r}", SaslHandshakeRequest(mechanism=mechanism),
              lambda answer: (answer.error_code, answer.mechanisms), (E.ILLEGAL_SASL_STATE, NOTHING))
         for mechanism in ("PLAIN", "SCRAM-SHA-512", "nonsense", "")
     ),
     *(
-        case(f"SASL authentication with {data!r}", sasl_authenticate.SaslAuthenticateRequest(auth_bytes=data),
+        case(f"SASL authentication with {data!r}", SaslAuthenticateRequest(auth_bytes=data),
              lambda answer: (answer.error_code, bool(answer.error_message), answer.auth_bytes, answer.session_lifetime_ms),
              (E.ILLEGAL_SASL_STATE, True, b"", 0))
         for data in (b"\0user\0password", b"")
@@ -623,10 +656,8 @@ ANSWERS = [*LEADERS_AND_REPLICAS, *CLUSTER, *SECURITY, *authorized, *NOT_SERVED,
 
 
 def here_of(peer: KafkaPeer) -> Here:
-    cluster = peer.call(
-        describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=False), 0
-    )
-    (dirs,) = peer.call(describe_log_dirs.DescribeLogDirsRequest(topics=()), 1).results
+    cluster = peer.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+    (dirs,) = peer.call(DescribeLogDirsRequest(topics=()), 1).results
     return Here(cluster.controller_id, dirs.log_dir)
 
 
@@ -675,15 +706,15 @@ REFUSED = [
          [(E.INVALID_REQUEST, "controller_mutation_rate is not supported: this broker does not limit changes to topics")]),
     case("a feature that Kafka has is turned on", feature("group.version", 1),
          lambda answer: (answer.error_code, "has no features" in answer.error_message), (E.INVALID_UPDATE_VERSION, True)),
-    case("the broker itself is unregistered", by(lambda here: unregister_broker.UnregisterBrokerRequest(broker_id=here.node_id)),
+    case("the broker itself is unregistered", by(lambda here: UnregisterBrokerRequest(broker_id=here.node_id)),
          lambda answer: (answer.error_code, answer.error_message),
          by(lambda here: (E.INVALID_REQUEST, f"broker {here.node_id} is the only one; stop it instead"))),
-    case("a transaction by its id", describe_transactions.DescribeTransactionsRequest(transactional_ids=["nobody"]),
+    case("a transaction by its id", DescribeTransactionsRequest(transactional_ids=["nobody"]),
          lambda answer: [one.error_code for one in answer.transaction_states], [E.TRANSACTIONAL_ID_NOT_FOUND]),
     # Kafka: UNKNOWN_TOPIC_OR_PARTITION for what does not exist, before it looks at the producer.
     case("offsets of a topic that does not exist are committed in a transaction", offsets_committed("nobody", "missing"),
          not_committed, [("missing", 0, E.INVALID_PRODUCER_ID_MAPPING), ("missing", 1, E.INVALID_PRODUCER_ID_MAPPING)]),
-    case("SASL credentials are sent", sasl_authenticate.SaslAuthenticateRequest(auth_bytes=b"\0user\0password"),
+    case("SASL credentials are sent", SaslAuthenticateRequest(auth_bytes=b"\0user\0password"),
          lambda answer: answer.error_message, "this listener has no SASL; connect with security.protocol=PLAINTEXT"),
 ]  # fmt: skip
 
@@ -696,7 +727,7 @@ def test_what_one_broker_without_security_cannot_do_is_refused_with_a_reason(
 
 
 def committed_offsets(peer: KafkaPeer, group: str) -> list[object]:
-    answer = peer.call(offset_fetch.OffsetFetchRequest(group_id=group, topics=None), 7)
+    answer = peer.call(OffsetFetchRequest(group_id=group, topics=None), 7)
     assert answer.error_code == E.NONE
     return list(answer.topics)
 
@@ -710,7 +741,7 @@ def test_a_transactional_commit_commits_nothing(peer: KafkaPeer) -> None:
 
 
 def test_a_connection_stays_open_after_a_refused_sasl_handshake(peer: KafkaPeer) -> None:
-    refused = peer.call(sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    refused = peer.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     assert refused.error_code == E.ILLEGAL_SASL_STATE
     assert here_of(peer)
 
@@ -723,18 +754,18 @@ def joined_group(peer: KafkaPeer, group: str) -> object:
     """What is said of a group of one member: code, state, operations, where its members are."""
 
     def join(member_id: str) -> Any:
-        request = join_group.JoinGroupRequest(
+        request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=10_000,
             rebalance_timeout_ms=10_000,
             member_id=member_id,
             protocol_type="consumer",
-            protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
         return peer.call(request, 5)
 
     joined = join(join("").member_id)
-    sync = sync_group.SyncGroupRequest(
+    sync = SyncGroupRequest(
         group_id=group,
         generation_id=joined.generation_id,
         member_id=joined.member_id,
@@ -743,7 +774,7 @@ def joined_group(peer: KafkaPeer, group: str) -> object:
         assignments=(),
     )
     assert peer.call(sync, 5).error_code == E.NONE
-    request = describe_groups.DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
     (found,) = peer.call(request, 6).groups
     hosts = [member.client_host for member in found.members]
     return found.error_code, found.group_state, found.authorized_operations, hosts
@@ -760,8 +791,8 @@ def remembered_producer(peer: KafkaPeer, topic: str) -> object:
     )
     answer = peer.call(produce(topic, batch, acks=-1), 9)
     assert answer.responses[0].partition_responses[0].error_code == E.NONE
-    asked = describe_producers.TopicRequest(name=topic, partition_indexes=[0])
-    (described,) = peer.call(describe_producers.DescribeProducersRequest(topics=[asked]), 0).topics
+    asked = DescribeProducersTopic(name=topic, partition_indexes=[0])
+    (described,) = peer.call(DescribeProducersRequest(topics=[asked]), 0).topics
     (one,) = [one for one in described.partitions[0].active_producers if one.producer_id == 99]
     return (
         one.producer_epoch,
@@ -921,5 +952,5 @@ def await_transaction_coordinator(peer: KafkaPeer) -> None:
     deadline = time.monotonic() + 60
     while peer.call(ended("nobody", committed=False), 1).error_code != E.INVALID_PRODUCER_ID_MAPPING:
         assert time.monotonic() < deadline, "no transaction coordinator"
-        peer.call(find_coordinator.FindCoordinatorRequest(key="nobody", key_type=1), 2)
+        peer.call(FindCoordinatorRequest(key="nobody", key_type=1), 2)
         time.sleep(0.1)

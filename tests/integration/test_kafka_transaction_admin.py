@@ -11,11 +11,12 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas.describe_producers import DescribeProducersRequest, TopicRequest
-from app.tcp.kafka.schemas.describe_transactions import DescribeTransactionsRequest
-from app.tcp.kafka.schemas.list_transactions import ListTransactionsRequest
-from app.tcp.kafka.schemas.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from app.tcp.kafka.schemas.write_txn_markers import (
+from app.tcp.kafka.schemas.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from app.tcp.kafka.schemas.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -147,7 +148,7 @@ def test_transactions_are_listed_by_duration_and_pattern(
 
 def producers_of(peer: KafkaPeer, topic: str) -> list[tuple[int, int, int, int, int]]:
     """Producer id, epoch, last sequence, coordinator epoch and start of the open transaction."""
-    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=topic, partition_indexes=[0])])
     (found,) = peer.call(request, 0).topics
     return [
         (

@@ -13,14 +13,18 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas.add_partitions_to_txn import (
+from app.tcp.kafka.schemas.groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from app.tcp.kafka.schemas.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    InitProducerIdRequest,
 )
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
-from app.tcp.kafka.schemas.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from app.tcp.kafka.schemas.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, only_partition, produce
 from tests.support.kafka_transactions import (

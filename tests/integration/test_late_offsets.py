@@ -12,7 +12,7 @@ from stele.wire.error_codes import ErrorCode
 from app.broker.fetch import PartitionFetch
 from app.errors import StorageUnavailable
 from app.storage.topic_partition import TopicPartition
-from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support import kafka_peer
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer, consume_frame, decode, produce_frame, produced_offset

@@ -28,17 +28,12 @@ from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 from app.clock import SystemClock
-from app.tcp.kafka.schemas.create_acls import AclCreation, CreateAclsRequest
-from app.tcp.kafka.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from app.tcp.kafka.schemas.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 from app.tcp.kafka.schemas.fetch import ReplicaState
-from app.tcp.kafka.schemas.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.sasl_authenticate import SaslAuthenticateRequest
-from app.tcp.kafka.schemas.write_txn_markers import (
+from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from app.tcp.kafka.schemas.security import SaslAuthenticateRequest
+from app.tcp.kafka.schemas.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -14,13 +14,21 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from stele.broker_process import BrokerProcess, run_broker
 
-from app.tcp.kafka.schemas import (
-    find_coordinator,
-    heartbeat,
-    join_group,
-    leave_group,
-    offset_commit,
-    sync_group,
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from app.tcp.kafka.schemas.groups import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 from load.apache_kafka import apache_kafka
 from tests.support.apache_kafka import kafka_or_skip
@@ -149,7 +157,7 @@ class Table:
         """Of a group that nobody used yet; its coordinator is ready."""
         group = f"g{next(_groups)}"
         # Apache Kafka makes its __consumer_offsets when somebody looks for a coordinator.
-        request = find_coordinator.FindCoordinatorRequest(key=group)
+        request = FindCoordinatorRequest(key=group)
         deadline = time.monotonic() + TIMEOUT_S
         while self.peer.call(request, 3).error_code in _NOT_READY:
             assert time.monotonic() < deadline
@@ -165,14 +173,14 @@ class Table:
     # ── states ──
 
     def _join(self, group: str, member: str = "", instance: str | None = None) -> Any:
-        request = join_group.JoinGroupRequest(
+        request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=SESSION_MS,
             member_id=member,
             group_instance_id=instance,
             protocol_type="consumer",
-            protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
         joined = self._when_ready(request, 9, lambda joined: joined.error_code)
         if joined.error_code == _MEMBER_ID_REQUIRED:
@@ -188,14 +196,14 @@ class Table:
 
     def stable(self, instance: str | None = None) -> tuple[str, int, str]:
         group, generation, member = self.completing(instance)
-        request = sync_group.SyncGroupRequest(
+        request = SyncGroupRequest(
             group_id=group,
             generation_id=generation,
             member_id=member,
             group_instance_id=instance,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[sync_group.SyncGroupRequestAssignment(member_id=member, assignment=b"all")],
+            assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"all")],
         )
         assert self.peer.call(request, 5).error_code == 0
         return group, generation, member
@@ -203,26 +211,26 @@ class Table:
     def empty(self) -> tuple[str, int, str]:
         """The member has left; its generation was not the last."""
         group, generation, member = self.stable()
-        leaving = [leave_group.MemberIdentity(member_id=member)]
-        self.peer.call(leave_group.LeaveGroupRequest(group_id=group, members=leaving), 5)
+        leaving = [MemberIdentity(member_id=member)]
+        self.peer.call(LeaveGroupRequest(group_id=group, members=leaving), 5)
         return group, generation + 1, member
 
     def preparing(self) -> tuple[str, int, str]:
         """A second member waits for the first to join again."""
         group, generation, member = self.stable()
         other = self.connect()
-        request = join_group.JoinGroupRequest(
+        request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=SESSION_MS,
             member_id="",
             group_instance_id=None,
             protocol_type="consumer",
-            protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
         request.member_id = other.call(request, 9).member_id
         other.post(request, 9)
-        beat = heartbeat.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
+        beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
         while self.peer.call(beat, 4).error_code != _REBALANCE_IN_PROGRESS:
             pass
         return group, generation, member
@@ -230,16 +238,16 @@ class Table:
     # ── commits ──
 
     def _commit(self, group: str, generation: int, member: str, asks: Asks) -> int:
-        request = offset_commit.OffsetCommitRequest(
+        request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=-1 if asks.generation is None else generation + asks.generation,
             member_id=member if asks.member == MEMBER else asks.member,
             group_instance_id=asks.instance,
             topics=[
-                offset_commit.OffsetCommitRequestTopic(
+                OffsetCommitRequestTopic(
                     name=TOPIC,
                     partitions=[
-                        offset_commit.OffsetCommitRequestPartition(
+                        OffsetCommitRequestPartition(
                             partition_index=0, committed_offset=1, committed_metadata=""
                         )
                     ],
@@ -249,7 +257,7 @@ class Table:
         return _only_code(self._when_ready(request, asks.version, _only_code))
 
 
-def _only_code(answer: offset_commit.OffsetCommitResponse) -> int:
+def _only_code(answer: OffsetCommitResponse) -> int:
     (topic,) = answer.topics
     (partition,) = topic.partitions
     return partition.error_code

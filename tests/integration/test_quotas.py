@@ -18,11 +18,17 @@ from stele.wire.error_codes import ErrorCode
 from app.broker.quotas.entities import QuotaEntity
 from app.broker.quotas.limits import QuotaKey
 from app.storage.embedded import EmbeddedEngine
-from app.tcp.kafka.schemas import alter_client_quotas as alter
-from app.tcp.kafka.schemas import describe_client_quotas as describe
 from app.tcp.kafka.schemas.fetch import FetchRequest
-from app.tcp.kafka.schemas.list_groups import ListGroupsRequest
+from app.tcp.kafka.schemas.groups import ListGroupsRequest
 from app.tcp.kafka.schemas.produce import ProduceRequest
+from app.tcp.kafka.schemas.quotas import (
+    AlterClientQuotasEntry,
+    AlterClientQuotasRequest,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    EntityData,
+    OpData,
+)
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, produce, put
@@ -329,11 +335,11 @@ async def test_the_time_of_requests_is_limited(tmp_path: Path) -> None:
 def altered(
     peer: KafkaPeer, version: int, entity: dict[str, str | None], *ops: tuple[str, float, bool]
 ) -> int:
-    entry = alter.EntryData(
-        entity=[alter.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
-        ops=[alter.OpData(key=key, value=value, remove=remove) for key, value, remove in ops],
+    entry = AlterClientQuotasEntry(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=[OpData(key=key, value=value, remove=remove) for key, value, remove in ops],
     )
-    request = alter.AlterClientQuotasRequest(entries=[entry], validate_only=False)
+    request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
     (result,) = peer.call(request, version).entries
     assert [(part.entity_type, part.entity_name) for part in result.entity] == list(entity.items())
     assert bool(result.error_code) == bool(result.error_message)
@@ -341,9 +347,9 @@ def altered(
 
 
 def described(peer: KafkaPeer, version: int, *, strict: bool, **components: tuple[int, str | None]) -> Any:
-    request = describe.DescribeClientQuotasRequest(
+    request = DescribeClientQuotasRequest(
         components=[
-            describe.ComponentData(entity_type=kind.replace("_", "-"), match_type=match, match=name)
+            ComponentData(entity_type=kind.replace("_", "-"), match_type=match, match=name)
             for kind, (match, name) in components.items()
         ],
         strict=strict,

@@ -15,9 +15,14 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas import heartbeat, offset_commit
-from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
+from app.tcp.kafka.schemas.groups import HeartbeatRequest
+from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from tests.integration.test_kafka_groups import stable
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, produce, put
@@ -47,14 +52,12 @@ def new_group() -> str:
 
 
 def commit(peer: KafkaPeer, group: str, generation: int, member_id: str) -> int:
-    partition = offset_commit.OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=1, committed_metadata=""
-    )
-    request = offset_commit.OffsetCommitRequest(
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
-        topics=[offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
     )
     (topic,) = peer.call(request, 9).topics
     return topic.partitions[0].error_code
@@ -161,9 +164,7 @@ def unreleased_instance_id(peer: KafkaPeer) -> int:
 def illegal_generation(peer: KafkaPeer) -> int:
     member = stable(peer, group := new_group())
     error = peer.call(
-        heartbeat.HeartbeatRequest(
-            group_id=group, generation_id=member.generation_id + 1, member_id=member.member_id
-        ),
+        HeartbeatRequest(group_id=group, generation_id=member.generation_id + 1, member_id=member.member_id),
         4,
     ).error_code
     again = stable(peer, group, member_id=member.member_id)
@@ -173,9 +174,7 @@ def illegal_generation(peer: KafkaPeer) -> int:
 
 def unknown_member_id(peer: KafkaPeer) -> int:
     group = new_group()
-    error = peer.call(
-        heartbeat.HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 4
-    ).error_code
+    error = peer.call(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 4).error_code
     again = stable(peer, group)
     assert commit(peer, group, again.generation_id, again.member_id) == E.NONE
     return error

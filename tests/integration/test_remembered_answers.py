@@ -21,8 +21,8 @@ from stele.wire import messages as m
 
 from app.api import bodies
 from app.tcp.binary.guards import GUARDS
-from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
+from app.tcp.kafka.schemas.share_groups import ShareGroupHeartbeatRequest
 from tests.integration.test_authorization import (
     ALICE,
     OPEN,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from app.tcp.kafka.api import Api
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.guards.refusals import refusal
-from app.tcp.kafka.guards.table import GUARDS
-from app.tcp.kafka.schemas import fetch, list_transactions
+from app.tcp.kafka.schemas.fetch import FETCH_API
+from app.tcp.kafka.schemas.transactions import LIST_TRANSACTIONS_API
 from tests.support.acls import authorizer_over, replace_rules
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.listeners import listeners
@@ -26,10 +26,10 @@ from tests.support.rights import GROUP, REFUSAL_CODES, TOPIC, TRANSACTIONAL_ID, 
 NAMES = {"group_id": GROUP, "group": GROUP, "transactional_id": TRANSACTIONAL_ID}
 ITEMS = {"groups": GROUP, "group_ids": GROUP, "groups_names": "unused"}
 # Not refused but left out of a list, which other tests look at.
-FILTERED = {list_transactions.API.key}
+FILTERED = {LIST_TRANSACTIONS_API.key}
 # The last version that names topics, instead of their ids.
-VERSIONS = {fetch.API.key: 12}
-ONE_RIGHT = [key for key, guard in GUARDS.items() if len(guard.rights) == 1 and key not in FILTERED]
+VERSIONS = {FETCH_API.key: 12}
+ONE_RIGHT = [key for key, row in SERVED.items() if len(row.guard.rights) == 1 and key not in FILTERED]
 
 
 def sample(kind: Any) -> Any:
@@ -78,7 +78,7 @@ async def test_an_api_is_refused_without_its_right_and_allowed_with_it_alone(tmp
     async with listeners(tmp_path, authorizer=authorizer) as at:
         await at.broker.create_topic(TOPIC)
         for key in ONE_RIGHT:
-            api, rights = SERVED[key].api, GUARDS[key].rights
+            api, rights = SERVED[key].api, SERVED[key].guard.rights
             (right,) = rights
             for acls, expected in ((all_but(rights), {code_of(right)}), (only(rights), set[int]())):
                 await replace_rules(authorizer, acls)

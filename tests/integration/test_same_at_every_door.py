@@ -13,8 +13,15 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.errors import SteleClientError
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import alter_configs, create_topics
-from app.tcp.kafka.schemas import incremental_alter_configs as incremental
+from app.tcp.kafka.schemas.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from app.tcp.kafka.schemas.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.support.batches import batch_of_times
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer, create_topic, only_partition, produce
 from tests.support.kafka_topic_configs import DIFFERENCES, SPELLINGS, TOPIC_CONFIGS
@@ -60,32 +67,30 @@ def doors(peer: KafkaPeer, http: httpx.Client, clients: dict[str, Client]) -> di
     create_topic(peer, "altered")
 
     def kafka_create(name: str, value: str | None) -> Answer:
-        topic = create_topics.CreatableTopic(
+        topic = CreatableTopic(
             name="new",
             num_partitions=1,
             replication_factor=1,
             assignments=[],
-            configs=[create_topics.CreatableTopicConfig(name=name, value=value)],
+            configs=[CreatableTopicConfig(name=name, value=value)],
         )
-        request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=True)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=True)
         (result,) = peer.call(request, 7).topics
         return result.error_code, result.error_message
 
     def kafka_replace(name: str, value: str | None) -> Answer:
-        config = alter_configs.AlterableConfig(name=name, value=value)
-        resource = alter_configs.AlterConfigsResource(
-            resource_type=TOPIC, resource_name="altered", configs=[config]
-        )
-        request = alter_configs.AlterConfigsRequest(resources=[resource], validate_only=True)
+        config = AlterableConfig(name=name, value=value)
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name="altered", configs=[config])
+        request = AlterConfigsRequest(resources=[resource], validate_only=True)
         (result,) = peer.call(request, 2).responses
         return result.error_code, result.error_message
 
     def kafka_change(name: str, value: str | None) -> Answer:
-        config = incremental.AlterableConfig(name=name, config_operation=SET, value=value)
-        resource = incremental.AlterConfigsResource(
+        config = IncrementalAlterableConfig(name=name, config_operation=SET, value=value)
+        resource = IncrementalAlterConfigsResource(
             resource_type=TOPIC, resource_name="altered", configs=[config]
         )
-        request = incremental.IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
         (result,) = peer.call(request, 1).responses
         return result.error_code, result.error_message
 

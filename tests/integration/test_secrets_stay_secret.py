@@ -17,11 +17,8 @@ from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 from app.security.scram import salt_password
-from app.tcp.kafka.schemas.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
-from app.tcp.kafka.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from app.tcp.kafka.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
+from app.tcp.kafka.schemas.users import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from tests.integration.test_kafka_logins import PASSWORD, USER, add_user, handshake, plain
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer

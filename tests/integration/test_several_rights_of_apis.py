@@ -6,6 +6,7 @@ Of rights that stand for each other, such as CREATE on the cluster and on the to
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -43,36 +44,60 @@ from app.security.acl import (
     Permission,
 )
 from app.security.authorizer import Authorizer
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.api import Api
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.guards.refusals import refusal
-from app.tcp.kafka.guards.table import GUARDS
-from app.tcp.kafka.schemas import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_configs,
-    alter_share_group_offsets,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_topics,
-    delete_share_group_offsets,
-    delete_topics,
-    describe_configs,
-    describe_share_group_offsets,
-    describe_transactions,
-    find_coordinator,
-    incremental_alter_configs,
-    init_producer_id,
-    list_groups,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    produce,
-    share_acknowledge,
-    share_group_describe,
-    share_group_heartbeat,
-    txn_offset_commit,
-    write_txn_markers,
+from app.tcp.kafka.schemas.committed_offsets import (
+    OFFSET_COMMIT_API,
+    OFFSET_DELETE_API,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from app.tcp.kafka.schemas.configs import (
+    ALTER_CONFIGS_API,
+    DESCRIBE_CONFIGS_API,
+    INCREMENTAL_ALTER_CONFIGS_API,
+    AlterConfigsResource,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsResource,
+)
+from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from app.tcp.kafka.schemas.groups import FindCoordinatorRequest, ListGroupsRequest
+from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.share_groups import (
+    ALTER_SHARE_GROUP_OFFSETS_API,
+    DELETE_SHARE_GROUP_OFFSETS_API,
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    ShareAcknowledgeRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
+from app.tcp.kafka.schemas.topics import (
+    DELETE_TOPICS_API,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from app.tcp.kafka.schemas.transactions import (
+    TXN_OFFSET_COMMIT_API,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from tests.support.acls import authorizer_over, replace_rules
 from tests.support.kafka_peer import KafkaPeer, api_of
@@ -113,32 +138,31 @@ def a_transactional_id() -> str:
 
 
 def produced(topic: str, transactional_id: str | None = None) -> Any:
-    return produce.ProduceRequest(
+    return ProduceRequest(
         transactional_id=transactional_id,
         acks=1,
         timeout_ms=30_000,
         topic_data=[
-            produce.TopicProduceData(
-                name=topic, partition_data=[produce.PartitionProduceData(index=0, records=None)]
-            )
+            TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=None)])
         ],
     )
 
 
-def configured(module: Any, resource: str) -> Callable[[int, str], Case]:
+def configured(api: Api, resource: type) -> Callable[[int, str], Case]:
     """Return what makes a case of a configurations API for a type of resource."""
-    kind = module.API.request
-    answers = "results" if module is describe_configs else "responses"
+    answers = "results" if api is DESCRIBE_CONFIGS_API else "responses"
 
     def case(resource_type: int, name: str) -> Case:
-        one = message(getattr(module, resource), resource_type=resource_type, resource_name=name)
-        rights = {
-            describe_configs: (DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_GROUP, DESCRIBE_CONFIGS_CLUSTER),
-        }.get(module, (ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_CLUSTER))
+        one = message(resource, resource_type=resource_type, resource_name=name)
+        rights = (
+            (DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_GROUP, DESCRIBE_CONFIGS_CLUSTER)
+            if api is DESCRIBE_CONFIGS_API
+            else (ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_CLUSTER)
+        )
         right = rights[(TOPIC_RESOURCE, GROUP_RESOURCE, BROKER_RESOURCE).index(resource_type)]
         return Case(
-            name=f"{module.API.name} {right!r}",
-            request=lambda peer: message(kind, resources=[one]),
+            name=f"{api.name} {right!r}",
+            request=lambda peer: message(api.request, resources=[one]),
             needs={(right,): f"{answers}.error_code"},
         )
 
@@ -146,7 +170,7 @@ def configured(module: Any, resource: str) -> Callable[[int, str], Case]:
 
 
 def joined_consumers(peer: KafkaPeer) -> Any:
-    request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+    request = ConsumerGroupHeartbeatRequest(
         group_id=CONSUMERS,
         member_id=str(uuid.uuid4()),
         member_epoch=0,
@@ -168,12 +192,10 @@ def sharer(peer: KafkaPeer) -> Member:
 def acknowledged(peer: KafkaPeer) -> Any:
     member = sharer(peer)
     member.took(peer.call(member.fetch_request(), 2))
-    batch = share_acknowledge.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
-    partition = share_acknowledge.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
-    topic = message(
-        share_acknowledge.AcknowledgeTopic, topic_id=member.partitions[0][0], partitions=[partition]
-    )
-    return share_acknowledge.ShareAcknowledgeRequest(
+    batch = AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
+    partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    topic = message(AcknowledgeTopic, topic_id=member.partitions[0][0], partitions=[partition])
+    return ShareAcknowledgeRequest(
         group_id=SHARERS, member_id=member.member_id, share_session_epoch=1, topics=[topic]
     )
 
@@ -181,9 +203,7 @@ def acknowledged(peer: KafkaPeer) -> Any:
 def begun(peer: KafkaPeer) -> dict[str, Any]:
     """The identity of a transactional producer."""
     transactional_id = a_transactional_id()
-    request = init_producer_id.InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=60_000
-    )
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
     made = peer.call(request, 4)
     assert made.error_code == ErrorCode.NONE
     return {
@@ -193,16 +213,16 @@ def begun(peer: KafkaPeer) -> dict[str, Any]:
     }
 
 
-ADDED_TOPIC = add_partitions_to_txn.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])
+ADDED_TOPIC = AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])
 
 
 def added(peer: KafkaPeer, *, is_batch: bool = False) -> Any:
     producer = begun(peer)
     if is_batch:
-        transaction = add_partitions_to_txn.AddPartitionsToTxnTransaction(**producer, topics=[ADDED_TOPIC])
-        return add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=[transaction])
+        transaction = AddPartitionsToTxnTransaction(**producer, topics=[ADDED_TOPIC])
+        return AddPartitionsToTxnRequest(transactions=[transaction])
     known = {f"v3_and_below_{name}": value for name, value in producer.items()}
-    return add_partitions_to_txn.AddPartitionsToTxnRequest(**known, v3_and_below_topics=[ADDED_TOPIC])
+    return AddPartitionsToTxnRequest(**known, v3_and_below_topics=[ADDED_TOPIC])
 
 
 def described_transaction(peer: KafkaPeer) -> Any:
@@ -210,55 +230,56 @@ def described_transaction(peer: KafkaPeer) -> Any:
     (topic,) = peer.call(request, 3).results_by_topic_v3_and_below
     assert topic.results_by_partition[0].partition_error_code == ErrorCode.NONE
     name = request.v3_and_below_transactional_id
-    return describe_transactions.DescribeTransactionsRequest(transactional_ids=[name])
+    return DescribeTransactionsRequest(transactional_ids=[name])
 
 
-def committed(module: Any, prefix: str, **known: Any) -> Any:
-    partition = message(getattr(module, f"{prefix}RequestPartition"), partition_index=0)
-    topic = message(getattr(module, f"{prefix}RequestTopic"), name=TOPIC, partitions=[partition])
-    return message(module.API.request, group_id=GROUP, topics=[topic], **known)
+def part_of(api: Api, suffix: str) -> Any:
+    """Return the message of a part of a request, None if the API has none."""
+    return getattr(sys.modules[api.request.__module__], api.name + suffix, None)
+
+
+def committed(api: Api, **known: Any) -> Any:
+    partition = message(part_of(api, "RequestPartition"), partition_index=0)
+    topic = message(part_of(api, "RequestTopic"), name=TOPIC, partitions=[partition])
+    return message(api.request, group_id=GROUP, topics=[topic], **known)
 
 
 def fetched_offsets(peer: KafkaPeer) -> Any:
-    topic = offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
-    return offset_fetch.OffsetFetchRequest(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])]
-    )
+    topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])])
 
 
 def fetched_offsets_of_one_group(peer: KafkaPeer) -> Any:
-    topic = offset_fetch.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
-    return offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=[topic])
+    topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
+    return OffsetFetchRequest(group_id=GROUP, topics=[topic])
 
 
-def share_offsets(peer: KafkaPeer, module: Any, **known: Any) -> Any:
+def share_offsets(peer: KafkaPeer, api: Api, **known: Any) -> Any:
     assert sharer(peer).beat(member_epoch=-1).error_code == ErrorCode.NONE
-    prefix = module.API.name
-    if partition := getattr(module, f"{prefix}RequestPartition", None):
+    if partition := part_of(api, "RequestPartition"):
         known["partitions"] = [message(partition, partition_index=0)]
-    topic = message(getattr(module, f"{prefix}RequestTopic"), topic_name=TOPIC, **known)
-    return message(module.API.request, group_id=SHARERS, topics=[topic])
+    topic = message(part_of(api, "RequestTopic"), topic_name=TOPIC, **known)
+    return message(api.request, group_id=SHARERS, topics=[topic])
 
 
 def described_share_offsets(peer: KafkaPeer) -> Any:
     sharer(peer)
-    module = describe_share_group_offsets
-    topic = module.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])
-    group = module.DescribeShareGroupOffsetsRequestGroup(group_id=SHARERS, topics=[topic])
-    return module.DescribeShareGroupOffsetsRequest(groups=[group])
+    topic = DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])
+    group = DescribeShareGroupOffsetsRequestGroup(group_id=SHARERS, topics=[topic])
+    return DescribeShareGroupOffsetsRequest(groups=[group])
 
 
 def markers(peer: KafkaPeer) -> Any:
-    topic = message(write_txn_markers.WritableTxnMarkerTopic, name=TOPIC, partition_indexes=[0])
-    marker = message(write_txn_markers.WritableTxnMarker, topics=[topic])
-    return write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
+    topic = message(WritableTxnMarkerTopic, name=TOPIC, partition_indexes=[0])
+    marker = message(WritableTxnMarker, topics=[topic])
+    return WriteTxnMarkersRequest(markers=[marker])
 
 
 _PRODUCED = "responses.partition_responses.error_code"
 _CREATE = (CREATE_TOPIC, CREATE_CLUSTER)
-_DESCRIBED_CONFIGS = configured(describe_configs, "DescribeConfigsResource")
-_ALTERED_CONFIGS = configured(alter_configs, "AlterConfigsResource")
-_CHANGED_CONFIGS = configured(incremental_alter_configs, "AlterConfigsResource")
+_DESCRIBED_CONFIGS = configured(DESCRIBE_CONFIGS_API, DescribeConfigsResource)
+_ALTERED_CONFIGS = configured(ALTER_CONFIGS_API, AlterConfigsResource)
+_CHANGED_CONFIGS = configured(INCREMENTAL_ALTER_CONFIGS_API, IncrementalAlterConfigsResource)
 CASES = [
     # ── records and topics ──
     Case(
@@ -275,15 +296,13 @@ CASES = [
     ),
     Case(
         name="Metadata",
-        request=lambda peer: metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=NEW_TOPIC)]),
+        request=lambda peer: MetadataRequest(topics=[MetadataRequestTopic(name=NEW_TOPIC)]),
         needs={(DESCRIBE_TOPIC,): "topics.error_code", _CREATE: "topics.error_code"},
     ),
     Case(
         name="CreateTopics",
-        request=lambda peer: create_topics.CreateTopicsRequest(
-            topics=[
-                message(create_topics.CreatableTopic, name=NEW_TOPIC, num_partitions=1, replication_factor=1)
-            ]
+        request=lambda peer: CreateTopicsRequest(
+            topics=[message(CreatableTopic, name=NEW_TOPIC, num_partitions=1, replication_factor=1)]
         ),
         needs={
             _CREATE: "topics.error_code",
@@ -292,9 +311,7 @@ CASES = [
     ),
     Case(
         name="DeleteTopics",
-        request=lambda peer: message(
-            delete_topics.DeleteTopicsRequest, topics=[delete_topics.DeleteTopicState(name=NEW_TOPIC)]
-        ),
+        request=lambda peer: message(DeleteTopicsRequest, topics=[DeleteTopicState(name=NEW_TOPIC)]),
         needs={(DELETE_TOPIC,): "responses.error_code"},
     ),
     *(
@@ -305,29 +322,29 @@ CASES = [
     # ── groups ──
     Case(
         name="FindCoordinator of a group",
-        request=lambda peer: find_coordinator.FindCoordinatorRequest(coordinator_keys=[GROUP]),
+        request=lambda peer: FindCoordinatorRequest(coordinator_keys=[GROUP]),
         needs={(DESCRIBE_GROUP,): "coordinators.error_code"},
     ),
     Case(
         name="FindCoordinator of a transactional id",
-        request=lambda peer: find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
+        request=lambda peer: FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
         needs={(DESCRIBE_TRANSACTIONAL_ID,): "coordinators.error_code"},
     ),
     Case(
         name="FindCoordinator of one group",
         version=3,
-        request=lambda peer: find_coordinator.FindCoordinatorRequest(key=GROUP),
+        request=lambda peer: FindCoordinatorRequest(key=GROUP),
         needs={(DESCRIBE_GROUP,): "error_code"},
     ),
     Case(
         name="ListGroups",
-        request=lambda peer: joined_consumers(peer) and list_groups.ListGroupsRequest(),
+        request=lambda peer: joined_consumers(peer) and ListGroupsRequest(),
         needs={(DESCRIBE_GROUP, DESCRIBE_CLUSTER): lambda answer: not answer.groups},
     ),
     Case(
         name="OffsetCommit",
         version=9,
-        request=lambda peer: committed(offset_commit, "OffsetCommit"),
+        request=lambda peer: committed(OFFSET_COMMIT_API),
         needs={(READ_GROUP,): "topics.partitions.error_code", (READ_TOPIC,): "topics.partitions.error_code"},
     ),
     Case(
@@ -350,10 +367,7 @@ CASES = [
     ),
     Case(
         name="OffsetDelete",
-        request=lambda peer: (
-            peer.call(committed(offset_commit, "OffsetCommit"), 9)
-            and committed(offset_delete, "OffsetDelete")
-        ),
+        request=lambda peer: peer.call(committed(OFFSET_COMMIT_API), 9) and committed(OFFSET_DELETE_API),
         needs={(DELETE_GROUP,): "error_code", (READ_TOPIC,): "topics.partitions.error_code"},
     ),
     Case(
@@ -364,23 +378,20 @@ CASES = [
     Case(
         name="ConsumerGroupDescribe",
         request=lambda peer: (
-            joined_consumers(peer)
-            and message(consumer_group_describe.ConsumerGroupDescribeRequest, group_ids=[CONSUMERS])
+            joined_consumers(peer) and message(ConsumerGroupDescribeRequest, group_ids=[CONSUMERS])
         ),
         needs={(DESCRIBE_GROUP,): "groups.error_code", (DESCRIBE_TOPIC,): "groups.error_code"},
     ),
     Case(
         name="ShareGroupHeartbeat",
-        request=lambda peer: share_group_heartbeat.ShareGroupHeartbeatRequest(
+        request=lambda peer: ShareGroupHeartbeatRequest(
             group_id=SHARERS, member_id=str(uuid.uuid4()), member_epoch=0, subscribed_topic_names=[TOPIC]
         ),
         needs={(READ_GROUP,): "error_code", (DESCRIBE_TOPIC,): "error_code"},
     ),
     Case(
         name="ShareGroupDescribe",
-        request=lambda peer: (
-            sharer(peer) and message(share_group_describe.ShareGroupDescribeRequest, group_ids=[SHARERS])
-        ),
+        request=lambda peer: sharer(peer) and message(ShareGroupDescribeRequest, group_ids=[SHARERS]),
         needs={(DESCRIBE_GROUP,): "groups.error_code", (DESCRIBE_TOPIC,): "groups.error_code"},
     ),
     Case(
@@ -403,25 +414,23 @@ CASES = [
     ),
     Case(
         name="AlterShareGroupOffsets",
-        request=lambda peer: share_offsets(peer, alter_share_group_offsets),
+        request=lambda peer: share_offsets(peer, ALTER_SHARE_GROUP_OFFSETS_API),
         needs={(READ_GROUP,): "error_code", (READ_TOPIC,): "responses.partitions.error_code"},
     ),
     Case(
         name="DeleteShareGroupOffsets",
-        request=lambda peer: share_offsets(peer, delete_share_group_offsets),
+        request=lambda peer: share_offsets(peer, DELETE_SHARE_GROUP_OFFSETS_API),
         needs={(DELETE_GROUP,): "error_code", (READ_TOPIC,): "responses.error_code"},
     ),
     # ── transactions ──
     Case(
         name="InitProducerId",
-        request=lambda peer: init_producer_id.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=1000
-        ),
+        request=lambda peer: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
         needs={(IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC): "error_code"},
     ),
     Case(
         name="InitProducerId with a transactional id",
-        request=lambda peer: init_producer_id.InitProducerIdRequest(
+        request=lambda peer: InitProducerIdRequest(
             transactional_id=a_transactional_id(), transaction_timeout_ms=1000
         ),
         needs={(WRITE_TRANSACTIONAL_ID,): "error_code"},
@@ -447,12 +456,12 @@ CASES = [
     ),
     Case(
         name="AddOffsetsToTxn",
-        request=lambda peer: add_offsets_to_txn.AddOffsetsToTxnRequest(**begun(peer), group_id=GROUP),
+        request=lambda peer: AddOffsetsToTxnRequest(**begun(peer), group_id=GROUP),
         needs={(WRITE_TRANSACTIONAL_ID,): "error_code", (READ_GROUP,): "error_code"},
     ),
     Case(
         name="TxnOffsetCommit",
-        request=lambda peer: committed(txn_offset_commit, "TxnOffsetCommit", **begun(peer)),
+        request=lambda peer: committed(TXN_OFFSET_COMMIT_API, **begun(peer)),
         needs=dict.fromkeys(
             ((WRITE_TRANSACTIONAL_ID,), (READ_GROUP,), (READ_TOPIC,)), "topics.partitions.error_code"
         ),
@@ -472,7 +481,7 @@ CASES = [
     ),
 ]
 # DESCRIBE decides whether a refusal by id has the name of the topic: see the last test.
-ELSEWHERE = {(delete_topics.API.key, DESCRIBE_TOPIC)}
+ELSEWHERE = {(DELETE_TOPICS_API.key, DESCRIBE_TOPIC)}
 
 
 def refusals(part: Any, place: str = "") -> Iterator[Refusal]:
@@ -527,7 +536,7 @@ async def test_an_api_needs_each_of_its_rights_and_no_others(case: Case, tmp_pat
 
 def test_every_right_of_every_api_with_several_is_tried() -> None:
     declared = {
-        (key, right) for key, guard in GUARDS.items() if len(guard.rights) > 1 for right in guard.rights
+        (key, right) for key, row in SERVED.items() if len(row.guard.rights) > 1 for right in row.guard.rights
     }
     keys = {row.api.name: key for key, row in SERVED.items()}
     tried = {
@@ -541,9 +550,7 @@ async def test_a_deletion_by_id_has_the_name_only_for_a_client_that_sees_the_top
         topic_id = client.at.broker.topic(TOPIC).topic_id.bytes
         case = Case(
             name="DeleteTopics by id",
-            request=lambda peer: message(
-                delete_topics.DeleteTopicsRequest, topics=[delete_topics.DeleteTopicState(topic_id=topic_id)]
-            ),
+            request=lambda peer: message(DeleteTopicsRequest, topics=[DeleteTopicState(topic_id=topic_id)]),
             needs={},
         )
         denied = rule(DELETE_TOPIC, Permission.DENY)

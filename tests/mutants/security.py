@@ -326,9 +326,9 @@ SECURITY_MUTANTS = (
         "tests/integration/test_rights_of_every_api.py",
     ),
     Mutant(
-        "app/tcp/kafka/guards/table.py",
-        "delete_records.API.key: on_each(DELETE_TOPIC,",
-        "delete_records.API.key: on_each(READ_TOPIC,",
+        "app/tcp/kafka/handlers/topics.py",
+        "guard=on_each(DELETE_TOPIC,",
+        "guard=on_each(ALTER_TOPIC,",
         "tests/unit/test_declared_rights.py",
         "of_apache_kafka",
     ),
@@ -403,8 +403,8 @@ SECURITY_MUTANTS = (
     # Records of share groups do not count for quotas.
     Mutant(
         "app/tcp/kafka/throttling.py",
-        "_FETCHES = frozenset((fetch.API.key, share_fetch.API.key))",
-        "_FETCHES = frozenset((fetch.API.key,))",
+        "_FETCHES = frozenset((FETCH_API.key, SHARE_FETCH_API.key))",
+        "_FETCHES = frozenset((FETCH_API.key,))",
         "tests/integration/test_quotas.py",
         "counts_for_the_same",
     ),

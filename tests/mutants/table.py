@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     # ── share groups in a cluster ──
     Mutant(
-        "app/tcp/kafka/handlers/context.py",
+        "app/tcp/kafka/context.py",
         "            if self.share_sessions.has_member(session.group, session.member_id):\n",
         "            if False:\n",
         "tests/integration/shared_storage/test_share_members.py",

@@ -55,7 +55,7 @@ from app.tcp.binary.login import LOGIN_FRAME_BYTES_MAX, LOGIN_FRAMES_MAX
 from app.tcp.connection import Connection
 from app.tcp.deadlines import Deadlines
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.sasl_session import LOGIN_REQUEST_BYTES_MAX, LOGIN_REQUESTS_MAX
 from tests.support.certificates import Authority
 from tests.support.hostile_bytes import Source, pieces

@@ -14,15 +14,10 @@ from typing import Any
 
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreateTopicsRequest
-from app.tcp.kafka.schemas.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from app.tcp.kafka.schemas.delete_topics import DeleteTopicsRequest
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from app.tcp.kafka.schemas.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, only_partition, produce, records_in
 

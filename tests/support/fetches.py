@@ -14,8 +14,8 @@ from typing import Any, Literal
 from stele.wire import record_batch as rb
 
 from app.broker.produce import Acks
-from app.tcp.kafka.handlers.context import KafkaListener
-from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from app.tcp.kafka.context import KafkaListener
+from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.support.kafka_application import served
 from tests.support.kafka_peer import read_response, request_frame
 
@@ -123,7 +123,7 @@ class FetchClient:
     def note(self, fetch: Fetch, response: bytes) -> None:
         if fetch.version < 7 or response == b"closed":
             return
-        _, answer = read_response(response, API, fetch.version)
+        _, answer = read_response(response, FETCH_API, fetch.version)
         if fetch.session == "begin" and not answer.error_code:
             self.session_id, self.epoch = answer.session_id, 1
         elif fetch.session == "next" and not answer.error_code:

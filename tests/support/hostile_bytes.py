@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 from stele.wire import messages as m
 
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.sasl_authenticate import SaslAuthenticateRequest
-from app.tcp.kafka.schemas.sasl_handshake import SaslHandshakeRequest
+from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.support.kafka_peer import framed, request_body, request_frame
 from tests.support.random_messages import random_message
 

@@ -22,8 +22,8 @@ from app.network.admission import Admission
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
-from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator

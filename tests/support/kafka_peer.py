@@ -18,11 +18,15 @@ from stele.wire import schema
 from stele.wire.error_codes import ErrorCode
 
 from app.tcp.kafka.api import Api
-from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED
-from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from app.tcp.kafka.schemas.delete_topics import DeleteTopicsRequest
+from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from tests.support.batches import batch_of
 
 # Nothing a test waits for takes this long; it only ends a test that failed.

@@ -8,12 +8,13 @@ from typing import Any
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
 
-from app.tcp.kafka.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
-from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from app.tcp.kafka.schemas.end_txn import EndTxnRequest
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
-from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from app.tcp.kafka.schemas.txn_offset_commit import (
+from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from app.tcp.kafka.schemas.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stele.wire.error_codes import ErrorCode
 
 from app.security.scram import salt_password
-from app.tcp.kafka.schemas.alter_user_scram_credentials import (
+from app.tcp.kafka.schemas.users import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,

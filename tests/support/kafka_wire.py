@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from app.settings import Settings
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.context import KafkaListener
 from tests.support.before_login import Registry, Wire
 
 

@@ -31,8 +31,8 @@ from app.storage.embedded import EmbeddedEngine
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.handlers.context import BinaryListener
 from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
-from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.services import open_services

@@ -12,12 +12,8 @@ from dataclasses import dataclass
 
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from app.tcp.kafka.schemas.describe_producers import DescribeProducersRequest, TopicRequest
+from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from app.tcp.kafka.schemas.transactions import DescribeProducersRequest, DescribeProducersTopic
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, delete_topic, only_partition, produce
 
@@ -231,7 +227,7 @@ def _delete_records(peer: KafkaPeer, topic: str, before_offset: int) -> None:
 
 
 def _producers(peer: KafkaPeer, topic: str) -> list[int]:
-    asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    asked = DescribeProducersRequest(topics=[DescribeProducersTopic(name=topic, partition_indexes=[0])])
     (found,) = peer.call(asked, 0).topics[0].partitions
     assert found.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_LEADER), found
     if found.error_code:

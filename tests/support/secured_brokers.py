@@ -10,8 +10,7 @@ import httpx
 from stele.broker_process import BrokerLogin
 from stele.testing import BrokerProcess, run_broker
 
-from app.tcp.kafka.schemas.sasl_authenticate import SaslAuthenticateRequest
-from app.tcp.kafka.schemas.sasl_handshake import SaslHandshakeRequest
+from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer

@@ -8,9 +8,19 @@ from uuid import uuid4
 
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas import describe_share_group_offsets, share_acknowledge, share_fetch
-from app.tcp.kafka.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from app.tcp.kafka.schemas.configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from app.tcp.kafka.schemas.share_groups import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+)
 
 from .kafka_peer import KafkaPeer
 
@@ -86,7 +96,7 @@ class Member:
 
     def fetch_request(
         self, acks: dict[int, Sequence[tuple[int, int, int]]] | None = None, **fields: Any
-    ) -> share_fetch.ShareFetchRequest:
+    ) -> ShareFetchRequest:
         known: dict[str, Any] = {
             "group_id": self.group,
             "member_id": self.member_id,
@@ -98,14 +108,14 @@ class Member:
             "batch_size": 500,
             "share_acquire_mode": 1,
             "topics": self._topics(
-                share_fetch.FetchTopic,
+                FetchTopic,
                 acks or {},
-                share_fetch.FetchPartition,
-                share_fetch.AcknowledgementBatch,
+                FetchPartition,
+                AcknowledgementBatch,
             ),
             "forgotten_topics_data": (),
         }
-        return share_fetch.ShareFetchRequest(**(known | fields))
+        return ShareFetchRequest(**(known | fields))
 
     def took(self, answer: Any) -> dict[int, list[tuple[int, int, int]]]:
         """Note an answer; return the ranges that were acquired by partition, with their delivery counts."""
@@ -140,13 +150,13 @@ class Member:
             "member_id": self.member_id,
             "share_session_epoch": self.session_epoch,
             "topics": self._topics(
-                share_acknowledge.AcknowledgeTopic,
+                AcknowledgeTopic,
                 acks,
-                share_acknowledge.AcknowledgePartition,
-                share_acknowledge.AcknowledgementBatch,
+                AcknowledgePartition,
+                AcknowledgementBatch,
             ),
         }
-        answer = self.peer.call(share_acknowledge.ShareAcknowledgeRequest(**(known | fields)), version)
+        answer = self.peer.call(ShareAcknowledgeRequest(**(known | fields)), version)
         assert answer.error_code == E.NONE, answer
         self.session_epoch += 1
         return {
@@ -165,12 +175,8 @@ def joined(peer: KafkaPeer, group: str, topic: str) -> Member:
 def offsets_of(peer: KafkaPeer, group: str) -> dict[int, tuple[int, int]]:
     """Start offset and lag by partition."""
     (described,) = peer.call(
-        describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
-            groups=[
-                describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(
-                    group_id=group, topics=None
-                )
-            ]
+        DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
         ),
         1,
     ).groups

@@ -3,17 +3,18 @@
 - ``request_cutter``, ``headers``   cuts the stream into requests; what precedes each request and response
 - ``connection``                    one connection: from a request to its handler, and its response
 - ``sasl_session``                  logins of a connection, and what it may send before one
-- ``dispatch``, ``api``             one row per API; drives ApiVersions and dispatch
+- ``apis``, ``served``, ``api``     the table of APIs, a row of it, and its messages; drives ApiVersions and dispatch
+- ``context``                       what a handler is given and may return
 - ``topics_named``                  the topics of a request, and the look for those not known here
 - ``features``                      the features that ApiVersions finalizes
-- ``schemas``                       one module per API: its request and response, as declarations
+- ``schemas``                       requests and responses as declarations, one module per subject
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the short way of the commonest produce, with the same result as its handler
 - ``fetch_routes``, ``direct_fetch``  the same for a fetch
 - ``wide_requests``, ``idle_answers``, ``wide_fetch``  the same for a fetch of many partitions, most of them idle
 - ``direct_charge``                 charges requests of the short ways to quotas
 - ``route_learning``                when a request is decoded for the short ways
-- ``handlers``                      one handler per API, over the broker
+- ``handlers``                      one handler per API, over the broker, and the rows of the table
 - ``throttling``                    charges a request to quotas
 - ``failures``                      the response to a request whose handler has failed, made from the schemas
 - ``message_set``                   message formats v0 and v1, to and from record batches

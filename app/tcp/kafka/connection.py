@@ -39,22 +39,21 @@ from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from . import fetch_routes
+from .apis import API_VERSIONS_KEY, SERVED, unsupported_api_versions
+from .context import Answer, Context, KafkaListener, NoResponse
 from .direct_charge import DirectCharge
 from .direct_fetch import DirectFetch, begin_fetch, has_batches
 from .direct_produce import Route, Routes
-from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from .failures import failure_of
-from .guards.rights import Guard
-from .guards.table import GUARDS
 from .handlers import produce
-from .handlers.context import Answer, Context, KafkaListener, NoResponse
 from .handlers.fetch import fetch_changes, fetch_more
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
 from .idle_answers import IdleAnswers
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
-from .schemas.fetch import API as FETCH
-from .schemas.produce import API as PRODUCE
+from .schemas.fetch import FETCH_API as FETCH
+from .schemas.produce import PRODUCE_API as PRODUCE
+from .served import Served
 from .share_forwarding import FORWARDED, ForwardedShares
 from .share_sessions import ClientConnection
 from .throttling import ThrottledRequest
@@ -68,23 +67,8 @@ logger = logging.getLogger(__name__)
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
 
-def _guarded(served: Served, guard: Guard) -> Served:
-    """Return ``served`` with its guard before the handler.
-
-    So the checks are timed and charged with the request.
-    """
-    handle, check = served.handle, guard.check
-
-    def checked(context: Context, request: Any) -> Answer:
-        return check(context, request, handle)
-
-    return replace(served, handle=checked)
-
-
-# What is served where access rules decide. An API without declared rights is not.
-_GUARDED = {key: _guarded(served, GUARDS[key]) for key, served in SERVED.items() if key in GUARDS}
-
-
+# What is served where access rules decide.
+_GUARDED = {key: served.guarded() for key, served in SERVED.items()}
 PRODUCE_KEY = PRODUCE.key
 FETCH_KEY = FETCH.key
 
@@ -551,7 +535,7 @@ class KafkaConnection(Connection[memoryview]):
             served = replace(served, handle=go_on)
         context = self._context(head, client_id)
         if context.access is not None:
-            served = _guarded(served, GUARDS[FETCH_KEY])
+            served = served.guarded()
         try:
             answer = self._handle(served, context, request, len(frame))
         except Exception as error:  # noqa: BLE001 - the edge of a connection

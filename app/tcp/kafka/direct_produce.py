@@ -25,7 +25,7 @@ from ...broker.produce import Acks
 from .headers import REQUEST_BYTES_MIN, read_client_id, response_head
 from .route_learning import RouteLearning
 from .schemas.produce import (
-    API,
+    PRODUCE_API,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -155,12 +155,12 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
     Return its route and the bytes before the length of the records.
     """
     version = int.from_bytes(frame[2:4], "big", signed=True)
-    if not FIRST_VERSION <= version <= API.versions[1]:
+    if not FIRST_VERSION <= version <= PRODUCE_API.versions[1]:
         return None
-    flexible = API.is_flexible(version)
+    flexible = PRODUCE_API.is_flexible(version)
     try:
         client_id, start = read_client_id(frame, flexible=flexible)
-        request: ProduceRequest = API.read_request(version, frame, start)
+        request: ProduceRequest = PRODUCE_API.read_request(version, frame, start)
     except MalformedMessage:
         # The generic way says what is wrong.
         return None

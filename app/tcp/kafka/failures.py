@@ -18,10 +18,9 @@ from ...broker.counts import Counts
 from ...errors import BrokerClosing, SteleError
 from ..errors import failure
 from .api import Api
+from .context import MESSAGE_CHARACTERS_MAX, NoResponse
 from .guards.refusals import refusal
-from .handlers.context import MESSAGE_CHARACTERS_MAX, NoResponse
-from .schemas.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from .schemas.describe_log_dirs import DescribeLogDirsRequest
+from .schemas.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from .schemas.metadata import MetadataResponse
 from .schemas.produce import ProduceRequest
 

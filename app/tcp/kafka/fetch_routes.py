@@ -31,7 +31,7 @@ from .handlers.fetch_requests import (
 from .headers import REQUEST_BYTES_MIN, SIZE, read_client_id, response_head
 from .route_learning import RouteLearning
 from .schemas.fetch import (
-    API,
+    FETCH_API,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -231,12 +231,12 @@ class Routes:
 def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
     """Decode a request in the generic way, and return its route and layout."""
     version = int.from_bytes(frame[2:4], "big", signed=True)
-    if not FIRST_VERSION <= version <= API.versions[1] or len(frame) > REQUEST_BYTES_MAX:
+    if not FIRST_VERSION <= version <= FETCH_API.versions[1] or len(frame) > REQUEST_BYTES_MAX:
         return None
-    flexible = API.is_flexible(version)
+    flexible = FETCH_API.is_flexible(version)
     try:
         client_id, start = read_client_id(frame, flexible=flexible)
-        request: FetchRequest = API.read_request(version, frame, start)
+        request: FetchRequest = FETCH_API.read_request(version, frame, start)
     except MalformedMessage:
         # The generic way says what is wrong.
         return None
@@ -329,7 +329,7 @@ def _templates(
 
     The offsets are marked. None if a name looks like a mark.
     """
-    flexible = API.is_flexible(version)
+    flexible = FETCH_API.is_flexible(version)
     responses: list[FetchableTopicResponse] = []
     marks: list[bytes] = []
     for topic in topics:

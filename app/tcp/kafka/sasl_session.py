@@ -20,8 +20,7 @@ from ...security.audit import Peer
 from ...security.authenticator import Authenticator, Outcome
 from ...security.principal import Login, Principal
 from ...security.sasl import Challenge, Done, Exchange, Failed, Mechanism
-from .schemas.sasl_authenticate import SaslAuthenticateResponse
-from .schemas.sasl_handshake import SaslHandshakeResponse
+from .schemas.security import SaslAuthenticateResponse, SaslHandshakeResponse
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 

@@ -19,19 +19,23 @@ from stele.wire.schema import MalformedMessage
 from ...cluster.membership import Member
 from ...errors import NotCoordinator
 from ...security.forwarding import ForwardedClient
-from .dispatch import SERVED
+from .apis import SERVED
+from .context import Context, KafkaListener
 from .failures import failure_of
 from .frame_forwarding import FrameForwarding
-from .guards.table import GUARDS
-from .handlers.context import Context, KafkaListener
 from .handlers.share_fetch import refusal_of, wait_ms_of
 from .headers import read_client_id, read_head, request_head
-from .schemas import share_acknowledge, share_fetch
-from .schemas.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from .schemas.share_fetch import ShareFetchRequest, ShareFetchResponse
+from .schemas.share_groups import (
+    SHARE_ACKNOWLEDGE_API,
+    SHARE_FETCH_API,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from .share_sessions import ClientConnection
 
-FORWARDED = frozenset((share_fetch.API.key, share_acknowledge.API.key))
+FORWARDED = frozenset((SHARE_FETCH_API.key, SHARE_ACKNOWLEDGE_API.key))
 # In a response, next to the bytes of records: the ranges of a million records, 18 bytes each, and the partitions.
 _REST_BYTES_MAX = 32 * 1024 * 1024
 
@@ -81,7 +85,7 @@ class ForwardedShares:
 
     async def _send(self, member: Member, context: Context, request: _Request) -> _Response:
         """Raises ``NotCoordinator``."""
-        api = share_fetch.API if isinstance(request, ShareFetchRequest) else share_acknowledge.API
+        api = SHARE_FETCH_API if isinstance(request, ShareFetchRequest) else SHARE_ACKNOWLEDGE_API
         flexible = api.is_flexible(context.version)
         frame = request_head(api.key, context.version, context.client_id, flexible=flexible)
         schema.writer(cast("type[Any]", api.request), context.version, flexible)(request, frame)
@@ -169,7 +173,7 @@ class ForwardedFrames:
 
 
 def _guarded(api_key: int, context: Context, request: Any) -> Any:
-    return GUARDS[api_key].check(context, request, SERVED[api_key].handle)
+    return SERVED[api_key].guarded().handle(context, request)
 
 
 def end_sessions_of_dead(listener: KafkaListener, live: Sequence[Member]) -> None:

@@ -13,13 +13,13 @@ from typing import Any, cast
 from ...broker.quotas.timed import HeldTime
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
-from .dispatch import Served
-from .handlers.context import Answer, Context, NoResponse
-from .schemas import fetch, produce, share_fetch
-from .schemas.fetch import FetchRequest, FetchResponse
-from .schemas.share_fetch import ShareFetchRequest, ShareFetchResponse
+from .context import Answer, Context, NoResponse
+from .schemas.fetch import FETCH_API, FetchRequest, FetchResponse
+from .schemas.produce import PRODUCE_API
+from .schemas.share_groups import SHARE_FETCH_API, ShareFetchRequest, ShareFetchResponse
+from .served import Served
 
-_FETCHES = frozenset((fetch.API.key, share_fetch.API.key))
+_FETCHES = frozenset((FETCH_API.key, SHARE_FETCH_API.key))
 
 
 class ThrottledRequest:
@@ -41,7 +41,7 @@ class ThrottledRequest:
             answer = served.handle(context, request)
         else:
             answer = held.call(lambda: served.handle(context, request))
-        if served.api.key == produce.API.key:
+        if served.api.key == PRODUCE_API.key:
             # Now, because the next request may begin before this one is answered.
             self._delay_ms = self._delays.charge(self._meters.produce, frame_bytes)
         return self._wrapped(answer)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from stele.wire.schema import Field, fields_of
 
-from .handlers.context import Answer, Context
+from .context import Answer, Context
 
 # Arrays of topics, and arrays whose items have such arrays.
 _TOPICS = frozenset(("topics", "v3_and_below_topics", "topic_partitions"))

@@ -30,7 +30,7 @@ from .handlers.fetch_requests import FIRST_WITH_LOG_START, FIRST_WITH_SESSIONS
 from .handlers.leader_epoch import check_leader_epoch
 from .headers import SIZE, response_head
 from .idle_answers import IdleAnswers
-from .schemas.fetch import API, PartitionData
+from .schemas.fetch import FETCH_API, PartitionData
 from .wide_requests import ENTRIES, Block, WideRequest
 
 # Records of a partition are copied into what is sent with those of others up to this size.
@@ -50,7 +50,7 @@ class AnswerFormat:
     """
 
     def __init__(self, version: int, isolation: IsolationLevel) -> None:
-        self._is_flexible = API.is_flexible(version)
+        self._is_flexible = FETCH_API.is_flexible(version)
         self._has_log_start = version >= FIRST_WITH_LOG_START
         self._head = struct.Struct(">ihqqq" if self._has_log_start else ">ihqq")
         out = bytearray()

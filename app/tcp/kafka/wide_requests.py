@@ -24,7 +24,7 @@ from .handlers.fetch_requests import (
     FIRST_WITH_TOPIC_IDS,
 )
 from .headers import read_client_id
-from .schemas.fetch import API
+from .schemas.fetch import FETCH_API
 
 # Fewer are looked at as quickly one by one.
 PARTITIONS_MIN = PARTITIONS_MAX + 1
@@ -56,9 +56,9 @@ class Entries:
     def __init__(self, version: int) -> None:
         # Skipped: the log start offset of a follower, and the epoch of its last record.
         epochs = version >= _FIRST_WITH_EPOCHS
-        last_epoch = "4x" if API.is_flexible(version) else ""
+        last_epoch = "4x" if FETCH_API.is_flexible(version) else ""
         log_start = "8x" if version >= FIRST_WITH_LOG_START else ""
-        tags = "B" if API.is_flexible(version) else ""
+        tags = "B" if FETCH_API.is_flexible(version) else ""
         self._fields = struct.Struct(f">i{'i' if epochs else ''}q{last_epoch}{log_start}i{tags}")
         self._cut = struct.Struct(f"{self._fields.size}s")
         self._has_epochs, self._has_tags = epochs, bool(tags)
@@ -81,7 +81,7 @@ class Entries:
         return AskedFor(fields[0], -1, fields[1], fields[2])
 
 
-ENTRIES = {version: Entries(version) for version in range(FIRST_VERSION, API.versions[1] + 1)}
+ENTRIES = {version: Entries(version) for version in range(FIRST_VERSION, FETCH_API.versions[1] + 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class WideRequest:
 
     @property
     def is_flexible(self) -> bool:
-        return API.is_flexible(self.version)
+        return FETCH_API.is_flexible(self.version)
 
     @property
     def is_by_id(self) -> bool:
@@ -151,7 +151,7 @@ def cut(frame: memoryview) -> WideRequest | None:
 
 
 def _cut(frame: memoryview, version: int, entries: Entries) -> WideRequest:
-    flexible = API.is_flexible(version)
+    flexible = FETCH_API.is_flexible(version)
     client_id, position = read_client_id(frame, flexible=flexible)
     if version < FIRST_WITH_REPLICA_STATE:
         position += _REPLICA_ID.size
@@ -206,7 +206,7 @@ def _read_topic(frame: memoryview, position: int, version: int) -> tuple[str, by
     if version >= FIRST_WITH_TOPIC_IDS:
         end = position + _UUID_BYTES
         return "", bytes(frame[position:end]), end
-    topic, end = _read_string(frame, position, NAME_LENGTH_MAX, flexible=API.is_flexible(version))
+    topic, end = _read_string(frame, position, NAME_LENGTH_MAX, flexible=FETCH_API.is_flexible(version))
     if not topic:
         raise _NotWideError
     return topic, b"", end
@@ -217,7 +217,7 @@ def _skip_rest(frame: memoryview, position: int, version: int) -> int:
 
     Of that only a rack may be given.
     """
-    flexible = API.is_flexible(version)
+    flexible = FETCH_API.is_flexible(version)
     if version >= FIRST_WITH_SESSIONS:
         forgotten, position = _read_count(frame, position, flexible=flexible)
         if forgotten:

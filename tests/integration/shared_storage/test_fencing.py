@@ -17,7 +17,7 @@ from stele.testing import BrokerProcess
 from stele.wire.error_codes import ErrorCode
 
 from app.cluster.group_shards import lease_of_group
-from app.tcp.kafka.schemas.offset_commit import (
+from app.tcp.kafka.schemas.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -10,16 +10,17 @@ import pytest
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import share_fetch
-from app.tcp.kafka.schemas.delete_records import (
+from app.tcp.kafka.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
+from app.tcp.kafka.schemas.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
+from app.tcp.kafka.schemas.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
 )
-from app.tcp.kafka.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from app.tcp.kafka.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from app.tcp.kafka.schemas.metadata import MetadataRequest
+from app.tcp.kafka.schemas.share_groups import FetchPartition, FetchTopic, ShareFetchRequest
 from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
@@ -128,7 +129,7 @@ def test_share_fetches_find_it(brokers: Brokers) -> None:
                 )
                 assert polled.status_code == 200, polled.text
                 continue
-            request = share_fetch.ShareFetchRequest(
+            request = ShareFetchRequest(
                 group_id=group,
                 member_id=f"member-{number}",
                 share_session_epoch=0,
@@ -139,11 +140,9 @@ def test_share_fetches_find_it(brokers: Brokers) -> None:
                 batch_size=10,
                 share_acquire_mode=0,
                 topics=[
-                    share_fetch.FetchTopic(
+                    FetchTopic(
                         topic_id=topic_id,
-                        partitions=[
-                            share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=())
-                        ],
+                        partitions=[FetchPartition(partition_index=0, acknowledgement_batches=())],
                     )
                 ],
                 forgotten_topics_data=(),

@@ -18,18 +18,21 @@ from stele.wire.error_codes import ErrorCode as E
 
 from app.cluster.group_shards import SHARDS, lease_of_shard, shard_of
 from app.groups.offsets_view import EPOCH_BITS
-from app.tcp.kafka.schemas.delete_groups import DeleteGroupsRequest
-from app.tcp.kafka.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from app.tcp.kafka.schemas.list_offsets import (
+from app.tcp.kafka.schemas.groups import DeleteGroupsRequest
+from app.tcp.kafka.schemas.metadata import (
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+    TopicRequest,
+)
+from app.tcp.kafka.schemas.offsets import (
+    EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
-)
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from app.tcp.kafka.schemas.offset_for_leader_epoch import (
-    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

@@ -17,16 +17,12 @@ import pytest
 from stele.testing import BrokerProcess
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.schemas.alter_share_group_offsets import (
+from app.tcp.kafka.schemas.share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-)
-from app.tcp.kafka.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
-)
-from app.tcp.kafka.schemas.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )

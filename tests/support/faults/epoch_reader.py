@@ -13,7 +13,7 @@ from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
 
 from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.offset_for_leader_epoch import (
+from app.tcp.kafka.schemas.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

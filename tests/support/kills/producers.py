@@ -23,7 +23,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.framing import FrameReader
 from stele.wire.record_batch import build_rows
 
-from app.tcp.kafka.schemas import produce as produce_schema
+from app.tcp.kafka.schemas.produce import PRODUCE_API
 from tests.support import kafka_peer
 from tests.support.kafka_transactions import TransactionalPeer
 
@@ -36,7 +36,7 @@ TRANSACTIONAL = (WEB_ONCE, KAFKA_TRANSACTIONAL)
 ONCE = (BINARY_ONCE, KAFKA_ONCE, *TRANSACTIONAL)
 _IN_FLIGHT = 64
 _KAFKA_IN_FLIGHT = 5
-_KAFKA_PRODUCE, _KAFKA_VERSION = produce_schema.API, 9
+_KAFKA_PRODUCE, _KAFKA_VERSION = PRODUCE_API, 9
 # No answer takes so long: without one, the broker hangs.
 _ANSWER_S = 300.0
 _TIME_MS = 1_700_000_000_000

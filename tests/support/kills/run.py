@@ -20,7 +20,7 @@ import httpx
 from stele import AsyncClient
 from stele.testing import BrokerProcess
 
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
+from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from load.pausing import paused
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.small_disk import SmallDisk

@@ -3,11 +3,11 @@
 Reading order:
 
 - ``refusals``       responses that refuse, and changes of responses that come later
+- ``authorized``     the operations that responses list (KIP-430), without access rules
 - ``rights``         guards that many APIs share: one right, or one per topic
 - ``topics``         which topics exist, records, and their configurations
 - ``groups``         groups and their offsets
 - ``transactions``   transactional ids
-- ``table``          one row per API
 
 A guard stands between the connection and the handler. It takes out of the request what
 is refused, lets the handler answer the rest, and adds the refusals to the response; it

@@ -18,27 +18,35 @@ from ....security.acl import (
     ResourceType,
 )
 from ....security.authorizer import Access
-from ..handlers import authorized
-from ..handlers.context import Answer, Context
-from ..schemas.alter_share_group_offsets import AlterShareGroupOffsetsResponse
-from ..schemas.consumer_group_describe import ConsumerGroupDescribeResponse
-from ..schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from ..schemas.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
-from ..schemas.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
-from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ..schemas.list_groups import ListGroupsRequest, ListGroupsResponse
-from ..schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ..schemas.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from ..schemas.offset_fetch import (
+from ..context import Answer, Context
+from ..schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from ..schemas.share_acknowledge import ShareAcknowledgeResponse
-from ..schemas.share_fetch import ShareFetchResponse
-from ..schemas.share_group_describe import ShareGroupDescribeResponse
-from ..schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
+from ..schemas.consumer_groups import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
+from ..schemas.groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from ..schemas.share_groups import (
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponse,
+    ShareAcknowledgeResponse,
+    ShareFetchResponse,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatResponse,
+)
+from . import authorized
 from .refusals import access_of, code_of, item_type, refused, then
 from .rights import PARTITIONS, Guard, Handle, Parts, on_each, on_name, split, with_more
 

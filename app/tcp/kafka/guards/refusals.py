@@ -15,7 +15,7 @@ from stele.wire.error_codes import ErrorCode
 from ....security.acl import Action, ResourceType
 from ....security.authorizer import Access
 from ...deferred_response import DeferredResponse
-from ..handlers.context import Answer, Context, NoResponse
+from ..context import Answer, Context, NoResponse
 
 _CODES = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....security.acl import CLUSTER_NAME, Action
-from ..handlers.context import Answer, Context
+from ..context import Answer, Context
 from .refusals import access_of, code_of, item_type, refusal, refused, then, with_code
 
 Handle = Callable[[Context, Any], Answer]

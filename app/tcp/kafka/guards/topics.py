@@ -29,24 +29,28 @@ from ....security.acl import (
     ResourceType,
 )
 from ....security.authorizer import Access
-from ..handlers import authorized
-from ..handlers.configs import ResourceType as ConfigResourceType
-from ..handlers.context import Answer, Context, NoResponse
-from ..schemas.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from ..schemas.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
-from ..schemas.describe_topic_partitions import (
+from ..context import Answer, Context, NoResponse
+from ..schemas.configs import ResourceType as ConfigResourceType
+from ..schemas.fetch import FetchResponse, PartitionData
+from ..schemas.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseTopic,
-)
-from ..schemas.fetch import FetchResponse, PartitionData
-from ..schemas.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
 from ..schemas.produce import ProduceRequest, ProduceResponse
+from ..schemas.topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from . import authorized
 from .refusals import access_of, code_of, refused, then, with_code
 from .rights import Guard, Handle, Parts, name_of, split, with_more
 

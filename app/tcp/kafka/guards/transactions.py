@@ -20,23 +20,22 @@ from ....security.acl import (
     WRITE_TRANSACTIONAL_ID,
 )
 from ....security.authorizer import Access
-from ..handlers.context import Answer, Context
-from ..schemas.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from ..schemas.add_partitions_to_txn import (
+from ..context import Answer, Context
+from ..schemas.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
-)
-from ..schemas.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     TransactionState,
-)
-from ..schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ..schemas.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from ..schemas.write_txn_markers import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

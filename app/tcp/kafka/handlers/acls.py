@@ -8,24 +8,31 @@ from stele.wire.error_codes import ErrorCode
 
 from ....cluster.acls import AclRecord
 from ....errors import AuthorizationDisabled, SteleError
-from ....security.acl import Acl, AclFilter
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, Acl, AclFilter
 from ....security.acls import Acls
 from ....security.audit import Peer, log_change
-from ..schemas.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from ..schemas.delete_acls import (
+from ..context import Context, describe_error
+from ..guards.refusals import refused
+from ..guards.rights import on_cluster
+from ..schemas.acls import (
+    CREATE_ACLS_API,
+    DELETE_ACLS_API,
+    DESCRIBE_ACLS_API,
+    AclCreation,
+    AclCreationResult,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
     DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
-)
-from ..schemas.describe_acls import (
-    AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from .context import Context, describe_error
+from ..served import Served, always
 
 
 def _acls_of(context: Context) -> Acls:
@@ -152,3 +159,34 @@ async def _delete(context: Context, wanted: DeleteAclsFilter) -> DeleteAclsFilte
             for acl in removed
         ],
     )
+
+
+def _each_creation(request: CreateAclsRequest) -> CreateAclsResponse:
+    result = refused(AclCreationResult, ALTER_CLUSTER)
+    return CreateAclsResponse(results=[result] * len(request.creations))
+
+
+def _each_filter(request: DeleteAclsRequest) -> DeleteAclsResponse:
+    result = refused(DeleteAclsFilterResult, ALTER_CLUSTER)
+    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
+
+
+ROWS = (
+    Served(
+        api=DESCRIBE_ACLS_API, handle=describe_acls, guard=on_cluster(DESCRIBE_CLUSTER, DescribeAclsResponse)
+    ),
+    Served(
+        api=CREATE_ACLS_API,
+        handle=create_acls,
+        guard=on_cluster(ALTER_CLUSTER, CreateAclsResponse, _each_creation),
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=DELETE_ACLS_API,
+        handle=delete_acls,
+        guard=on_cluster(ALTER_CLUSTER, DeleteAclsResponse, _each_filter),
+        changes=True,
+        is_barrier=always,
+    ),
+)

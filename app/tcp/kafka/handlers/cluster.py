@@ -13,43 +13,53 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.dynamic_configs import ConfigKind
 from ....errors import SteleError
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
 from ....work_budget import WorkBudget
+from ..context import Context, describe_error
 from ..features import FEATURES
-from ..schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from ..schemas.alter_partition_reassignments import (
+from ..guards.rights import on_cluster
+from ..schemas.cluster import (
+    ADD_RAFT_VOTER_API,
+    ALTER_PARTITION_REASSIGNMENTS_API,
+    DESCRIBE_QUORUM_API,
+    ELECT_LEADERS_API,
+    LIST_PARTITION_REASSIGNMENTS_API,
+    REMOVE_RAFT_VOTER_API,
+    UNREGISTER_BROKER_API,
+    UPDATE_FEATURES_API,
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    Node,
+    PartitionQuorum,
+    PartitionResult,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
-)
-from ..schemas.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    Node,
-    PartitionQuorum,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    ReplicaElectionResult,
     ReplicaState,
     TopicQuorum,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
-from ..schemas.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
-from ..schemas.list_config_resources import (
+from ..schemas.configs import (
+    LIST_CONFIG_RESOURCES_API,
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from ..schemas.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from ..schemas.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from ..schemas.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from ..schemas.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from .context import Context, describe_error
+from ..served import Served
 
 _PREFERRED, _UNCLEAN = 0, 1
 _METADATA_TOPIC = "__cluster_metadata"
@@ -312,3 +322,53 @@ def list_config_resources(
             for name in list_names()
         ],
     )
+
+
+ROWS = (
+    Served(
+        api=ELECT_LEADERS_API,
+        handle=elect_leaders,
+        guard=on_cluster(ALTER_CLUSTER, ElectLeadersResponse),
+        walks=True,
+    ),
+    Served(
+        api=ALTER_PARTITION_REASSIGNMENTS_API,
+        handle=alter_partition_reassignments,
+        guard=on_cluster(ALTER_CLUSTER, AlterPartitionReassignmentsResponse),
+        walks=True,
+    ),
+    Served(
+        api=LIST_PARTITION_REASSIGNMENTS_API,
+        handle=list_partition_reassignments,
+        guard=on_cluster(DESCRIBE_CLUSTER, ListPartitionReassignmentsResponse),
+    ),
+    Served(
+        api=DESCRIBE_QUORUM_API,
+        handle=describe_quorum,
+        guard=on_cluster(DESCRIBE_CLUSTER, DescribeQuorumResponse),
+        finds_topics_itself=True,
+    ),
+    Served(
+        api=UPDATE_FEATURES_API,
+        handle=update_features,
+        guard=on_cluster(ALTER_CLUSTER, UpdateFeaturesResponse),
+    ),
+    Served(
+        api=UNREGISTER_BROKER_API,
+        handle=unregister_broker,
+        guard=on_cluster(ALTER_CLUSTER, UnregisterBrokerResponse),
+    ),
+    Served(
+        api=LIST_CONFIG_RESOURCES_API,
+        handle=list_config_resources,
+        guard=on_cluster(DESCRIBE_CONFIGS_CLUSTER, ListConfigResourcesResponse),
+    ),
+    Served(
+        api=ADD_RAFT_VOTER_API, handle=add_raft_voter, guard=on_cluster(ALTER_CLUSTER, AddRaftVoterResponse)
+    ),
+    Served(
+        api=REMOVE_RAFT_VOTER_API,
+        handle=remove_raft_voter,
+        guard=on_cluster(ALTER_CLUSTER, RemoveRaftVoterResponse),
+    ),
+)

@@ -16,19 +16,20 @@ from ....errors import GroupNotFound, IllegalGeneration, SteleError
 from ....groups.messages import CommitRequest, CommittedOffset, OffsetToCommit
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
-from ..schemas.offset_commit import (
+from ..context import Context, find_topic
+from ..guards import groups as group_guards
+from ..schemas.committed_offsets import (
+    OFFSET_COMMIT_API,
+    OFFSET_DELETE_API,
+    OFFSET_FETCH_API,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from ..schemas.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
-)
-from ..schemas.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
@@ -38,7 +39,7 @@ from ..schemas.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from .context import Context, find_topic
+from ..served import Served
 
 # Keep the offsets as long as the broker's configuration says.
 _DEFAULT_RETENTION = -1
@@ -315,3 +316,10 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
             )
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
+
+
+ROWS = (
+    Served(api=OFFSET_COMMIT_API, handle=offset_commit, guard=group_guards.OFFSET_COMMIT, changes=True),
+    Served(api=OFFSET_FETCH_API, handle=offset_fetch, guard=group_guards.OFFSET_FETCH, walks=True),
+    Served(api=OFFSET_DELETE_API, handle=offset_delete, guard=group_guards.OFFSET_DELETE, changes=True),
+)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import TypeVar
 
 from stele.wire.error_codes import ErrorCode
@@ -28,30 +27,34 @@ from ....broker.config_values import (
 from ....broker.dynamic_configs import ConfigKind
 from ....broker.topics import Topic, validate_topic_name
 from ....errors import InvalidConfig, InvalidRequest, SteleError
+from ....security.acl import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_TOPIC
 from ....storage.config_types import ConfigType
 from ....storage.topic_config import CONFIG_ENTRIES, type_of_topic_config
 from ....work_budget import WorkBudget
-from ..schemas import alter_configs as replacing
-from ..schemas import incremental_alter_configs as incremental
-from ..schemas.describe_configs import (
+from ..context import Context, describe_error
+from ..guards import topics as topic_guards
+from ..schemas.configs import (
+    ALTER_CONFIGS_API,
+    DESCRIBE_CONFIGS_API,
+    INCREMENTAL_ALTER_CONFIGS_API,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ResourceType,
 )
-from .context import Context, describe_error
+from ..served import Served, always
 
-_Resource = TypeVar("_Resource", replacing.AlterConfigsResource, incremental.AlterConfigsResource)
-
-
-class ResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
+_Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
 
 
 _KINDS = {
@@ -193,17 +196,15 @@ def _synonym(synonym: ConfigSynonym) -> DescribeConfigsSynonym:
 # ── AlterConfigs ──
 
 
-async def alter_configs(
-    context: Context, request: replacing.AlterConfigsRequest
-) -> replacing.AlterConfigsResponse:
+async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace configurations: those that are not named return to their defaults."""
 
-    async def replace(resource: replacing.AlterConfigsResource) -> None:
+    async def replace(resource: AlterConfigsResource) -> None:
         await _replace(context.broker, resource, validate_only=request.validate_only)
 
-    return replacing.AlterConfigsResponse(
+    return AlterConfigsResponse(
         responses=[
-            replacing.AlterConfigsResourceResponse(
+            AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=kind, resource_name=name
             )
             for kind, name, code, message in await _each_once(request.resources, replace)
@@ -211,7 +212,7 @@ async def alter_configs(
     )
 
 
-async def _replace(broker: Broker, resource: replacing.AlterConfigsResource, *, validate_only: bool) -> None:
+async def _replace(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     resource_type, name = resource.resource_type, resource.resource_name
     changes = [ConfigChange(config.name, Operation.SET, config.value) for config in resource.configs]
     values = changed_values(changes, effective={}, type_of=type_of_topic_config)
@@ -235,14 +236,14 @@ async def _replace(broker: Broker, resource: replacing.AlterConfigsResource, *, 
 
 
 async def incremental_alter_configs(
-    context: Context, request: incremental.IncrementalAlterConfigsRequest
-) -> incremental.IncrementalAlterConfigsResponse:
-    async def alter(resource: incremental.AlterConfigsResource) -> None:
+    context: Context, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    async def alter(resource: IncrementalAlterConfigsResource) -> None:
         await _alter(context.broker, resource, validate_only=request.validate_only)
 
-    return incremental.IncrementalAlterConfigsResponse(
+    return IncrementalAlterConfigsResponse(
         responses=[
-            incremental.AlterConfigsResourceResponse(
+            AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=kind, resource_name=name
             )
             for kind, name, code, message in await _each_once(request.resources, alter)
@@ -250,7 +251,7 @@ async def incremental_alter_configs(
     )
 
 
-async def _alter(broker: Broker, resource: incremental.AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(broker: Broker, resource: IncrementalAlterConfigsResource, *, validate_only: bool) -> None:
     resource_type, name = resource.resource_type, resource.resource_name
     changes = [
         ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs
@@ -348,3 +349,42 @@ def _set_levels(levels: Mapping[str, str | None], *, validate_only: bool) -> Non
     if not validate_only:
         for logger, level in levels.items():
             logs.set_level(logger, level)
+
+
+ROWS = (
+    Served(
+        api=DESCRIBE_CONFIGS_API,
+        handle=describe_configs,
+        guard=topic_guards.on_configs(
+            DescribeConfigsResponse, "results", *topic_guards.DESCRIBE_CONFIGS_RIGHTS
+        ),
+        walks=True,
+        is_long=is_long,
+    ),
+    Served(
+        api=ALTER_CONFIGS_API,
+        handle=alter_configs,
+        guard=topic_guards.on_configs(
+            AlterConfigsResponse,
+            "responses",
+            ALTER_CONFIGS_TOPIC,
+            ALTER_CONFIGS_GROUP,
+            ALTER_CONFIGS_CLUSTER,
+        ),
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=INCREMENTAL_ALTER_CONFIGS_API,
+        handle=incremental_alter_configs,
+        guard=topic_guards.on_configs(
+            IncrementalAlterConfigsResponse,
+            "responses",
+            ALTER_CONFIGS_TOPIC,
+            ALTER_CONFIGS_GROUP,
+            ALTER_CONFIGS_CLUSTER,
+        ),
+        changes=True,
+        is_barrier=always,
+    ),
+)

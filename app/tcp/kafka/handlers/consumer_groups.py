@@ -15,15 +15,23 @@ from ....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedParti
 from ....errors import SteleError
 from ....groups.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat
 from ....security.acl import DESCRIBE_TOPIC
-from ..schemas import consumer_group_describe as describing
-from ..schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from ..schemas.consumer_group_heartbeat import (
+from ..context import Context, describe_error
+from ..guards import groups as group_guards
+from ..schemas.consumer_groups import (
+    CONSUMER_GROUP_DESCRIBE_API,
+    CONSUMER_GROUP_HEARTBEAT_API,
     Assignment,
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeTopicPartitions,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribedGroup,
+    Member,
     TopicPartitionsResult,
 )
-from .context import Context, describe_error
+from ..served import Served
 from .groups import as_java_address, by_topic_id, described_by
 
 # KIP-1082: before this version the broker makes the ids of members.
@@ -97,17 +105,17 @@ async def consumer_group_describe(
     described = await described_by(
         request.group_ids,
         lambda name: _described(context.coordinator(name).consumers.describe(name)),
-        describing.DescribedGroup,
+        DescribedGroup,
         with_operations=request.include_authorized_operations,
     )
     return ConsumerGroupDescribeResponse(groups=described)
 
 
-def _described(group: ConsumerGroupDescription) -> describing.DescribedGroup:
-    def assignment(partitions: Iterable[OwnedPartition]) -> describing.Assignment:
-        return describing.Assignment(
+def _described(group: ConsumerGroupDescription) -> DescribedGroup:
+    def assignment(partitions: Iterable[OwnedPartition]) -> ConsumerGroupDescribeAssignment:
+        return ConsumerGroupDescribeAssignment(
             topic_partitions=[
-                describing.TopicPartitions(
+                ConsumerGroupDescribeTopicPartitions(
                     topic_id=topic_id.bytes, topic_name=group.names[topic_id], partitions=numbers
                 )
                 for topic_id, numbers in by_topic_id(partitions).items()
@@ -115,8 +123,8 @@ def _described(group: ConsumerGroupDescription) -> describing.DescribedGroup:
             ]
         )
 
-    def described(member: ConsumerMember) -> describing.Member:
-        return describing.Member(
+    def described(member: ConsumerMember) -> Member:
+        return Member(
             member_id=member.member_id,
             instance_id=member.instance_id,
             rack_id=member.rack_id,
@@ -130,7 +138,7 @@ def _described(group: ConsumerGroupDescription) -> describing.DescribedGroup:
             member_type=_CONSUMER if member.classic is None else _CLASSIC,
         )
 
-    return describing.DescribedGroup(
+    return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group,
         group_state=group.state.value,
@@ -139,3 +147,18 @@ def _described(group: ConsumerGroupDescription) -> describing.DescribedGroup:
         assignor_name=group.assignor,
         members=[described(member) for member in group.members],
     )
+
+
+ROWS = (
+    Served(
+        api=CONSUMER_GROUP_HEARTBEAT_API,
+        handle=consumer_group_heartbeat,
+        guard=group_guards.CONSUMER_HEARTBEAT,
+    ),
+    Served(
+        api=CONSUMER_GROUP_DESCRIBE_API,
+        handle=consumer_group_describe,
+        guard=group_guards.CONSUMER_DESCRIBE,
+        walks=True,
+    ),
+)

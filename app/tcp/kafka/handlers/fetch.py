@@ -32,16 +32,19 @@ from ....errors import ReadMemoryFull
 from ....security.acl import READ_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
+from ..context import Context
 from ..fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession
+from ..guards import topics as topic_guards
 from ..message_set import MessageSetTooLarge, UnsupportedCodec, down_convert
 from ..schemas.fetch import (
+    FETCH_API,
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from .context import Context
+from ..served import Served
 from .fetch_requests import FIRST_WITH_TOPIC_IDS, forgotten, is_from_follower, isolation_of, requested
 from .leader_epoch import check_leader_epoch
 from .read_replicas import rack_to_read_from, read_elsewhere
@@ -495,3 +498,14 @@ async def _make_message_set(context: Context, answer: _Answer) -> None:
         if held_bytes:
             reader.release(held_bytes)
     answer.data = _refused(answer.partition.index, code)
+
+
+ROWS = (
+    Served(
+        api=FETCH_API,
+        handle=fetch,
+        guard=topic_guards.FETCH,
+        reads=answer_bytes_max,
+        finds_topics_itself=True,
+    ),
+)

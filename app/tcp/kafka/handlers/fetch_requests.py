@@ -5,9 +5,9 @@ from __future__ import annotations
 from stele.wire.isolation_level import IsolationLevel
 
 from ....security.acl import CLUSTER_ACTION_CLUSTER
+from ..context import Context
 from ..fetch_sessions import FetchedPartition, PartitionKey
 from ..schemas.fetch import FetchRequest
-from .context import Context
 
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_SESSIONS = 7

@@ -13,18 +13,29 @@ from stele.wire.error_codes import ErrorCode
 from ....cluster.consumer_group_store import OwnedPartition
 from ....errors import GroupNotFound, GroupOfOtherType, SteleError
 from ....groups.services import list_groups as list_coordinated
+from ....security.acl import DELETE_GROUP
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
-from ..schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ..schemas.describe_groups import (
+from ..context import Context, describe_error
+from ..guards import authorized
+from ..guards import groups as group_guards
+from ..guards.rights import Parts, on_each
+from ..schemas.groups import (
+    DELETE_GROUPS_API,
+    DESCRIBE_GROUPS_API,
+    LIST_GROUPS_API,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
 )
-from ..schemas.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from . import authorized
-from .context import Context, describe_error
+from ..served import Served
 
 # KIP-1043: older versions describe a missing group as dead.
 _FIRST_WITH_NOT_FOUND = 6
@@ -189,3 +200,24 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
         results.append(DeletableGroupResult(group_id=group, error_code=code))
         await budget.visit()
     return DeleteGroupsResponse(results=results)
+
+
+ROWS = (
+    Served(
+        api=DESCRIBE_GROUPS_API,
+        handle=describe_groups,
+        guard=group_guards.on_described_groups(DescribeGroupsResponse, "groups"),
+        walks=True,
+    ),
+    Served(api=LIST_GROUPS_API, handle=list_groups, guard=group_guards.LIST_GROUPS, walks=True),
+    Served(
+        api=DELETE_GROUPS_API,
+        handle=delete_groups,
+        guard=on_each(
+            DELETE_GROUP,
+            DeleteGroupsResponse,
+            Parts(field="groups_names", name="", answers="results", answer_name="group_id"),
+        ),
+        changes=True,
+    ),
+)

@@ -6,16 +6,20 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
 from ....errors import SteleError
+from ....security.acl import DESCRIBE_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
-from ..schemas.offset_for_leader_epoch import (
+from ..context import Context
+from ..guards.rights import Parts, on_each
+from ..schemas.offsets import (
+    OFFSET_FOR_LEADER_EPOCH_API,
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from .context import Context
+from ..served import Served
 
 _NO_EPOCH = -1
 
@@ -77,3 +81,26 @@ def _end_offset(
     return EpochEndOffset(
         error_code=code, partition=partition.partition, leader_epoch=epoch, end_offset=end_offset
     )
+
+
+ROWS = (
+    Served(
+        api=OFFSET_FOR_LEADER_EPOCH_API,
+        handle=offset_for_leader_epoch,
+        guard=on_each(
+            DESCRIBE_TOPIC,
+            OffsetForLeaderEpochResponse,
+            Parts(
+                field="topics",
+                name="topic",
+                answers="topics",
+                answer_name="topic",
+                partitions="partitions",
+                index="partition",
+                answer_partitions="partitions",
+                answer_index="partition",
+            ),
+        ),
+        walks=True,
+    ),
+)

@@ -18,15 +18,19 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ....broker.virtual import MAX_TIMESTAMP
 from ....concurrency import several
 from ....errors import SteleError
+from ....security.acl import DESCRIBE_TOPIC
 from ...errors import error_code_of
-from ..schemas.list_offsets import (
+from ..context import Context
+from ..guards.rights import PARTITIONS, on_each
+from ..schemas.offsets import (
+    LIST_OFFSETS_API,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from .context import Context
+from ..served import Served
 from .leader_epoch import check_leader_epoch
 
 # KIP-405, KIP-1005, KIP-1023: offsets of tiered storage, which Stele does not have. The local log is
@@ -143,3 +147,13 @@ async def _offsets_before(
         starts.append((state.high_watermark, context.broker.now_ms()))
     offsets = [offset for offset, written_ms in starts if at == LATEST_TIMESTAMP or written_ms <= at]
     return list(dict.fromkeys(reversed(offsets)))[: max(0, limit)]
+
+
+ROWS = (
+    Served(
+        api=LIST_OFFSETS_API,
+        handle=list_offsets,
+        guard=on_each(DESCRIBE_TOPIC, ListOffsetsResponse, PARTITIONS),
+        walks=True,
+    ),
+)

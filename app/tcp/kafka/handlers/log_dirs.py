@@ -12,22 +12,26 @@ from collections.abc import Sequence
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.topics import Topic
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from ....work_budget import WorkBudget
-from ..schemas.alter_replica_log_dirs import (
+from ..context import Context
+from ..guards.refusals import refused
+from ..guards.rights import on_cluster
+from ..schemas.cluster import (
+    ALTER_REPLICA_LOG_DIRS_API,
+    DESCRIBE_LOG_DIRS_API,
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
-)
-from ..schemas.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ..served import Served
 from .cluster import once_each, partition_error
-from .context import Context
 
 
 async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -108,3 +112,36 @@ async def alter_replica_log_dirs(
             for topic, partitions in codes.items()
         ]
     )
+
+
+def _each_partition(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """Refuse AlterReplicaLogDirs, whose errors are per partition."""
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    refused(AlterReplicaLogDirPartitionResult, ALTER_CLUSTER, partition_index=partition)
+                    for partition in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+ROWS = (
+    Served(
+        api=DESCRIBE_LOG_DIRS_API,
+        handle=describe_log_dirs,
+        guard=on_cluster(DESCRIBE_CLUSTER, DescribeLogDirsResponse),
+        walks=True,
+    ),
+    Served(
+        api=ALTER_REPLICA_LOG_DIRS_API,
+        handle=alter_replica_log_dirs,
+        guard=on_cluster(ALTER_CLUSTER, AlterReplicaLogDirsResponse, _each_partition),
+        walks=True,
+    ),
+)

@@ -19,13 +19,32 @@ from ....cluster.group_store import MemberProtocol
 from ....cluster.leaders import ranked
 from ....errors import MemberIdRequired, NotCoordinator, SteleError
 from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
+from ....security.acl import READ_GROUP
 from ...errors import error_code_of
-from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ..schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ..schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from ..schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from ..schemas.sync_group import SyncGroupRequest, SyncGroupResponse
-from .context import Context
+from ..context import Context
+from ..guards import groups as group_guards
+from ..guards.rights import on_name
+from ..schemas.groups import (
+    FIND_COORDINATOR_API,
+    HEARTBEAT_API,
+    JOIN_GROUP_API,
+    LEAVE_GROUP_API,
+    SYNC_GROUP_API,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ..served import Served
 from .nodes import Node, nodes, own_node
 
 # With the default session timeout, leases of a lost broker end within this time. Responses of a connection keep their
@@ -272,3 +291,18 @@ def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupRespo
             for member, code in zip(leaving, codes, strict=True)
         ],
     )
+
+
+ROWS = (
+    Served(api=FIND_COORDINATOR_API, handle=find_coordinator, guard=group_guards.FIND_COORDINATOR),
+    Served(
+        api=JOIN_GROUP_API,
+        handle=join_group,
+        guard=on_name(READ_GROUP, "group_id", JoinGroupResponse, protocol_name=""),
+    ),
+    Served(api=HEARTBEAT_API, handle=heartbeat, guard=on_name(READ_GROUP, "group_id", HeartbeatResponse)),
+    Served(
+        api=LEAVE_GROUP_API, handle=leave_group, guard=on_name(READ_GROUP, "group_id", LeaveGroupResponse)
+    ),
+    Served(api=SYNC_GROUP_API, handle=sync_group, guard=on_name(READ_GROUP, "group_id", SyncGroupResponse)),
+)

@@ -19,19 +19,21 @@ from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....broker.virtual import PartitionLeader
 from ....errors import InvalidRequest, SteleError, UnknownTopic
 from ....work_budget import WorkBudget
-from ..schemas.describe_cluster import (
+from ..context import Context, describe_error, error_code_unless_closing, find_topic
+from ..guards import authorized
+from ..guards import topics as topic_guards
+from ..schemas.metadata import (
+    DESCRIBE_CLUSTER_API,
+    DESCRIBE_TOPIC_PARTITIONS_API,
+    METADATA_API,
+    Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
-)
-from ..schemas.describe_topic_partitions import (
-    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
-)
-from ..schemas.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -39,8 +41,7 @@ from ..schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from . import authorized
-from .context import Context, describe_error, error_code_unless_closing, find_topic
+from ..served import Served
 from .nodes import controller_id, nodes, replicas
 
 # Before v4 a request for a missing topic creates it (KIP-204); in v0 an empty list means all topics.
@@ -318,3 +319,23 @@ async def _described(
         partitions=described,
         topic_authorized_operations=authorized.on_topic(),
     )
+
+
+ROWS = (
+    Served(
+        api=METADATA_API,
+        handle=metadata,
+        guard=topic_guards.METADATA,
+        is_barrier=may_create_topics,
+        walks=True,
+        finds_topics_itself=True,
+    ),
+    Served(api=DESCRIBE_CLUSTER_API, handle=describe_cluster, guard=topic_guards.DESCRIBE_CLUSTER),
+    Served(
+        api=DESCRIBE_TOPIC_PARTITIONS_API,
+        handle=describe_topic_partitions,
+        guard=topic_guards.DESCRIBE_TOPIC_PARTITIONS,
+        walks=True,
+        finds_topics_itself=True,
+    ),
+)

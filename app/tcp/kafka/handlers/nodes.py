@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ....broker.topics import Topic
-from .context import Context
+from ..context import Context
 
 
 class Node(NamedTuple):

@@ -13,10 +13,20 @@ from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
-from ..schemas import streams_group_describe as streams_schema
-from ..schemas.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
-from ..schemas.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
-from .context import Context
+from ....security.acl import READ_GROUP
+from ..context import Context
+from ..guards import groups as group_guards
+from ..guards.rights import on_name
+from ..schemas.streams_groups import (
+    STREAMS_GROUP_DESCRIBE_API,
+    STREAMS_GROUP_HEARTBEAT_API,
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from ..served import Served
 
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 _NO_STREAMS_PROTOCOL = "this broker does not serve group.protocol=streams; use group.protocol=classic"
@@ -51,7 +61,7 @@ def streams_group_describe(
 ) -> StreamsGroupDescribeResponse:
     return StreamsGroupDescribeResponse(
         groups=[
-            streams_schema.DescribedGroup(
+            DescribedGroup(
                 error_code=_UNSUPPORTED,
                 error_message=_NO_STREAMS_PROTOCOL,
                 group_id=group,
@@ -63,3 +73,17 @@ def streams_group_describe(
             for group in _once_each(request.group_ids)
         ]
     )
+
+
+ROWS = (
+    Served(
+        api=STREAMS_GROUP_HEARTBEAT_API,
+        handle=streams_group_heartbeat,
+        guard=on_name(READ_GROUP, "group_id", StreamsGroupHeartbeatResponse),
+    ),
+    Served(
+        api=STREAMS_GROUP_DESCRIBE_API,
+        handle=streams_group_describe,
+        guard=group_guards.on_described_groups(StreamsGroupDescribeResponse, "group_ids"),
+    ),
+)

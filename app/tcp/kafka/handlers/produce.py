@@ -35,8 +35,11 @@ from ....errors import (
 )
 from ....storage.transactional_produce import TransactionalProduce
 from ...deferred_response import DeferredResponse
+from ..context import Answer, Context, NoResponse, describe_error, find_topic
+from ..guards import topics as topic_guards
 from ..message_set import InvalidMessageSet, unpacked_size_max, up_convert
 from ..schemas.produce import (
+    PRODUCE_API,
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -45,7 +48,7 @@ from ..schemas.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from .context import Answer, Context, NoResponse, describe_error, find_topic
+from ..served import Served
 from .transaction_errors import PRODUCE, transaction_error_code
 from .transactional_produce import Refusal, refusal_of, transaction_of
 
@@ -439,3 +442,16 @@ def _record_errors(error: SteleError, partition: int) -> list[BatchIndexAndError
         )
         for record in error.record_errors
     ]
+
+
+ROWS = (
+    Served(
+        api=PRODUCE_API,
+        handle=produce,
+        guard=topic_guards.PRODUCE,
+        changes=True,
+        is_barrier=must_prepare,
+        carries_records=True,
+        finds_topics_itself=True,
+    ),
+)

@@ -5,17 +5,24 @@ from __future__ import annotations
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import InvalidRequest, SteleError
+from ....security.acl import READ_TOPIC
 from ....transactions.messages import ProducerIdentity
 from ....work_budget import WorkBudget
-from ..schemas.describe_producers import (
+from ..context import Context, describe_error
+from ..guards import transactions as transaction_guards
+from ..guards.rights import Parts, on_each
+from ..schemas.transactions import (
+    DESCRIBE_PRODUCERS_API,
+    INIT_PRODUCER_ID_API,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from ..schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from .context import Context, describe_error
+from ..served import Served, always
 from .transaction_errors import INIT_PRODUCER_ID, transaction_error_code
 
 _NONE = -1
@@ -93,3 +100,32 @@ async def _describe(context: Context, topic: str, partition: int) -> PartitionRe
             for producer in producers
         ],
     )
+
+
+ROWS = (
+    Served(
+        api=INIT_PRODUCER_ID_API,
+        handle=init_producer_id,
+        guard=transaction_guards.INIT_PRODUCER_ID,
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=DESCRIBE_PRODUCERS_API,
+        handle=describe_producers,
+        guard=on_each(
+            READ_TOPIC,
+            DescribeProducersResponse,
+            Parts(
+                field="topics",
+                name="name",
+                answers="topics",
+                answer_name="name",
+                partitions="partition_indexes",
+                answer_partitions="partitions",
+                answer_index="partition_index",
+            ),
+        ),
+        walks=True,
+    ),
+)

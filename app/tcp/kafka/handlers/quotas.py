@@ -16,24 +16,28 @@ from ....broker.quotas.entities import (
 )
 from ....errors import InvalidRequest, SteleError
 from ....errors.base import short
+from ....security.acl import ALTER_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
 from ....security.audit import Peer, log_change
-from ..schemas.alter_client_quotas import (
+from ..context import Context, describe_error
+from ..guards.refusals import refused
+from ..guards.rights import on_cluster
+from ..schemas.quotas import (
+    ALTER_CLIENT_QUOTAS_API,
+    DESCRIBE_CLIENT_QUOTAS_API,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    EntityDataResult,
-    EntryDataResult,
-    OpData,
-)
-from ..schemas.alter_client_quotas import EntryData as AlteredEntry
-from ..schemas.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     EntityData,
+    EntityDataResult,
     EntryData,
+    EntryDataResult,
+    OpData,
     ValueData,
 )
-from .context import Context, describe_error
+from ..schemas.quotas import AlterClientQuotasEntry as AlteredEntry
+from ..served import Served, always
 
 _MATCHES = (Match.EXACT, Match.DEFAULT, Match.ANY)
 _ANONYMOUS = "log in to change quotas; otherwise any client could remove its own"
@@ -145,3 +149,35 @@ def _changes(operations: Sequence[OpData]) -> dict[str, float | None]:
             raise InvalidRequest(f"the request changes {short(change.key)} twice")
         changes[change.key] = None if change.remove else change.value
     return changes
+
+
+def _each_quota(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            refused(
+                EntryDataResult,
+                ALTER_CONFIGS_CLUSTER,
+                entity=[
+                    EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+ROWS = (
+    Served(
+        api=DESCRIBE_CLIENT_QUOTAS_API,
+        handle=describe_client_quotas,
+        guard=on_cluster(DESCRIBE_CONFIGS_CLUSTER, DescribeClientQuotasResponse),
+    ),
+    Served(
+        api=ALTER_CLIENT_QUOTAS_API,
+        handle=alter_client_quotas,
+        guard=on_cluster(ALTER_CONFIGS_CLUSTER, AlterClientQuotasResponse, _each_quota),
+        changes=True,
+        is_barrier=always,
+    ),
+)

@@ -10,16 +10,29 @@ import logging
 
 from stele.wire.error_codes import ErrorCode
 
-from ..schemas.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
-from ..schemas.describe_delegation_token import (
+from ..context import Context
+from ..guards.rights import open_to_all
+from ..schemas.security import (
+    CREATE_DELEGATION_TOKEN_API,
+    DESCRIBE_DELEGATION_TOKEN_API,
+    EXPIRE_DELEGATION_TOKEN_API,
+    RENEW_DELEGATION_TOKEN_API,
+    SASL_AUTHENTICATE_API,
+    SASL_HANDSHAKE_API,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
-from ..schemas.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from ..schemas.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from ..schemas.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ..schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from .context import Context
+from ..served import Served
 
 logger = logging.getLogger(__name__)
 
@@ -85,3 +98,13 @@ def describe_delegation_token(
     return DescribeDelegationTokenResponse(
         error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, tokens=()
     )
+
+
+ROWS = (
+    Served(api=SASL_HANDSHAKE_API, handle=sasl_handshake, guard=open_to_all()),
+    Served(api=SASL_AUTHENTICATE_API, handle=sasl_authenticate, guard=open_to_all()),
+    Served(api=CREATE_DELEGATION_TOKEN_API, handle=create_delegation_token, guard=open_to_all()),
+    Served(api=RENEW_DELEGATION_TOKEN_API, handle=renew_delegation_token, guard=open_to_all()),
+    Served(api=EXPIRE_DELEGATION_TOKEN_API, handle=expire_delegation_token, guard=open_to_all()),
+    Served(api=DESCRIBE_DELEGATION_TOKEN_API, handle=describe_delegation_token, guard=open_to_all()),
+)

@@ -25,19 +25,25 @@ from ....groups.share_state import Acknowledgement, AcknowledgeType
 from ....security.acl import READ_TOPIC
 from ....storage.topic_partition import TopicPartition
 from ....work_budget import WorkBudget
+from ..context import Context, describe_error
 from ..fetch_sessions import FINAL_EPOCH, NEW_SESSION_EPOCH
-from ..schemas import share_acknowledge as acknowledging
-from ..schemas.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from ..schemas.share_fetch import (
+from ..guards import groups as group_guards
+from ..schemas.share_groups import (
+    SHARE_ACKNOWLEDGE_API,
+    SHARE_FETCH_API,
     AcquiredRecords,
     LeaderIdAndEpoch,
     PartitionData,
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
     ShareFetchableTopicResponse,
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from ..served import Served
 from ..share_sessions import SharedPartition, ShareSession
-from .context import Context, describe_error
 
 _FIRST_WITH_RENEW = 2
 _STRICT = 1
@@ -367,21 +373,21 @@ async def share_acknowledge(context: Context, request: ShareAcknowledgeRequest) 
     outcomes = await _acknowledged(context, session, request.topics)
     if request.share_session_epoch == FINAL_EPOCH:
         context.listener.give_back([session])
-    topics: dict[bytes, list[acknowledging.PartitionData]] = {}
+    topics: dict[bytes, list[ShareAcknowledgePartitionData]] = {}
     for partition, (code, message) in outcomes.items():
         topics.setdefault(partition.topic_id, []).append(
-            acknowledging.PartitionData(
+            ShareAcknowledgePartitionData(
                 partition_index=partition.number,
                 error_code=code,
                 error_message=message,
-                current_leader=acknowledging.LeaderIdAndEpoch(**_NO_LEADER),
+                current_leader=LeaderIdAndEpoch(**_NO_LEADER),
             )
         )
     return ShareAcknowledgeResponse(
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=context.coordinator(group).shares.lock_ms(group),
         responses=[
-            acknowledging.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in topics.items()
         ],
         node_endpoints=(),
@@ -443,3 +449,20 @@ def _acknowledgements(batches: Sequence[_Batch]) -> list[Acknowledgement]:
         )
         for batch in batches
     ]
+
+
+ROWS = (
+    Served(
+        api=SHARE_FETCH_API,
+        handle=share_fetch,
+        guard=group_guards.SHARE_FETCH,
+        reads=answer_bytes_max,
+        finds_topics_itself=True,
+    ),
+    Served(
+        api=SHARE_ACKNOWLEDGE_API,
+        handle=share_acknowledge,
+        guard=group_guards.SHARE_ACKNOWLEDGE,
+        changes=True,
+    ),
+)

@@ -13,35 +13,40 @@ from ....groups.share_group import ShareHeartbeat, ShareMember
 from ....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
 from ....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
 from ....work_budget import WorkBudget
-from ..schemas import share_group_describe as describing
-from ..schemas.alter_share_group_offsets import (
+from ..context import Context, describe_error
+from ..guards import groups as group_guards
+from ..schemas.share_groups import (
+    ALTER_SHARE_GROUP_OFFSETS_API,
+    DELETE_SHARE_GROUP_OFFSETS_API,
+    DESCRIBE_SHARE_GROUP_OFFSETS_API,
+    SHARE_GROUP_DESCRIBE_API,
+    SHARE_GROUP_HEARTBEAT_API,
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
-)
-from ..schemas.delete_share_group_offsets import (
+    Assignment,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
-)
-from ..schemas.describe_share_group_offsets import (
+    DescribedGroup,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
-)
-from ..schemas.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from ..schemas.share_group_heartbeat import (
-    Assignment,
+    Member,
+    ShareGroupDescribeAssignment,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupDescribeTopicPartitions,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from .context import Context, describe_error
+from ..served import Served, always
 from .groups import as_java_address, by_topic_id, described_by
 
 _NO_TOPIC_ID = bytes(16)
@@ -103,24 +108,24 @@ async def share_group_describe(
     described = await described_by(
         request.group_ids,
         lambda name: _described(context.coordinator(name).shares.describe(name)),
-        describing.DescribedGroup,
+        DescribedGroup,
         with_operations=request.include_authorized_operations,
     )
     return ShareGroupDescribeResponse(groups=described)
 
 
-def _described(group: ShareGroupDescription) -> describing.DescribedGroup:
-    def described(member: ShareMember) -> describing.Member:
-        return describing.Member(
+def _described(group: ShareGroupDescription) -> DescribedGroup:
+    def described(member: ShareMember) -> Member:
+        return Member(
             member_id=member.member_id,
             rack_id=member.rack_id,
             member_epoch=member.epoch,
             client_id=member.client_id,
             client_host=as_java_address(member.client_host),
             subscribed_topic_names=sorted(member.topics),
-            assignment=describing.Assignment(
+            assignment=ShareGroupDescribeAssignment(
                 topic_partitions=[
-                    describing.TopicPartitions(
+                    ShareGroupDescribeTopicPartitions(
                         topic_id=topic_id.bytes, topic_name=group.names[topic_id], partitions=numbers
                     )
                     for topic_id, numbers in by_topic_id(member.assigned).items()
@@ -129,7 +134,7 @@ def _described(group: ShareGroupDescription) -> describing.DescribedGroup:
             ),
         )
 
-    return describing.DescribedGroup(
+    return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group,
         group_state=group.state.value,
@@ -299,3 +304,39 @@ async def delete_share_group_offsets(
             )
         )
     return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=responses)
+
+
+ROWS = (
+    Served(
+        api=SHARE_GROUP_HEARTBEAT_API,
+        handle=share_group_heartbeat,
+        guard=group_guards.SHARE_HEARTBEAT,
+        finds_topics_itself=True,
+    ),
+    Served(
+        api=SHARE_GROUP_DESCRIBE_API,
+        handle=share_group_describe,
+        guard=group_guards.SHARE_DESCRIBE,
+        walks=True,
+    ),
+    Served(
+        api=DESCRIBE_SHARE_GROUP_OFFSETS_API,
+        handle=describe_share_group_offsets,
+        guard=group_guards.SHARE_OFFSETS,
+        walks=True,
+    ),
+    Served(
+        api=ALTER_SHARE_GROUP_OFFSETS_API,
+        handle=alter_share_group_offsets,
+        guard=group_guards.ALTER_SHARE_OFFSETS,
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=DELETE_SHARE_GROUP_OFFSETS_API,
+        handle=delete_share_group_offsets,
+        guard=group_guards.DELETE_SHARE_OFFSETS,
+        changes=True,
+        is_barrier=always,
+    ),
+)

@@ -21,33 +21,37 @@ from ....errors import (
     SteleError,
     UnknownTopic,
 )
+from ....security.acl import ALTER_TOPIC, DELETE_TOPIC
 from ....work_budget import WorkBudget
-from ..schemas.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-)
-from ..schemas.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from ..schemas.delete_records import (
+from ..context import Context, describe_error, error_code_unless_closing, find_topic
+from ..guards import topics as topic_guards
+from ..guards.rights import PARTITIONS, Parts, on_each
+from ..schemas.offsets import (
+    DELETE_RECORDS_API,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from ..schemas.delete_topics import (
+from ..schemas.topics import (
+    CREATE_PARTITIONS_API,
+    CREATE_TOPICS_API,
+    DELETE_TOPICS_API,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from .context import Context, describe_error, error_code_unless_closing, find_topic
+from ..served import Served, always
 from .nodes import broker_ids
 
 _DEFAULT = -1
@@ -230,3 +234,40 @@ async def _delete_before(
     return DeleteRecordsPartitionResult(
         partition_index=partition, low_watermark=start, error_code=ErrorCode.NONE
     )
+
+
+ROWS = (
+    Served(
+        api=CREATE_TOPICS_API,
+        handle=create_topics,
+        guard=topic_guards.CREATE_TOPICS,
+        changes=True,
+        is_barrier=always,
+        finds_topics_itself=True,
+    ),
+    Served(
+        api=DELETE_TOPICS_API,
+        handle=delete_topics,
+        guard=topic_guards.DELETE_TOPICS,
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=DELETE_RECORDS_API,
+        handle=delete_records,
+        guard=on_each(DELETE_TOPIC, DeleteRecordsResponse, PARTITIONS),
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=CREATE_PARTITIONS_API,
+        handle=create_partitions,
+        guard=on_each(
+            ALTER_TOPIC,
+            CreatePartitionsResponse,
+            Parts(field="topics", name="name", answers="results", answer_name="name"),
+        ),
+        changes=True,
+        is_barrier=always,
+    ),
+)

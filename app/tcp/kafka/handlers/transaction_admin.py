@@ -18,14 +18,18 @@ from ....transactions.messages import TransactionDescription
 from ....transactions.states import TransactionState
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
-from ..schemas import list_transactions as listing
-from ..schemas.describe_transactions import (
+from ..context import Context
+from ..guards import transactions as transaction_guards
+from ..schemas.transactions import (
+    DESCRIBE_TRANSACTIONS_API,
+    LIST_TRANSACTIONS_API,
+    WRITE_TXN_MARKERS_API,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    ListedTransactionState,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     TopicData,
-)
-from ..schemas.describe_transactions import TransactionState as DescribedTransaction
-from ..schemas.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -33,7 +37,8 @@ from ..schemas.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from .context import Context
+from ..schemas.transactions import TransactionState as DescribedTransaction
+from ..served import Served, always
 
 _NONE = -1
 _STATES = frozenset(state.value for state in TransactionState)
@@ -88,9 +93,7 @@ def _by_topic(found: TransactionDescription) -> list[TopicData]:
     return [TopicData(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
 
 
-async def list_transactions(
-    context: Context, request: listing.ListTransactionsRequest
-) -> listing.ListTransactionsResponse:
+async def list_transactions(context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List transactional ids that the client may see.
 
     Each filter of the request must match.
@@ -112,11 +115,11 @@ async def list_transactions(
     except SteleError as error:
         return _listed(error_code_of(error), (), unknown)
     budget, access = WorkBudget(), context.access
-    states: dict[str, listing.TransactionState] = {}
+    states: dict[str, ListedTransactionState] = {}
     for transaction in found:
         await budget.visit()
         if access is None or access.sees(DESCRIBE_TRANSACTIONAL_ID, transaction.transactional_id):
-            states[transaction.transactional_id] = listing.TransactionState(
+            states[transaction.transactional_id] = ListedTransactionState(
                 transactional_id=transaction.transactional_id,
                 producer_id=transaction.producer_id,
                 transaction_state=transaction.state.value,
@@ -129,11 +132,9 @@ async def list_transactions(
 
 
 def _listed(
-    code: ErrorCode, states: Sequence[listing.TransactionState], unknown: Sequence[str]
-) -> listing.ListTransactionsResponse:
-    return listing.ListTransactionsResponse(
-        error_code=code, unknown_state_filters=unknown, transaction_states=states
-    )
+    code: ErrorCode, states: Sequence[ListedTransactionState], unknown: Sequence[str]
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=code, unknown_state_filters=unknown, transaction_states=states)
 
 
 async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -185,3 +186,26 @@ async def _abort(context: Context, marker: WritableTxnMarker, topic_partition: T
         resource=f"Topic:{topic_partition.topic} partition {topic_partition.partition}, producer {marker.producer_id}",
     )
     return ErrorCode.NONE
+
+
+ROWS = (
+    Served(
+        api=WRITE_TXN_MARKERS_API,
+        handle=write_txn_markers,
+        guard=transaction_guards.WRITE_TXN_MARKERS,
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=DESCRIBE_TRANSACTIONS_API,
+        handle=describe_transactions,
+        guard=transaction_guards.DESCRIBE_TRANSACTIONS,
+        walks=True,
+    ),
+    Served(
+        api=LIST_TRANSACTIONS_API,
+        handle=list_transactions,
+        guard=transaction_guards.LIST_TRANSACTIONS,
+        walks=True,
+    ),
+)

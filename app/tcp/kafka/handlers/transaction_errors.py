@@ -8,7 +8,7 @@ from __future__ import annotations
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import SteleError
-from .context import error_code_unless_closing
+from ..context import error_code_unless_closing
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 22, 24, 25, 26, 28
 

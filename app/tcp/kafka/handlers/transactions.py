@@ -24,10 +24,19 @@ from ....errors import (
     UnknownProducerMapping,
 )
 from ....groups.messages import CommitRequest, OffsetToCommit
+from ....security.acl import WRITE_TRANSACTIONAL_ID
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import ProducerIdentity
-from ..schemas.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from ..schemas.add_partitions_to_txn import (
+from ..context import Context
+from ..guards import transactions as transaction_guards
+from ..guards.rights import on_name
+from ..schemas.transactions import (
+    ADD_OFFSETS_TO_TXN_API,
+    ADD_PARTITIONS_TO_TXN_API,
+    END_TXN_API,
+    TXN_OFFSET_COMMIT_API,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -35,15 +44,14 @@ from ..schemas.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
-)
-from ..schemas.end_txn import EndTxnRequest, EndTxnResponse
-from ..schemas.txn_offset_commit import (
+    EndTxnRequest,
+    EndTxnResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from .context import Context
+from ..served import Served, always
 from .transaction_errors import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
@@ -254,3 +262,37 @@ async def end_txn(context: Context, request: EndTxnRequest) -> EndTxnResponse:
     return EndTxnResponse(
         error_code=ErrorCode.NONE, producer_id=producer.producer_id, producer_epoch=producer.epoch
     )
+
+
+ROWS = (
+    Served(
+        api=ADD_PARTITIONS_TO_TXN_API,
+        handle=add_partitions_to_txn,
+        guard=transaction_guards.ADD_PARTITIONS_TO_TXN,
+        changes=True,
+        is_barrier=always,
+        finds_topics_itself=True,
+    ),
+    Served(
+        api=ADD_OFFSETS_TO_TXN_API,
+        handle=add_offsets_to_txn,
+        guard=transaction_guards.ADD_OFFSETS_TO_TXN,
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=END_TXN_API,
+        handle=end_txn,
+        guard=on_name(WRITE_TRANSACTIONAL_ID, "transactional_id", EndTxnResponse),
+        changes=True,
+        is_barrier=always,
+    ),
+    Served(
+        api=TXN_OFFSET_COMMIT_API,
+        handle=txn_offset_commit,
+        guard=transaction_guards.TXN_OFFSET_COMMIT,
+        changes=True,
+        is_barrier=always,
+        finds_topics_itself=True,
+    ),
+)

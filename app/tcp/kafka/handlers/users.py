@@ -10,6 +10,7 @@ from collections import Counter
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import InvalidCredential, SteleError, UnknownCredential
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from ....security.audit import Peer, log_change
 from ....security.credentials import Credentials, check_user_name
 from ....security.scram import (
@@ -19,19 +20,22 @@ from ....security.scram import (
     mechanism_number,
     mechanism_of_number,
 )
-from ..schemas.alter_user_scram_credentials import (
+from ..context import Context, describe_error
+from ..guards.refusals import refused
+from ..guards.rights import on_cluster
+from ..schemas.users import (
+    ALTER_USER_SCRAM_CREDENTIALS_API,
+    DESCRIBE_USER_SCRAM_CREDENTIALS_API,
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
-    ScramCredentialUpsertion,
-)
-from ..schemas.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+    ScramCredentialUpsertion,
 )
-from .context import Context, describe_error
+from ..served import Served, always
 
 _TWICE = "the request names the user more than once"
 _NO_STORE = "this listener stores no users"
@@ -171,3 +175,26 @@ async def _apply(
     except SteleError as error:
         return describe_error(error)
     return ErrorCode.NONE, None
+
+
+def _each_user(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+    names = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
+    return AlterUserScramCredentialsResponse(
+        results=[refused(AlterUserScramCredentialsResult, ALTER_CLUSTER, user=name) for name in names]
+    )
+
+
+ROWS = (
+    Served(
+        api=DESCRIBE_USER_SCRAM_CREDENTIALS_API,
+        handle=describe_user_scram_credentials,
+        guard=on_cluster(DESCRIBE_CLUSTER, DescribeUserScramCredentialsResponse),
+    ),
+    Served(
+        api=ALTER_USER_SCRAM_CREDENTIALS_API,
+        handle=alter_user_scram_credentials,
+        guard=on_cluster(ALTER_CLUSTER, AlterUserScramCredentialsResponse, _each_user),
+        changes=True,
+        is_barrier=always,
+    ),
+)

@@ -1,1 +1,1 @@
-"""One file per API: its request and response in all versions, as declarations."""
+"""Requests and responses of the APIs in all versions, as declarations: one file per subject."""

@@ -47,7 +47,7 @@ class ApiVersionsResponse:
     zk_migration_ready: Bool = at("3+", default=False, tag=3)
 
 
-API = Api(
+API_VERSIONS_API = Api(
     key=18,
     name="ApiVersions",
     versions=(0, 4),

@@ -120,7 +120,7 @@ class FetchResponse:
     node_endpoints: Sequence[NodeEndpoint] = at("16+", default=(), tag=0)
 
 
-API = Api(
+FETCH_API = Api(
     key=1,
     name="Fetch",
     versions=(0, 18),

@@ -76,7 +76,7 @@ class ProduceResponse:
     node_endpoints: Sequence[NodeEndpoint] = at("10+", default=(), tag=0)
 
 
-API = Api(
+PRODUCE_API = Api(
     key=0,
     name="Produce",
     versions=(0, 13),

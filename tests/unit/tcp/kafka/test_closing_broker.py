@@ -10,14 +10,10 @@ import pytest
 from stele.wire.error_codes import ErrorCode
 
 from app.broker.placement import Placement
-from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreateTopicsRequest
-from app.tcp.kafka.schemas.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
 from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from app.tcp.kafka.schemas.topics import CreatableTopic, CreateTopicsRequest
+from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from tests.support.fetches import connected
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import api_of, read_response, request_frame

@@ -15,10 +15,14 @@ import pytest
 from app.network.admission import Admission
 from app.security.policy import ListenerSecurity
 from app.settings import Settings
+from app.tcp.kafka.apis import Served
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.dispatch import Served
-from app.tcp.kafka.handlers.context import KafkaListener
-from app.tcp.kafka.schemas import describe_configs
+from app.tcp.kafka.context import KafkaListener
+from app.tcp.kafka.schemas.configs import (
+    DESCRIBE_CONFIGS_API,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from app.tcp.server import TcpServer
 from tests.support.kafka_peer import read_response, request_frame
 
@@ -26,9 +30,9 @@ UNKNOWN_TYPE = 99
 
 
 def request_for(resources: int) -> bytes:
-    request = describe_configs.DescribeConfigsRequest(
+    request = DescribeConfigsRequest(
         resources=[
-            describe_configs.DescribeConfigsResource(
+            DescribeConfigsResource(
                 resource_type=UNKNOWN_TYPE, resource_name=str(number), configuration_keys=None
             )
             for number in range(resources)
@@ -81,6 +85,6 @@ def test_a_description_of_many_resources_is_written_in_a_thread(
 
     monkeypatch.setattr(Served, "write", noted)
     answer = asyncio.run(ask(request_for(resources)))
-    _, response = read_response(answer, describe_configs.API, 4)
+    _, response = read_response(answer, DESCRIBE_CONFIGS_API, 4)
     assert [result.resource_name for result in response.results] == [str(n) for n in range(resources)]
     assert [thread is threading.main_thread() for thread in threads] == [is_on_loop]

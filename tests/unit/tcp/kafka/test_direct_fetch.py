@@ -23,14 +23,17 @@ from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.tcp.kafka import connection as kafka_connection
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
-from app.tcp.kafka.handlers.context import KafkaListener
-from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from app.tcp.kafka.schemas.end_txn import EndTxnRequest
-from app.tcp.kafka.schemas.fetch import API
-from app.tcp.kafka.schemas.init_producer_id import API as INIT_PRODUCER_ID
-from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
+from app.tcp.kafka.schemas.fetch import FETCH_API
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.transactions import INIT_PRODUCER_ID_API as INIT_PRODUCER_ID
+from app.tcp.kafka.schemas.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas
 from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
@@ -325,7 +328,7 @@ async def test_the_usual_fetch_takes_the_short_way(
                 wanted = replace(usual, offset=2 * number, session="next" if version >= 7 else "none")
                 response = await send(client.frame(listener, wanted))
                 assert int.from_bytes(response[:4]) == client.correlation
-                _, answer = read_response(response, API, version)
+                _, answer = read_response(response, FETCH_API, version)
                 client.note(wanted, response)
                 records = answer.responses[0].partitions[0].records
                 assert rb.read_header(records).base_offset == 2 * number
@@ -354,7 +357,7 @@ async def test_a_fetch_of_several_partitions_takes_the_short_way(
                     version, "orders", 0, 0, others=(("orders", 1, 2 * number), ("memory", 0, number))
                 )
                 response = await send(client.frame(listener, fetch))
-                _, answer = read_response(response, API, version)
+                _, answer = read_response(response, FETCH_API, version)
                 answers = [partition for topic in answer.responses for partition in topic.partitions]
                 assert [partition.high_watermark for partition in answers] == [0, 20, 10]
                 assert not answers[0].records
@@ -378,7 +381,7 @@ async def test_the_limit_of_bytes_is_one_of_all_partitions(
         _refuse_the_generic_way(monkeypatch)
         async with connected(listener) as send:
             assert await send(FetchClient().frame(listener, fetch)) == generic
-        _, answer = read_response(generic, API, 12)
+        _, answer = read_response(generic, FETCH_API, 12)
         none, first, second = (len(partition.records) for partition in answer.responses[0].partitions)
         batch = len(rb.build_rows([(NOW_MS, b"k", b"v" * 500, [])]))
         assert not none
@@ -401,7 +404,7 @@ async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
             _refuse_the_generic_way(patched)
             async with connected(listener) as send:
                 response = await send(FetchClient().frame(listener, Fetch(12, "orders", 0, 0)))
-        _, answer = read_response(response, API, 12)
+        _, answer = read_response(response, FETCH_API, 12)
         (partition,) = answer.responses[0].partitions
         amounts = {key.value: amount for _, key, _, amount in charges.noted}
         if "request_percentage" in quotas:
@@ -423,7 +426,7 @@ async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Pa
         with noted_charges(listener.broker.quotas) as charges:
             async with connected(listener, is_generic=is_generic) as send:
                 response = await send(FetchClient().frame(listener, Fetch(12, "orders", 0, 0)))
-        _, answer = read_response(response, API, 12)
+        _, answer = read_response(response, FETCH_API, 12)
         records = answer.responses[0].partitions[0].records
         assert 10_000 < len(records) <= 12_000
         assert [(key.value, amount) for _, key, _, amount in charges.noted] == [
@@ -465,7 +468,7 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
 
             async def codes(number: int) -> list[int]:
                 answers = [
-                    read_response(await send(client.frame(listener, usual)), API, 11)[1]
+                    read_response(await send(client.frame(listener, usual)), FETCH_API, 11)[1]
                     for _ in range(number)
                 ]
                 return [answer.responses[0].partitions[0].error_code for answer in answers]

@@ -31,11 +31,11 @@ from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka import direct_produce
 from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.direct_produce import LENGTHS_MAX, PREFIX_BYTES_MAX, ROUTES_MAX, Routes
-from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.produce import API, PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.produce import PRODUCE_API, PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.server import TcpServer
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas
@@ -287,7 +287,7 @@ async def test_the_time_of_a_produce_is_charged_and_told_when_it_is_too_long(
             seconds = count(0, 5)
             quotas.clock_s = lambda: float(next(seconds))
             (response,) = await _exchange(listener, frames, is_generic=is_generic)
-        _, answer = read_response(response, API, 9)
+        _, answer = read_response(response, PRODUCE_API, 9)
         # The longest delay of this quota: one sample.
         assert answer.throttle_time_ms == 1000
         assert ("kafka", "request_percentage", ("ANONYMOUS", "a client"), 500.0) in charges.noted

@@ -23,10 +23,10 @@ from app.broker.produce import Acks
 from app.errors import BrokerClosing, SteleError, StorageError, StorageUnavailable, TopicError, UnknownTopic
 from app.groups.share_group import ShareHeartbeat
 from app.tcp.errors import ERROR_CODES
-from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED, Served
-from app.tcp.kafka.handlers.context import KafkaListener
-from app.tcp.kafka.schemas import alter_share_group_offsets
+from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED, Served
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
+from app.tcp.kafka.schemas.share_groups import ALTER_SHARE_GROUP_OFFSETS_API
 from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame
@@ -196,7 +196,7 @@ async def test_a_name_that_no_topic_can_have_is_answered(
 async def test_share_offsets_of_a_name_that_no_topic_can_have_are_refused_in_its_partitions(
     tmp_path: Path,
 ) -> None:
-    row = SERVED[alter_share_group_offsets.API.key]
+    row = SERVED[ALTER_SHARE_GROUP_OFFSETS_API.key]
     async with world(tmp_path) as there:
         coordinator = there.real.groups.of(GROUP).coordinator
         await coordinator.shares.heartbeat(

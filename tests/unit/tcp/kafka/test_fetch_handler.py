@@ -16,10 +16,10 @@ from app.broker.produce import Acks
 from app.security.acl import Acl, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
-from app.tcp.kafka.guards.table import GUARDS
-from app.tcp.kafka.handlers.context import Context
+from app.tcp.kafka.apis import SERVED
+from app.tcp.kafka.context import Context
 from app.tcp.kafka.handlers.fetch import fetch
-from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from app.work_budget import pause
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
@@ -67,7 +67,7 @@ async def test_a_name_that_may_not_be_read_is_not_looked_up(tmp_path: Path) -> N
             ],
         )
         with mock.patch.object(plain.broker, "try_to_find_topics", find):
-            work = GUARDS[API.key].check(context, request, fetch)
+            work = SERVED[FETCH_API.key].guard.check(context, request, fetch)
             answer: FetchResponse = await cast("Coroutine[Any, Any, FetchResponse]", work)
     assert looked_up == ["open"]
     codes = {topic.topic: topic.partitions[0].error_code for topic in answer.responses}

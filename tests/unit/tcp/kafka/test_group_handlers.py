@@ -9,12 +9,16 @@ import pytest
 from stele.wire.error_codes import ErrorCode
 
 from app.errors import CoordinatorNotAvailable
+from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers.committed_offsets import offset_fetch
-from app.tcp.kafka.handlers.context import Context, KafkaListener
 from app.tcp.kafka.handlers.groups import describe_groups, list_groups
-from app.tcp.kafka.schemas import describe_groups as describing
-from app.tcp.kafka.schemas import list_groups as listing
-from app.tcp.kafka.schemas import offset_fetch as fetching
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from app.tcp.kafka.schemas.groups import DescribeGroupsRequest, ListGroupsRequest
 
 
 class _ClosedGroups:
@@ -41,9 +45,9 @@ def context_of(version: int) -> Context:
 
 @pytest.mark.parametrize("version", range(8))
 async def test_offsets_are_refused(version: int) -> None:
-    asked = [fetching.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    asked = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
     answer = await offset_fetch(
-        context_of(version), fetching.OffsetFetchRequest(group_id="g", topics=asked, groups=())
+        context_of(version), OffsetFetchRequest(group_id="g", topics=asked, groups=())
     )
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     (topic,) = answer.topics
@@ -55,18 +59,14 @@ async def test_offsets_are_refused(version: int) -> None:
 
 
 async def test_all_offsets_are_refused() -> None:
-    answer = await offset_fetch(
-        context_of(7), fetching.OffsetFetchRequest(group_id="g", topics=None, groups=())
-    )
+    answer = await offset_fetch(context_of(7), OffsetFetchRequest(group_id="g", topics=None, groups=()))
     assert (answer.error_code, list(answer.topics)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
 
 
-@pytest.mark.parametrize(
-    "topics", [None, [fetching.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]]
-)
+@pytest.mark.parametrize("topics", [None, [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]])
 async def test_offsets_of_groups_are_refused_group_by_group(topics: Any) -> None:
-    asked = [fetching.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("a", "b")]
-    answer = await offset_fetch(context_of(8), fetching.OffsetFetchRequest(groups=asked))
+    asked = [OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("a", "b")]
+    answer = await offset_fetch(context_of(8), OffsetFetchRequest(groups=asked))
     assert [(one.group_id, one.error_code, list(one.topics)) for one in answer.groups] == [
         ("a", ErrorCode.COORDINATOR_NOT_AVAILABLE, []),
         ("b", ErrorCode.COORDINATOR_NOT_AVAILABLE, []),
@@ -74,8 +74,8 @@ async def test_offsets_of_groups_are_refused_group_by_group(topics: Any) -> None
 
 
 async def test_groups_are_not_listed_and_not_described() -> None:
-    listed = await list_groups(context_of(4), listing.ListGroupsRequest(states_filter=(), types_filter=()))
+    listed = await list_groups(context_of(4), ListGroupsRequest(states_filter=(), types_filter=()))
     assert (listed.error_code, list(listed.groups)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
-    answer = await describe_groups(context_of(4), describing.DescribeGroupsRequest(groups=["g"]))
+    answer = await describe_groups(context_of(4), DescribeGroupsRequest(groups=["g"]))
     (described,) = answer.groups
     assert described.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

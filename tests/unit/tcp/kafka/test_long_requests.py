@@ -15,26 +15,41 @@ from stele.wire.error_codes import ErrorCode
 
 from app.broker.produce import Acks
 from app.network.admission import Admission
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.dispatch import SERVED
-from app.tcp.kafka.handlers.context import Context, KafkaListener
+from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers.metadata import metadata as describe_metadata
 from app.tcp.kafka.headers import RequestHead
-from app.tcp.kafka.schemas import alter_partition_reassignments as reassigning
-from app.tcp.kafka.schemas import (
-    api_versions,
-    delete_records,
-    describe_groups,
-    describe_producers,
-    describe_topic_partitions,
-    elect_leaders,
-    fetch,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_fetch,
-    offset_for_leader_epoch,
+from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
+from app.tcp.kafka.schemas.cluster import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
 )
+from app.tcp.kafka.schemas.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from app.tcp.kafka.schemas.groups import DESCRIBE_GROUPS_API, DescribeGroupsRequest
+from app.tcp.kafka.schemas.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
+from app.tcp.kafka.schemas.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from app.tcp.kafka.schemas.transactions import DescribeProducersRequest, DescribeProducersTopic
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.work_budget import PARTITIONS_PER_TURN
@@ -55,8 +70,8 @@ async def listener(tmp_path: Path) -> AsyncIterator[KafkaListener]:
         yield listener
 
 
-def fetch_of(partitions: Sequence[int], *, session: int = 0, epoch: int = -1) -> fetch.FetchRequest:
-    return fetch.FetchRequest(
+def fetch_of(partitions: Sequence[int], *, session: int = 0, epoch: int = -1) -> FetchRequest:
+    return FetchRequest(
         replica_id=-1,
         max_wait_ms=0,
         min_bytes=0,
@@ -64,10 +79,10 @@ def fetch_of(partitions: Sequence[int], *, session: int = 0, epoch: int = -1) ->
         session_id=session,
         session_epoch=epoch,
         topics=[
-            fetch.FetchTopic(
+            FetchTopic(
                 topic="wide",
                 partitions=[
-                    fetch.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1000)
+                    FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1000)
                     for number in partitions
                 ],
             )
@@ -78,22 +93,22 @@ def fetch_of(partitions: Sequence[int], *, session: int = 0, epoch: int = -1) ->
     )
 
 
-def offset_fetch_of(partitions: Sequence[int]) -> offset_fetch.OffsetFetchRequest:
-    topic = offset_fetch.OffsetFetchRequestTopic(name="wide", partition_indexes=list(partitions))
-    return offset_fetch.OffsetFetchRequest(group_id="readers", topics=[topic], groups=())
+def offset_fetch_of(partitions: Sequence[int]) -> OffsetFetchRequest:
+    topic = OffsetFetchRequestTopic(name="wide", partition_indexes=list(partitions))
+    return OffsetFetchRequest(group_id="readers", topics=[topic], groups=())
 
 
-def offset_commit_of(partitions: Sequence[int], offset: int) -> offset_commit.OffsetCommitRequest:
-    topic = offset_commit.OffsetCommitRequestTopic(
+def offset_commit_of(partitions: Sequence[int], offset: int) -> OffsetCommitRequest:
+    topic = OffsetCommitRequestTopic(
         name="wide",
         partitions=[
-            offset_commit.OffsetCommitRequestPartition(
+            OffsetCommitRequestPartition(
                 partition_index=number, committed_offset=offset, committed_metadata=""
             )
             for number in partitions
         ],
     )
-    return offset_commit.OffsetCommitRequest(group_id="readers", member_id="", topics=[topic])
+    return OffsetCommitRequest(group_id="readers", member_id="", topics=[topic])
 
 
 async def handle(listener: KafkaListener, request: object, version: int) -> tuple[Any, int]:
@@ -130,14 +145,13 @@ LONG = {
     "Fetch": (fetch_of(SHUFFLED), 12),
     "Fetch that begins a session": (fetch_of(SHUFFLED, epoch=0), 12),
     "ListOffsets": (
-        list_offsets.ListOffsetsRequest(
+        ListOffsetsRequest(
             replica_id=-1,
             topics=[
-                list_offsets.ListOffsetsTopic(
+                ListOffsetsTopic(
                     name="wide",
                     partitions=[
-                        list_offsets.ListOffsetsPartition(partition_index=number, timestamp=-1)
-                        for number in SHUFFLED
+                        ListOffsetsPartition(partition_index=number, timestamp=-1) for number in SHUFFLED
                     ],
                 )
             ],
@@ -146,19 +160,16 @@ LONG = {
     ),
     "OffsetFetch": (offset_fetch_of(SHUFFLED), 7),
     "DescribeProducers": (
-        describe_producers.DescribeProducersRequest(
-            topics=[describe_producers.TopicRequest(name="wide", partition_indexes=SHUFFLED)]
-        ),
+        DescribeProducersRequest(topics=[DescribeProducersTopic(name="wide", partition_indexes=SHUFFLED)]),
         0,
     ),
     "DeleteRecords": (
-        delete_records.DeleteRecordsRequest(
+        DeleteRecordsRequest(
             topics=[
-                delete_records.DeleteRecordsTopic(
+                DeleteRecordsTopic(
                     name="wide",
                     partitions=[
-                        delete_records.DeleteRecordsPartition(partition_index=number, offset=0)
-                        for number in SHUFFLED
+                        DeleteRecordsPartition(partition_index=number, offset=0) for number in SHUFFLED
                     ],
                 )
             ],
@@ -167,13 +178,12 @@ LONG = {
         1,
     ),
     "OffsetForLeaderEpoch": (
-        offset_for_leader_epoch.OffsetForLeaderEpochRequest(
+        OffsetForLeaderEpochRequest(
             topics=[
-                offset_for_leader_epoch.OffsetForLeaderTopic(
+                OffsetForLeaderTopic(
                     topic="wide",
                     partitions=[
-                        offset_for_leader_epoch.OffsetForLeaderPartition(partition=number, leader_epoch=0)
-                        for number in SHUFFLED
+                        OffsetForLeaderPartition(partition=number, leader_epoch=0) for number in SHUFFLED
                     ],
                 )
             ]
@@ -181,14 +191,13 @@ LONG = {
         3,
     ),
     "AlterPartitionReassignments": (
-        reassigning.AlterPartitionReassignmentsRequest(
+        AlterPartitionReassignmentsRequest(
             timeout_ms=1000,
             topics=[
-                reassigning.ReassignableTopic(
+                ReassignableTopic(
                     name="wide",
                     partitions=[
-                        reassigning.ReassignablePartition(partition_index=number, replicas=[0])
-                        for number in SHUFFLED
+                        ReassignablePartition(partition_index=number, replicas=[0]) for number in SHUFFLED
                     ],
                 )
             ],
@@ -220,13 +229,13 @@ async def test_the_loop_turns_among_the_partitions_and_the_response_keeps_their_
 
 
 async def test_the_loop_turns_while_topics_are_described(listener: KafkaListener) -> None:
-    everything, turns = await handle(listener, metadata.MetadataRequest(topics=None), 9)
+    everything, turns = await handle(listener, MetadataRequest(topics=None), 9)
     assert partitions_of(everything) == [*ALL]
     assert turns >= PARTITIONS / PARTITIONS_PER_TURN
     page, turns = await handle(
         listener,
-        describe_topic_partitions.DescribeTopicPartitionsRequest(
-            topics=[describe_topic_partitions.TopicRequest(name="wide")],
+        DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name="wide")],
             response_partition_limit=PARTITIONS,
         ),
         0,
@@ -236,8 +245,8 @@ async def test_the_loop_turns_while_topics_are_described(listener: KafkaListener
 
 
 async def test_the_loop_turns_while_leaders_are_not_elected(listener: KafkaListener) -> None:
-    topic = elect_leaders.TopicPartitions(topic="wide", partitions=SHUFFLED)
-    request = elect_leaders.ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
+    topic = TopicPartitions(topic="wide", partitions=SHUFFLED)
+    request = ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
     response, turns = await handle(listener, request, 2)
     (results,) = response.replica_election_results
     assert [result.partition_id for result in results.partition_result] == SHUFFLED
@@ -249,7 +258,7 @@ async def test_a_topic_that_is_deleted_while_all_topics_are_described_is_left_ou
 ) -> None:
     await listener.broker.create_topic("x-last", partitions=1)
     context = Context(listener=listener, version=9, client_id="", client_host="")
-    describing = describe_metadata(context, metadata.MetadataRequest(topics=None))
+    describing = describe_metadata(context, MetadataRequest(topics=None))
     # Run by hand, because only its pauses interrupt it; the first is long before the last topic.
     describing.send(None)
     await listener.broker.delete_topic("x-last")
@@ -332,16 +341,16 @@ async def test_another_connection_is_served_while_a_long_request_is_handled(list
     async with serving(listener, events) as address:
         long_reader, long_writer = await asyncio.open_connection(*address)
         reader, writer = await asyncio.open_connection(*address)
-        long_writer.write(request_frame(describe_groups.DescribeGroupsRequest(groups=groups), 4))
+        long_writer.write(request_frame(DescribeGroupsRequest(groups=groups), 4))
         await events.began.wait()
-        writer.write(request_frame(api_versions.ApiVersionsRequest(), 0))
+        writer.write(request_frame(ApiVersionsRequest(), 0))
         await read_frame(reader)
         assert events.seen == [
             ("request", "DescribeGroups"),
             ("request", "ApiVersions"),
             ("response", "ApiVersions"),
         ]
-        _, described = read_response(await read_frame(long_reader), describe_groups.API, 4)
+        _, described = read_response(await read_frame(long_reader), DESCRIBE_GROUPS_API, 4)
         assert [group.group_id for group in described.groups] == groups
         long_writer.close()
         writer.close()

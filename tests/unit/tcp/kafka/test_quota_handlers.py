@@ -10,19 +10,14 @@ from stele.wire.error_codes import ErrorCode
 
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS, Principal
-from app.tcp.kafka.handlers.context import Context
+from app.tcp.kafka.context import Context
 from app.tcp.kafka.handlers.quotas import alter_client_quotas
-from app.tcp.kafka.schemas.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntityData,
-    EntryData,
-    OpData,
-)
+from app.tcp.kafka.schemas.quotas import AlterClientQuotasEntry, AlterClientQuotasRequest, EntityData, OpData
 from tests.support.kafka_application import kafka_listener
 
 REQUEST = AlterClientQuotasRequest(
     entries=[
-        EntryData(
+        AlterClientQuotasEntry(
             entity=[EntityData(entity_type="user", entity_name=None)],
             ops=[OpData(key="producer_byte_rate", value=5.0, remove=False)],
         )

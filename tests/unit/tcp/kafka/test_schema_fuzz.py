@@ -21,7 +21,7 @@ from stele.wire import schema
 from stele.wire.schema import Field, MalformedMessage, Type, fields_of
 
 from app.tcp.kafka.api import Api
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.headers import read_client_id
 from tests.support.random_messages import random_message
 

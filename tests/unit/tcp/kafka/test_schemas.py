@@ -19,7 +19,7 @@ from kio.static.constants import EntityType
 from stele.wire import schema
 
 from app.tcp.kafka.api import Api
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.schemas.api_versions import ApiVersionsResponse
 from tests.support.random_messages import leaves, random_message
 

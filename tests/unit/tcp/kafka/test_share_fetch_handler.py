@@ -12,12 +12,16 @@ from stele.wire.record_batch import build_values
 from app.broker.placement import Placement
 from app.broker.produce import Acks
 from app.errors import NotCoordinator
-from app.tcp.kafka.handlers.context import Context, KafkaListener
+from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers.share_fetch import share_acknowledge, share_fetch
 from app.tcp.kafka.handlers.share_groups import share_group_heartbeat
-from app.tcp.kafka.schemas.share_acknowledge import ShareAcknowledgeRequest
-from app.tcp.kafka.schemas.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from app.tcp.kafka.schemas.share_groups import (
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+)
 from app.tcp.kafka.share_sessions import ClientConnection
 from tests.support.kafka_application import kafka_listener
 from tests.support.simulated_time import simulated

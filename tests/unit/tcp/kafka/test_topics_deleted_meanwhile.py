@@ -18,9 +18,9 @@ from stele.wire.error_codes import ErrorCode
 from app.broker.placement import Placement
 from app.broker.produce import Acks
 from app.tcp.deferred_response import DeferredResponse
-from app.tcp.kafka.dispatch import SERVED, Served
+from app.tcp.kafka.apis import SERVED, Served
+from app.tcp.kafka.context import Context, KafkaListener, NoResponse
 from app.tcp.kafka.failures import failure_of
-from app.tcp.kafka.handlers.context import Context, KafkaListener, NoResponse
 from tests.support.batches import batch_of
 from tests.support.deletions import DeletedAt, delete_topic, far_away
 from tests.support.kafka_application import kafka_listener

@@ -14,21 +14,19 @@ from stele.wire.schema import NO_UUID
 from app.broker.cluster import SoloCluster
 from app.broker.placement import Placement
 from app.broker.topics import Topic, Topics
-from app.tcp.kafka.dispatch import SERVED, Served
-from app.tcp.kafka.schemas import (
-    add_partitions_to_txn,
-    alter_configs,
-    create_topics,
-    describe_configs,
-    describe_quorum,
-    fetch,
-    incremental_alter_configs,
-    metadata,
-    produce,
-    share_fetch,
-    share_group_heartbeat,
-    txn_offset_commit,
+from app.tcp.kafka.apis import SERVED, Served
+from app.tcp.kafka.schemas.cluster import DESCRIBE_QUORUM_API
+from app.tcp.kafka.schemas.configs import (
+    ALTER_CONFIGS_API,
+    DESCRIBE_CONFIGS_API,
+    INCREMENTAL_ALTER_CONFIGS_API,
 )
+from app.tcp.kafka.schemas.fetch import FETCH_API
+from app.tcp.kafka.schemas.metadata import METADATA_API
+from app.tcp.kafka.schemas.produce import PRODUCE_API
+from app.tcp.kafka.schemas.share_groups import SHARE_FETCH_API, SHARE_GROUP_HEARTBEAT_API
+from app.tcp.kafka.schemas.topics import CREATE_TOPICS_API
+from app.tcp.kafka.schemas.transactions import ADD_PARTITIONS_TO_TXN_API, TXN_OFFSET_COMMIT_API
 from app.tcp.kafka.topics_named import names_topics
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame
@@ -38,14 +36,14 @@ from tests.support.sample_messages import TOPIC, sample
 # Coordinators look for the topics of transactions (``SharedTransactionCoordinator``), changes of topics at the catalog.
 # DescribeQuorum is about one topic, which no client creates; a share session is there before its fetches.
 ELSEWHERE = {
-    add_partitions_to_txn.API.key,
-    txn_offset_commit.API.key,
-    create_topics.API.key,
-    describe_quorum.API.key,
-    share_fetch.API.key,
+    ADD_PARTITIONS_TO_TXN_API.key,
+    TXN_OFFSET_COMMIT_API.key,
+    CREATE_TOPICS_API.key,
+    DESCRIBE_QUORUM_API.key,
+    SHARE_FETCH_API.key,
 }
-RESOURCES = {describe_configs.API.key, alter_configs.API.key, incremental_alter_configs.API.key}
-LOOKING = {produce.API.key, fetch.API.key, metadata.API.key, share_group_heartbeat.API.key}
+RESOURCES = {DESCRIBE_CONFIGS_API.key, ALTER_CONFIGS_API.key, INCREMENTAL_ALTER_CONFIGS_API.key}
+LOOKING = {PRODUCE_API.key, FETCH_API.key, METADATA_API.key, SHARE_GROUP_HEARTBEAT_API.key}
 NAMING = [
     row
     for row in SERVED.values()
@@ -142,7 +140,7 @@ async def test_a_partition_that_another_broker_has_added_is_found_by_one_look(
 @pytest.mark.every(3)
 @pytest.mark.parametrize(
     "row",
-    [pytest.param(row, id=row.api.name) for row in NAMING if row.api.key != share_group_heartbeat.API.key],
+    [pytest.param(row, id=row.api.name) for row in NAMING if row.api.key != SHARE_GROUP_HEARTBEAT_API.key],
 )
 async def test_what_is_known_needs_no_look(row: Served, tmp_path: Path) -> None:
     async with listener(tmp_path, Topics._set) as (

@@ -13,7 +13,7 @@ from app.errors import (
     TransactionFenced,
     UnknownTopic,
 )
-from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.handlers.transaction_errors import transaction_error_code
 
 FENCED = TransactionFenced("t", epoch=1, current_epoch=2)

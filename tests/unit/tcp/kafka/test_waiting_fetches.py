@@ -19,9 +19,9 @@ from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka import connection as kafka_connection
-from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.idle_answers import Room
-from app.tcp.kafka.schemas.fetch import API, FetchResponse, PartitionData
+from app.tcp.kafka.schemas.fetch import FETCH_API, FetchResponse, PartitionData
 from app.work_budget import pause
 from tests.support.acls import authorizer_over
 from tests.support.charges import noted_charges, set_quotas
@@ -76,7 +76,7 @@ class _Consumer:
         frame = self.client.frame(self.listener, fetch)
         response = await self.send(frame)
         self.client.note(fetch, response)
-        return read_response(response, API, VERSION)[1]
+        return read_response(response, FETCH_API, VERSION)[1]
 
     async def begin(self, fetch: Fetch) -> asyncio.Task[FetchResponse]:
         """Send ``fetch``, and return when it waits."""
@@ -409,4 +409,4 @@ async def test_requests_that_follow_a_waiting_one_begin(tmp_path: Path, kind: Ki
         await _until(lambda: listener.broker.counts.fetched_bytes > before)
         assert consumer.waiting == 1
         append_to(listener, FIRST)
-        assert _partition(read_response(await sending, API, VERSION)[1]).high_watermark == 2
+        assert _partition(read_response(await sending, FETCH_API, VERSION)[1]).high_watermark == 2

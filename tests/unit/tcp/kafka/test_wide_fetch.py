@@ -28,9 +28,9 @@ from app.storage.transactional_produce import TransactionalProduce
 from app.storage.waiters import Waiters
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka import wide_fetch, wide_requests
-from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.idle_answers import IdleAnswers, Room
-from app.tcp.kafka.schemas.fetch import API, PartitionData
+from app.tcp.kafka.schemas.fetch import FETCH_API, PartitionData
 from app.tcp.kafka.wide_fetch import WideFetch
 from app.transactions.messages import ProducerIdentity
 from app.work_budget import PARTITIONS_PER_TURN, pause
@@ -199,7 +199,7 @@ def _at_the_end(listener: KafkaListener, version: int, names: Sequence[tuple[str
 
 def _answers(response: bytes, version: int) -> dict[tuple[int, int], PartitionData]:
     """Return the answers by the place of their topic in the response, and the partition."""
-    _, answer = read_response(response, API, version)
+    _, answer = read_response(response, FETCH_API, version)
     return {
         (place, partition.partition_index): partition
         for place, topic in enumerate(answer.responses)
@@ -265,7 +265,7 @@ async def test_partitions_are_the_same_in_any_order(tmp_path: Path, monkeypatch:
         for turn in range(len(NAMES)):
             names = NAMES[turn:] + NAMES[:turn]
             response = await send(client.frame(listener, _at_the_end(listener, 12, names)))
-            _, answer = read_response(response, API, 12)
+            _, answer = read_response(response, FETCH_API, 12)
             assert names == [
                 (topic.topic, partition.partition_index)
                 for topic in answer.responses

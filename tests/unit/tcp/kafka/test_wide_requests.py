@@ -11,7 +11,7 @@ import pytest
 
 from app.tcp.kafka import wide_requests
 from app.tcp.kafka.headers import read_client_id
-from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic
+from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
 from tests.support.kafka_peer import request_frame
 
 VERSIONS = range(4, 19)
@@ -118,7 +118,9 @@ def test_a_number_of_partitions_that_the_request_does_not_have_costs_nothing() -
 def test_a_topic_that_stands_side_by_side_with_itself_is_left_to_the_generic_way() -> None:
     """No client is known to send this."""
     frame = _request(12, WIDE)
-    request = API.read_request(12, memoryview(frame), read_client_id(memoryview(frame), flexible=True)[1])
+    request = FETCH_API.read_request(
+        12, memoryview(frame), read_client_id(memoryview(frame), flexible=True)[1]
+    )
     (topic,) = request.topics
     halves = [
         replace(topic, partitions=topic.partitions[:9]),

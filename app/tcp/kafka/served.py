@@ -1,0 +1,61 @@
+"""An API that is served: its messages, its handler, its guard, and how a connection runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from stele.wire import schema
+
+from ...broker.broker import Broker
+from .api import Api
+from .context import Answer, Context
+from .guards.rights import Guard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One row of the table of APIs. Each handler module exports its own as ``ROWS``.
+
+    ``changes``: the work continues after the client has disconnected. ``is_barrier``:
+    whether no later request of the connection may begin before this one has ended.
+    ``walks``: the handler visits any number of partitions or groups and pauses among
+    them; it too keeps later requests of its connection waiting, so that a client sees
+    its own requests take effect one after the other. ``reads``: the largest size of the
+    response in bytes, for requests that read the log. ``is_long``: whether a response is
+    encoded in a thread, because encoding it would hold the event loop.
+    ``finds_topics_itself``: the handler looks for unknown topics of a request in a way
+    of its own, or the request names topics that no client creates.
+    """
+
+    api: Api
+    handle: Callable[[Context, Any], Answer]
+    guard: Guard
+    changes: bool = False
+    is_barrier: Callable[[Broker, Any], bool] | None = None
+    walks: bool = False
+    reads: Callable[[Broker, Any], int] | None = None
+    carries_records: bool = False
+    is_long: Callable[[Any], bool] | None = None
+    finds_topics_itself: bool = False
+
+    def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
+        """Append ``head`` and the encoded response to ``parts``; records are not copied."""
+        api = self.api
+        write = schema.gathering_writer(cast("type[Any]", api.response), version, api.is_flexible(version))
+        write(response, head, parts)
+
+    def guarded(self) -> Served:
+        """Return the row with its guard before the handler: checks are timed and charged with the request."""
+        handle, check = self.handle, self.guard.check
+
+        def checked(context: Context, request: Any) -> Answer:
+            return check(context, request, handle)
+
+        return replace(self, handle=checked)
+
+
+def always(_broker: Broker, _request: Any) -> bool:
+    """Make every request of an API a barrier."""
+    return True
