@@ -1,4 +1,4 @@
-"""Builds the parts below the listeners: a broker on its own, or one of several.
+"""Builds the parts below the listeners: a standalone broker, or a member of a cluster.
 
 A broker on its own has its catalog, its groups and its records in its data directory. One with shared storage
 has all of them in PostgreSQL and an object store; its directory holds a lock, and who it was last.

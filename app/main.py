@@ -111,7 +111,7 @@ def _own_url(settings: Settings, binary: _Port) -> str:
     host, port = binary.address
     if binary.tls is None:
         return f"stele://{_join((_reachable(host), port))}"
-    # A certificate names the host that clients know. It is trusted as it is, whoever issued it.
+    # A certificate names the host that clients know. It is trusted as it is, whatever its issuer.
     where = _join((settings.advertised_host or _reachable(host), port))
     return f"stele+tls://{where}?ca_file={quote(str(binary.tls.options.certificate_file.absolute()))}"
 

@@ -3,8 +3,8 @@
 A setting comes from the command line of ``stele serve``, otherwise from the environment
 (``STELE_`` and the name in capitals), otherwise from its default here.
 
-This is one class and one file, however long: the command line, docs/settings.md and the checks of
-combinations come from these declarations, and whoever looks for a setting finds it here.
+The command line, docs/settings.md and the checks of combinations come from these declarations, so they stand in one
+place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Settings(BaseSettings):
         return (init_settings, env_settings) if is_in_environment else (init_settings,)
 
     # ── addresses and data ──
-    data_dir: Path = Field(default=Path("data"), description="Directory of the logs and the metadata.")
+    data_dir: Path = Field(default=Path("data"), description="Directory for logs and metadata.")
     broker_id: int = Field(
         default=1,
         ge=0,
@@ -70,8 +70,7 @@ class Settings(BaseSettings):
     )
     http_allowed_hosts: str | None = Field(
         default=None,
-        description="Further host names that requests over loopback may use, separated by commas, "
-        "besides localhost and the addresses of the broker; * allows any, for a proxy that checks the name.",
+        description="Additional Host headers accepted over loopback, separated by commas, besides localhost and the broker's addresses; * accepts any, for a proxy that checks the name.",
     )
     advertised_kafka_port: int | None = Field(
         default=None,
@@ -83,23 +82,24 @@ class Settings(BaseSettings):
     broker_rack: str | None = Field(
         default=None,
         max_length=255,
-        description="Rack or zone of the broker, which Kafka clients are shown; with shared storage, consumers whose client.rack is the same read from it (Kafka: broker.rack).",
+        description="Rack or zone of the broker, as Kafka clients see it; with shared storage, consumers with the same client.rack read from it (Kafka: broker.rack).",
     )
     broker_session_timeout_ms: int = Field(
         default=5_000,
         # A broker may wait for 2 s for a lock that a paused one holds, and must send its heartbeat after that.
         ge=4_000,
         le=60_000,
-        description="With shared storage: how long after its last heartbeat the broker counts as dead, and others take over its work (Kafka: broker.session.timeout.ms).",
+        description="With shared storage: time after its last heartbeat at which other brokers consider this one dead and take over its work (Kafka: broker.session.timeout.ms).",
     )
 
     # ── shared storage ──
     storage: Literal["embedded", "shared"] = Field(
         default="embedded",
-        description="Where records are: embedded in the data directory, shared in PostgreSQL and an object store (extra cluster).",
+        description="Where records are stored: embedded (in the data directory) or shared (in PostgreSQL and an object store; extra cluster).",
     )
     postgres_url: SecretStr | None = Field(
-        default=None, description="PostgreSQL of shared storage, as a URL; needed with storage=shared."
+        default=None,
+        description="URL of the PostgreSQL server for shared storage; required with storage=shared.",
     )
     object_store: str = Field(
         default="inline",
@@ -108,33 +108,33 @@ class Settings(BaseSettings):
     shared_linger_ms: int | None = Field(
         default=None,
         ge=0,
-        description="Time from one object of shared storage to the next, in which appends are collected; 250 with an object store and 5 with inline if unset.",
+        description="Time during which appends are collected into one object of shared storage; if unset, 250 with an object store and 5 with inline.",
     )
     shared_object_bytes: int = Field(
         default=8 * MIB,
         ge=KIB,
         le=64 * MIB,
-        description="Size at which shared storage writes an object at once; at most 1 MiB with inline.",
+        description="Size at which shared storage writes an object immediately; at most 1 MiB with inline.",
     )
     shared_buffer_bytes_max: int = Field(
         default=256 * MIB,
         ge=MIB,
-        description="Bytes of appends that wait for shared storage; above it appends are refused.",
+        description="Maximum bytes of appends waiting for shared storage; further appends are refused.",
     )
     shared_cache_bytes_max: int = Field(
-        default=512 * MIB, ge=MIB, description="Bytes of objects that are kept in memory for readers."
+        default=512 * MIB, ge=MIB, description="Bytes of objects cached in memory for readers."
     )
 
     # ── TLS ──
     tls_certificate_file: Path | None = Field(
         default=None,
-        description="Certificate chain of all listeners, in PEM, the broker's own certificate first; no TLS if unset.",
+        description="Certificate chain of all listeners, in PEM, the broker's own certificate first; if unset, no TLS.",
     )
     tls_key_file: Path | None = Field(
-        default=None, description="Key of the certificate, in PEM, without a password."
+        default=None, description="Private key of the certificate, in PEM, without a password."
     )
     tls_client_ca_file: Path | None = Field(
-        default=None, description="CAs that issue the certificates of clients, in PEM."
+        default=None, description="CA certificates for client certificates, in PEM."
     )
     tls_client_auth: Literal["none", "requested", "required"] = Field(
         default="none",
@@ -144,13 +144,11 @@ class Settings(BaseSettings):
         default="DEFAULT",
         description="Rules that map the subject of a client's certificate to a principal (Kafka: ssl.principal.mapping.rules).",
     )
-    tls_handshake_timeout_ms: int = Field(
-        default=10_000, ge=1, description="A TLS handshake must end within this time after the connection."
-    )
+    tls_handshake_timeout_ms: int = Field(default=10_000, ge=1, description="Time limit for a TLS handshake.")
     tls_reload_interval_ms: int = Field(
         default=10_000,
         ge=0,
-        description="Interval at which changed TLS files are noticed; 0 reloads them only on SIGHUP.",
+        description="Interval of the check for changed TLS files; 0 reloads them only on SIGHUP.",
     )
     cluster_tls_ca_file: Path | None = Field(
         default=None,
@@ -165,54 +163,54 @@ class Settings(BaseSettings):
     )
     http_tls_enable: bool | None = Field(
         default=None,
-        description="TLS on the HTTP listener; unset means if it has a certificate.",
+        description="TLS on the HTTP listener; if unset, on if it has a certificate.",
     )
     http_tls_certificate_file: Path | None = Field(
-        default=None, description="Certificate chain of the HTTP listener; that of all listeners if unset."
+        default=None, description="Overrides `tls_certificate_file` for the HTTP listener."
     )
     http_tls_key_file: Path | None = Field(
-        default=None, description="Key of the HTTP listener; that of all listeners if unset."
+        default=None, description="Overrides `tls_key_file` for the HTTP listener."
     )
     http_tls_client_ca_file: Path | None = Field(
-        default=None, description="Client CAs of the HTTP listener; those of all listeners if unset."
+        default=None, description="Overrides `tls_client_ca_file` for the HTTP listener."
     )
     http_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
         default=None,
-        description="Client certificates at the HTTP listener: none, requested or required; as for all listeners if unset.",
+        description="Overrides `tls_client_auth` for the HTTP listener.",
     )
     binary_tls_enable: bool | None = Field(
         default=None,
-        description="TLS on the binary listener; unset means if it has a certificate.",
+        description="TLS on the binary listener; if unset, on if it has a certificate.",
     )
     binary_tls_certificate_file: Path | None = Field(
-        default=None, description="Certificate chain of the binary listener; that of all listeners if unset."
+        default=None, description="Overrides `tls_certificate_file` for the binary listener."
     )
     binary_tls_key_file: Path | None = Field(
-        default=None, description="Key of the binary listener; that of all listeners if unset."
+        default=None, description="Overrides `tls_key_file` for the binary listener."
     )
     binary_tls_client_ca_file: Path | None = Field(
-        default=None, description="Client CAs of the binary listener; those of all listeners if unset."
+        default=None, description="Overrides `tls_client_ca_file` for the binary listener."
     )
     binary_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
         default=None,
-        description="Client certificates at the binary listener: none, requested or required; as for all listeners if unset.",
+        description="Overrides `tls_client_auth` for the binary listener.",
     )
     kafka_tls_enable: bool | None = Field(
         default=None,
-        description="TLS on the Kafka listener; unset means if it has a certificate.",
+        description="TLS on the Kafka listener; if unset, on if it has a certificate.",
     )
     kafka_tls_certificate_file: Path | None = Field(
-        default=None, description="Certificate chain of the Kafka listener; that of all listeners if unset."
+        default=None, description="Overrides `tls_certificate_file` for the Kafka listener."
     )
     kafka_tls_key_file: Path | None = Field(
-        default=None, description="Key of the Kafka listener; that of all listeners if unset."
+        default=None, description="Overrides `tls_key_file` for the Kafka listener."
     )
     kafka_tls_client_ca_file: Path | None = Field(
-        default=None, description="Client CAs of the Kafka listener; those of all listeners if unset."
+        default=None, description="Overrides `tls_client_ca_file` for the Kafka listener."
     )
     kafka_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
         default=None,
-        description="Client certificates at the Kafka listener: none, requested or required; as for all listeners if unset.",
+        description="Overrides `tls_client_auth` for the Kafka listener.",
     )
 
     # ── authentication ──
@@ -221,13 +219,13 @@ class Settings(BaseSettings):
         description="Whether clients log in: none, optional (without a login they are anonymous) or required.",
     )
     http_authentication: Literal["none", "optional", "required"] | None = Field(
-        default=None, description="The same for the HTTP listener; as all listeners if unset."
+        default=None, description="Overrides `authentication` for the HTTP listener."
     )
     binary_authentication: Literal["none", "optional", "required"] | None = Field(
-        default=None, description="The same for the binary listener; as all listeners if unset."
+        default=None, description="Overrides `authentication` for the binary listener."
     )
     kafka_authentication: Literal["none", "optional", "required"] | None = Field(
-        default=None, description="The same for the Kafka listener; as all listeners if unset."
+        default=None, description="Overrides `authentication` for the Kafka listener."
     )
     sasl_mechanisms: str = Field(
         default="SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
@@ -247,49 +245,46 @@ class Settings(BaseSettings):
     login_timeout_ms: int = Field(
         default=10_000,
         ge=1,
-        description="A client must be logged in within this time after it connected, where that is required.",
+        description="Time limit for a login after the connection, where a login is required.",
     )
     login_failures_free: int = Field(
         default=5,
         ge=0,
-        description="Failed logins of an address or a user before further ones are delayed; one is forgiven per second.",
+        description="Failed logins per address or user before further ones are delayed; one is forgiven per second.",
     )
     audit_log_file: Path | None = Field(
         default=None,
-        description="File of the audit log, reopened when it was moved; the log of the broker if unset.",
+        description="File of the audit log, reopened after log rotation; if unset, the broker's log.",
     )
     connections_max_reauth_ms: int = Field(
         default=0,
         ge=0,
-        description="Clients of the TCP listeners log in again after this time at the latest; 0 for never (Kafka: connections.max.reauth.ms).",
+        description="Time after which clients of the TCP listeners must log in again; 0 for never (Kafka: connections.max.reauth.ms).",
     )
     oauth_jwks: str | None = Field(
-        default=None, description="File or https URL of the keys of the issuer of tokens; no tokens if unset."
+        default=None,
+        description="File or https URL with the public keys of the token issuer; if unset, tokens are not accepted.",
     )
     oauth_issuer: str | None = Field(
-        default=None, description="Issuer that tokens must name; needed with oauth_jwks."
+        default=None, description="Required issuer of tokens; required with oauth_jwks."
     )
     oauth_audience: str | None = Field(
-        default=None, description="Audience that tokens must name; needed with oauth_jwks."
+        default=None, description="Required audience of tokens; required with oauth_jwks."
     )
-    oauth_principal_claim: str = Field(
-        default="sub", description="Claim of a token that holds the name of the user."
-    )
+    oauth_principal_claim: str = Field(default="sub", description="Token claim that contains the user name.")
 
     # ── authorization ──
     authorization: Literal["none", "acls"] | None = Field(
         default=None,
-        description="Whether access rules decide who may do what: none or acls; unset means acls if a listener requires "
-        "logins.",
+        description="Authorization: none or acls; if unset, acls if a listener requires logins.",
     )
     super_users: str = Field(
         default="",
-        description="Principals that may do everything, like User:alice, separated by semicolons (Kafka: super.users).",
+        description="Principals that bypass access rules, such as User:alice, separated by semicolons (Kafka: super.users).",
     )
     allow_everyone_if_no_acl_found: bool = Field(
         default=False,
-        description="Everybody may do everything with resources that no access rule covers (Kafka: "
-        "allow.everyone.if.no.acl.found).",
+        description="Allow all operations on resources without ACLs (Kafka: allow.everyone.if.no.acl.found).",
     )
 
     # ── quotas ──
@@ -297,13 +292,13 @@ class Settings(BaseSettings):
         default=11,
         ge=2,
         le=1000,
-        description="Samples that the rates of quotas are measured over (Kafka: quota.window.num).",
+        description="Number of samples over which quota rates are measured (Kafka: quota.window.num).",
     )
     quota_window_size_seconds: int = Field(
         default=1,
         ge=1,
         le=3600,
-        description="Length of each of these samples (Kafka: quota.window.size.seconds).",
+        description="Length of each sample (Kafka: quota.window.size.seconds).",
     )
 
     # ── topics ──
@@ -319,13 +314,11 @@ class Settings(BaseSettings):
     dead_letter_topic_prefix: str = Field(
         default="dlq.",
         max_length=100,
-        description="What the names of dead-letter topics of share groups begin with (Kafka: "
-        "errors.deadletterqueue.topic.name.prefix).",
+        description="Required prefix of dead-letter topics of share groups (Kafka: errors.deadletterqueue.topic.name.prefix).",
     )
     dead_letter_auto_create_topics_enable: bool = Field(
         default=False,
-        description="Create a dead-letter topic when its first letter is written (Kafka: "
-        "errors.deadletterqueue.auto.create.topics.enable).",
+        description="Create a dead-letter topic when its first letter is written (Kafka: errors.deadletterqueue.auto.create.topics.enable).",
     )
     partitions_max: int = Field(
         default=10_000,
@@ -369,12 +362,12 @@ class Settings(BaseSettings):
     log_cleaner_dedupe_buffer_size: int = Field(
         default=128 * MIB,
         ge=MIB,
-        description="Maximum bytes of the key map of one pass of compaction; partitions with more keys take several.",
+        description="Maximum bytes of the key map of a compaction pass; partitions with more keys take several passes.",
     )
     log_cleaner_io_max_bytes_per_second: float | None = Field(
         default=None,
         gt=0,
-        description="Bytes per second that compaction reads and writes at most; unlimited if unset.",
+        description="Maximum bytes per second that compaction reads and writes; if unset, unlimited.",
     )
     log_cleaner_backoff_ms: int = Field(
         default=15_000,
@@ -384,12 +377,12 @@ class Settings(BaseSettings):
     table_memory_bytes_max: int = Field(
         default=64 * MIB,
         ge=MIB,
-        description="Maximum bytes of keys in memory for reads by key, for table snapshots, and for the snapshots that are kept; for each.",
+        description="Maximum bytes of keys in memory, separately for reads by key, for table snapshots being built, and for cached snapshots.",
     )
     producer_id_expiration_ms: int = Field(
         default=86_400_000,
         ge=1000,
-        description="The broker forgets a producer id that has not produced for this long (Kafka: producer.id.expiration.ms).",
+        description="Time without a produce after which a producer id expires (Kafka: producer.id.expiration.ms).",
     )
     producer_id_expiration_check_interval_ms: int = Field(
         default=600_000, ge=10, description="Interval of the check for expired producer ids."
@@ -431,7 +424,7 @@ class Settings(BaseSettings):
         description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
     )
     cdc_snapshot: Literal["initial", "never"] = Field(
-        default="initial", description="Copy the existing rows of a table first: initial or never."
+        default="initial", description="Whether to copy the existing rows of a table first: initial or never."
     )
 
     cdc_transactions: Literal["auto", "on", "off"] = Field(
@@ -468,19 +461,19 @@ class Settings(BaseSettings):
         default=30_000,
         ge=1000,
         le=3_600_000,
-        description="How long a member of a share group holds the records that it got, unless the group sets another time.",
+        description="How long a member of a share group holds the records it acquired, unless the group overrides it.",
     )
     group_share_min_record_lock_duration_ms: int = Field(
         default=15_000,
         ge=1000,
         le=30_000,
-        description="Shortest time that a share group may set for it.",
+        description="Shortest lock duration that a share group may set.",
     )
     group_share_max_record_lock_duration_ms: int = Field(
         default=60_000,
         ge=30_000,
         le=3_600_000,
-        description="Longest time that a share group may set for it.",
+        description="Longest lock duration that a share group may set.",
     )
     group_consumer_migration_policy: MigrationPolicy = Field(
         default="bidirectional",
@@ -514,7 +507,7 @@ class Settings(BaseSettings):
     transaction_check_interval_ms: int = Field(
         default=10_000,
         ge=10,
-        description="Interval of the check for transactions that are open for longer than their timeout (Kafka: transaction.abort.timed.out.transaction.cleanup.interval.ms).",
+        description="Interval of the check for transactions past their timeout (Kafka: transaction.abort.timed.out.transaction.cleanup.interval.ms).",
     )
     transactional_ids_max: int = Field(
         default=100_000, ge=1, description="Maximum number of transactional ids; each stays in memory."
@@ -522,7 +515,7 @@ class Settings(BaseSettings):
     transactional_id_expiration_ms: int = Field(
         default=604_800_000,
         ge=1,
-        description="The broker forgets a transactional id that has not been used for this long (Kafka: transactional.id.expiration.ms).",
+        description="Time without use after which a transactional id expires (Kafka: transactional.id.expiration.ms).",
     )
     transactional_id_expiration_check_interval_ms: int = Field(
         default=3_600_000,
@@ -533,7 +526,7 @@ class Settings(BaseSettings):
     atomic_requests_max: int = Field(
         default=64,
         ge=1,
-        description="Maximum number of `POST /v1/transactions` that are processed at once; more wait. Each has a transactional id of the broker's own.",
+        description="Maximum concurrent `POST /v1/transactions` requests; more wait. Each uses one of the broker's own transactional ids.",
     )
     transaction_request_records_max: int = Field(
         default=10_000,
@@ -543,12 +536,12 @@ class Settings(BaseSettings):
     idempotency_keys_max: int = Field(
         default=10_000,
         ge=1,
-        description="Number of answers kept for requests with an `Idempotency-Key`; the oldest is forgotten first.",
+        description="Number of responses kept for requests with an `Idempotency-Key`; the oldest is dropped first.",
     )
     idempotency_key_expiration_ms: int = Field(
         default=86_400_000,
         ge=1,
-        description="The answer to a request with an `Idempotency-Key` is forgotten after this long.",
+        description="How long the response to a request with an `Idempotency-Key` is kept.",
     )
 
     # ── limits ──
@@ -579,12 +572,12 @@ class Settings(BaseSettings):
         description="Unsent response bytes of a connection at which the broker stops reading from it.",
     )
     frame_timeout_ms: int = Field(
-        default=30_000, ge=100, description="A frame must be complete within this time after its first byte."
+        default=30_000, ge=100, description="Time limit for a frame, from its first byte."
     )
     idle_timeout_ms: int = Field(
         default=600_000,
         ge=100,
-        description="Close a connection that sends no request and awaits no response for this long (Kafka: connections.max.idle.ms).",
+        description="Idle time after which a connection without requests in flight is closed (Kafka: connections.max.idle.ms).",
     )
     produce_threads: int = Field(
         default=2,
@@ -595,7 +588,7 @@ class Settings(BaseSettings):
     produce_queue_bytes_max: int = Field(
         default=64 * MIB,
         ge=KIB,
-        description="Bytes of batches waiting for these threads at which the broker stops reading from their producers.",
+        description="Bytes of batches waiting for codec threads at which the broker stops reading from their producers.",
     )
     fetch_bytes_max: int = Field(
         default=8 * MIB, ge=KIB, description="Maximum bytes of one fetch response, over all partitions."
@@ -603,7 +596,7 @@ class Settings(BaseSettings):
     decoded_bytes_max: int = Field(
         default=128 * MIB,
         ge=128 * MIB,
-        description="Bytes of unpacked batches that all reads hold at once; further ones wait. Batches of up to 256 KiB do not count.",
+        description="Maximum bytes of decompressed batches that all reads hold at once; further reads wait. Batches of up to 256 KiB do not count.",
     )
     fetch_wait_ms_max: int = Field(
         default=60_000, ge=0, description="Longest wait of a fetch for new records."
@@ -633,7 +626,7 @@ class Settings(BaseSettings):
         default=30_000, ge=1, description="Longest wait of a produce with acks=all for its sync."
     )
     shutdown_timeout_ms: int = Field(
-        default=10_000, ge=0, description="How long a shutdown waits for answers in progress."
+        default=10_000, ge=0, description="How long a shutdown waits for requests in progress."
     )
 
     # ── monitoring ──

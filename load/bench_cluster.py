@@ -178,7 +178,7 @@ def measure_in_turn(scale: Scale, parts: Sequence[str], *, rounds: int, heap: st
             [*subjects, *yardsticks],
             yardsticks,
             records=scale.records,
-            # Apache Kafka alone is measured in both ways, too.
+            # Apache Kafka alone is measured for throughput and latency, too.
             is_throughput="throughput" in parts or "latency" not in parts,
             latency_s=scale.latency_s if "latency" in parts or "throughput" not in parts else 0.0,
             rounds=rounds,

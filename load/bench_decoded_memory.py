@@ -1,6 +1,6 @@
 """Measure the memory of a broker while clients read large compressed values.
 
-``python -m load.bench_decoded_memory`` prints, for every way to read a record decoded, the resident memory at its
+``python -m load.bench_decoded_memory`` prints, for every kind of decoded read, the resident memory at its
 highest while 50 clients read values of 60 MiB out of zstd batches of 2 KB, beside that of the same broker while as many
 clients read values of 1 KB. A bystander produces and reads small records meanwhile; it prints how many of its requests
 were answered, and the longest wait. The clients read everything; with ``--stalled`` they read nothing of the body.
@@ -39,7 +39,7 @@ def packed_batch(size: int, *, key: bytes = b"k") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to read a record decoded: a request, for the client of a number."""
+    """One kind of decoded read: a request, for the client of a number."""
 
     what: str
     path: str
@@ -164,7 +164,7 @@ def read_all(
 def measure(
     broker: BrokerProcess, way: Way, topic: str, *, clients: int, size: int, stalled: bool
 ) -> tuple[float, Bystander]:
-    """Return the peak memory of one way, and what became of the bystander."""
+    """Return the peak memory of one kind, and what became of the bystander."""
     memory, bystander, stop = PeakMemory(broker.pid), Bystander(broker), threading.Event()
     memory.reset()
     threads = [

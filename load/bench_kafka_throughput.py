@@ -150,7 +150,7 @@ class KafkaSubject:
 
 @dataclass(frozen=True, slots=True)
 class RunningSubject:
-    """A broker that somebody else starts and stops; ``client`` is what its clients need to reach it."""
+    """A broker that the caller starts and stops; ``client`` is what its clients need to reach it."""
 
     name: str
     bootstrap: str

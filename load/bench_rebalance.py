@@ -3,7 +3,7 @@
 The figures are the time to stable and the CPU time of the broker.
 
 Each member is a connection that does what Kafka's clients do: it sends a heartbeat as often as the broker says, gives
-up at once what it is told to, and reports that. The group is stable when its members have all partitions, each an even
+up at once what it must, and reports that. The group is stable when its members have all partitions, each an even
 share. Both brokers have their default intervals, so a rebalance takes some heartbeats of 5 s on both.
 """
 
@@ -94,7 +94,7 @@ class Member:
         self._life.cancel()
         await asyncio.gather(self._life, return_exceptions=True)
         self._connection.close()
-        # Whatever the connection was waiting for, its answer does not matter any more.
+        # Whatever the connection was waiting for, its response no longer matters.
         connection = await self._group.connect()
         await connection.call(self._request(epoch=LEAVING))
         connection.close()

@@ -42,7 +42,7 @@ GOAL_RECORDS = 1_500_000
 
 
 class JsonReader(DataSourceReader):
-    """The naive way: pages of JSON over HTTP, a tuple for each record."""
+    """The naive approach: pages of JSON over HTTP, a tuple for each record."""
 
     def __init__(self, url: str, topic: str, ends: list[int]) -> None:
         self._url, self._topic, self._ends = url, topic, ends

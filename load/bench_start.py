@@ -72,7 +72,7 @@ def _read_bytes(pid: int) -> int:
 
 def _make_dirty(data_dir: Path, partitions: int) -> None:
     """Leave ``partitions`` with a record each, which no checkpoint knows."""
-    # A checkpoint would move the recovery points behind the records.
+    # A checkpoint would move the recovery points past the records.
     arguments = ("--log-level", "warning", "--set", "log_checkpoint_interval_ms=3600000")
     with running_broker(*arguments, data_dir=data_dir) as broker:
         with Client(broker.binary_url) as client:

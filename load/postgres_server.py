@@ -267,7 +267,7 @@ class PostgresServer:
 def _parents() -> Iterator[tuple[str, int]]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # Behind the name, which may hold anything: state and parent.
+            # After the name, which may hold anything: state and parent.
             yield stat.parent.name, int(stat.read_text().rpartition(")")[2].split()[1])
 
 

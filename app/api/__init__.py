@@ -1,6 +1,6 @@
 """The HTTP listener. Reading order:
 
-- ``application``, ``server``   the FastAPI application; uvicorn behind the accept loop
+- ``application``, ``server``   the FastAPI application; uvicorn, fed by the accept loop
 - ``state``                     what every route shares
 - ``routes``                    one module per subject: requests in, responses out
 - ``requests``, ``json_bodies``, ``bodies``   parameters, bodies within their bounds, JSON as typed structs
@@ -12,7 +12,7 @@
 - ``showing``, ``record_responses``   which records, how much of each; an answer with one record
 - ``record_decoding``           JSON of large records decoded in several turns of the event loop
 - ``group_json``                offsets of groups in JSON, by topic
-- ``direct_produce``            the short way of a produce of one JSON record, before the application
+- ``direct_produce``            fast path for a produce of one JSON record, before the application
 - ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out
 - ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams
 - ``cluster_document``          the cluster as JSON, and what a broker reports to the others

@@ -114,7 +114,7 @@ class _Decoded:
         self._coded = decoder.unconsumed_tail
         self._has_more = len(piece) == _PIECE_BYTES
         if decoder.eof:
-            # Files of gzip may be joined; each begins anew.
+            # Gzip files may be concatenated; each has a decoder of its own.
             self._coded, self._has_more, self._decoder = decoder.unused_data, False, None
         if self._held is not None:
             self._held.release(before - len(self._coded))

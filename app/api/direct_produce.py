@@ -1,9 +1,8 @@
-"""The short way of the commonest request over HTTP: one JSON record for one topic.
+"""Fast path for the commonest request over HTTP: one JSON record for one topic.
 
-It stands in front of the application, because routing and the layers around a route cost several times as much as
-the append. Only a request that is plain in every respect is answered here, and only if its record is accepted: all
-others, and every error, are the application's (``routes.produce``), which gets the request unchanged. Both give the
-same response, count the same bytes and requests, charge the same to quotas (``throttling``), and store the same batch.
+It runs before the application, because routing and the layers around a route cost several times as much as the
+append. Only a plain request is answered here, and only if its record is accepted: all others, and every error, go to
+the application (``routes.produce``), which gets the request unchanged. Both paths give the same response, count the same bytes and requests, charge the same to quotas (``throttling``), and store the same batch.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class GuardedRoute(APIRoute):
             if type(response) is not Response:
                 return _Watched(response, check, request)
             if request.method in _READS:
-                # It may have waited for records. What was changed is changed, and its client is told.
+                # It may have waited for records. What was changed stays changed, and the client gets the response.
                 check(request)
             return response
 
@@ -127,7 +127,7 @@ class _Watched(Response):
 
 
 def guarded_app(app: ASGIApp, methods: set[str] | None, path: str) -> ASGIApp:
-    """Return ``app``, a route outside FastAPI, behind a check of its needs."""
+    """Return ``app``, a route outside FastAPI, with a check of the rights it needs."""
     needs = needs_of(methods, path)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -206,7 +206,7 @@ NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
     ("POST", "/v1/users"): (_on_cluster(ALTER_CLUSTER),),
     ("PUT", f"{_USER}/password"): (_on_cluster(ALTER_CLUSTER),),
     ("DELETE", _USER): (_on_cluster(ALTER_CLUSTER),),
-    # Everybody has keys of its own.
+    # Every user has keys of its own.
     ("GET", "/v1/keys"): (_in_route(DESCRIBE_CLUSTER, DESCRIBE_TOKENS_USER),),
     ("POST", "/v1/keys"): (_in_route(ALTER_CLUSTER, CREATE_TOKENS_USER),),
     ("DELETE", "/v1/keys/{key_id}"): (_in_route(ALTER_CLUSTER),),

@@ -1,4 +1,4 @@
-"""Run uvicorn's server behind the accept loop, on the loop of all listeners."""
+"""Run uvicorn's server on connections of the accept loop, in the event loop of all listeners."""
 
 from __future__ import annotations
 

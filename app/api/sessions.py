@@ -38,7 +38,7 @@ class Sessions:
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
 
     def begin(self, login: Login) -> str:
-        """Return the id of a new session; the one that was unused for longest gives way."""
+        """Return the id of a new session; the least recently used session makes room."""
         session_id = secrets.token_urlsafe(_ID_BYTES)
         now_ms = self._clock.monotonic_ms()
         self._sessions[_key(session_id)] = _Session(login, now_ms, now_ms)

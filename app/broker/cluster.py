@@ -285,7 +285,7 @@ class SharedCluster:
         if self._found_ms is not None:
             left_ms = self._found_ms + _FIND_INTERVAL_MS - self._clock.monotonic_ms()
             await asyncio.sleep(max(0, left_ms) / 1000)
-        # Who asks from now on needs the look after this one.
+        # Callers from now on need the next lookup.
         self._find, self._found_ms = None, self._clock.monotonic_ms()
         await self.refresh()
 

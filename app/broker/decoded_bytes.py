@@ -1,7 +1,7 @@
 """Bound the memory of batches that are unpacked at the same time.
 
-A small compressed batch may hold 64 MiB. So whoever unpacks one first waits until all batches that are unpacked
-at the time leave room for it. The size is known from the framing, before anything is decompressed.
+A small compressed batch may hold 64 MiB. So a reader waits until the batches that
+are unpacked at the time leave room for it. The size is known from the framing, before anything is decompressed.
 
 ::
 
@@ -10,7 +10,7 @@ at the time leave room for it. The size is known from the framing, before anythi
 Batches up to ``UNCOUNTED_BYTES`` are free: they take no more than a request takes anyway. Those up to ``SMALL_BYTES``
 may use the last quarter, which large ones leave free; so large batches whose clients read slowly do not hold up
 ordinary reads. A client that reads nothing for ``STALLED_S`` while another waits loses its answer; the more wait, the
-sooner, so that clients that never read do not use up the patience of those behind them.
+sooner, so that clients that never read do not make those after them time out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STALLED_S, STALLED_S_MIN = 5.0, 0.25
 
 
 class ReadingClient(Protocol):
-    """Whoever an answer is sent to.
+    """The client of a response.
 
     ``waits_since_s`` is the loop time since which it has read nothing; None if nothing waits for it. ``abort`` breaks
     the answer off.

@@ -1,6 +1,6 @@
 """Runs ``stele cdc`` beside the broker, and restarts it whenever it ends.
 
-One of several brokers runs it while it has the lease of the connector.
+In a cluster, the broker with the connector's lease runs it.
 
 The connector is a process of its own (ADR-0016), because decoding the changes of a busy
 database takes a core, and the broker's event loop has none to spare. It writes through the

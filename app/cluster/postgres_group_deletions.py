@@ -1,6 +1,6 @@
 """Deletions of committed offsets and groups in PostgreSQL, for a day (ADR-0059).
 
-A deletion is noted in the transaction that deletes. So whoever coordinates a group later can tell readers of
+A deletion is noted in the transaction that deletes. So a later coordinator of the group can tell readers of
 ``__consumer_offsets`` what is gone, as the tombstones of a log would. A row may outlive the deletion: the offset may
 have been committed again.
 """

@@ -1,6 +1,6 @@
 """The PostgreSQL store of one shard of the shared groups (ADR-0047, ADR-0053).
 
-Whoever has the lease on the shard writes. Every transaction locks the row of the lease and compares its epoch:
+Only the broker with the lease on the shard writes. Every transaction locks the row of the lease and compares its epoch:
 a broker that lost the lease cannot write, and its successor begins to read when the last write is over. A
 group with its members is one row of JSON; owners and offsets change one by one.
 

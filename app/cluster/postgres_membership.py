@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# Whoever asks tries again soon; waiting here would hold up heartbeats.
+# The caller tries again soon; waiting here would delay heartbeats.
 _RETRY_S = 0.5
 _MS = "interval '1 millisecond'"
 

@@ -1,4 +1,4 @@
-"""Surveys of a cluster in PostgreSQL: aggregate queries, whose size does not depend on who asks."""
+"""Surveys of a cluster in PostgreSQL: aggregate queries, whose cost does not depend on the number of clients."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Every listener serves them. Reading order:
   timers; what a listener may call about them; how they read
 - ``share_counts``   what share groups did with records, for the metrics
 - ``dead_letters``, ``dead_letter_drain``, ``dead_letter_writer``, ``redrive``   letters about records that a share
-  group has given up, and their way back (KIP-1191, ADR-0049)
+  group has given up, and how they are redriven (KIP-1191, ADR-0049)
 - ``share_queue``   single records of share groups without a session (ADR-0045)
 - ``lag``                           lag, and what a reset would do
 - ``offset_records``, ``replay_log``, ``offsets_view``   the records of ``__consumer_offsets``

@@ -40,7 +40,7 @@ def _consumer_group(group: ConsumerGroup, context: GroupContext) -> GroupDescrip
     names = {topic.topic_id: name for name, topic in facts.items()}
 
     def named(partitions: Iterable[OwnedPartition]) -> frozenset[AssignedPartition]:
-        # Partitions of deleted topics, and of those that nobody subscribes to any more, are about to go.
+        # Partitions of deleted topics, and of those without subscribers are about to go.
         return frozenset(
             AssignedPartition(names[topic_id], number) for topic_id, number in partitions if topic_id in names
         )

@@ -46,7 +46,7 @@ class EndedElsewhere:
 
     async def _round(self) -> None:
         async with self._running:
-            # Who asks from now on needs the round after this one.
+            # Callers from now on need the next round.
             self._next = None
             if not self._table.is_open or not self._table.pending_producers.groups():
                 return

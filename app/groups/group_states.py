@@ -14,7 +14,7 @@ group is stable until a member joins, leaves or changes its subscription::
     └───▶ EMPTY ─ DELETED ─▶ DEAD
 
 Any group with members becomes EMPTY by UPGRADED, when the broker takes the assignment of its members over
-(``migration``). DOWNGRADED is the way back, from EMPTY to STABLE.
+(``migration``). DOWNGRADED is the reverse, from EMPTY to STABLE.
 
 ``TRANSITIONS`` is that diagram as a table. ``Group.handle`` looks transitions up
 in it and knows no others.

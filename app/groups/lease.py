@@ -113,7 +113,7 @@ class PollRequest:
 
     ``max_partitions``: how many partitions the lease may have records of; None: this poll's fair share.
     ``start``: where the group begins in a partition without a committed offset, ``earliest`` or ``latest``.
-    ``is_decoded``: ``max_bytes`` counts batches decompressed, because the records are sent in this way.
+    ``is_decoded``: ``max_bytes`` counts batches decompressed, because the records are sent decompressed.
     ``poll_id``: while a lease is in force, a poll with the same id, and at least the topics of the lease, gets the
     same records and lease.
     """

@@ -202,7 +202,7 @@ class LeaseSettlement:
             raise LeaseFenced(lease.group, "it was given back, or is acknowledged")
         staged_by = self._context.coordinator.transactional.producers(lease.group, parts)
         if staged_by - {producer_id}:
-            # From before a restart: which lease the transaction acknowledges is not known any more.
+            # From before a restart: which lease the transaction acknowledges is no longer known.
             raise LeaseFenced(lease.group, STAGED)
         for part in lease.partitions:
             if part.key in pool.taken:

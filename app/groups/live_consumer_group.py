@@ -346,7 +346,7 @@ class LiveConsumerGroup:
         def written(error: SteleError | None) -> None:
             self._is_writing = False
             if error is not None:
-                # The next heartbeat writes it; until then nobody is told.
+                # The next heartbeat writes it; until then no member learns of it.
                 self.group.give_back(changes)
             for done in waiting:
                 done(error)

@@ -3,7 +3,7 @@
 ``Group`` decides which transitions are allowed; this module performs them. Everything runs on the event loop
 and nothing awaits, so a request is done or parked when its call returns, and
 requests take effect in the order of their calls. ``LiveMembers`` has the members
-and what they wait on, ``Rebalance`` the way to the next generation.
+and what they wait on, ``Rebalance`` leads to the next generation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A state machine of a share group's members and partitions (KIP-932, ADR-0044).
 
-A partition may have several members, and nothing depends on who reads it: the records that a member
+A partition may have several members, and nothing depends on which member reads it: the records that a member
 holds are locked in ``SharePartition``. So there is nothing to revoke and nothing to store. After a
 restart the members are unknown and join again.
 

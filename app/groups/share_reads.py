@@ -36,8 +36,8 @@ class ShareRead:
 
     ``decoded`` limits them by what they unpack to, too.
 
-    With ``is_strict`` false, up to the end of a batch more. ``is_over`` returns whether nobody reads any more; nothing
-    is acquired then, because each time counts as a delivery.
+    With ``is_strict`` false, up to the end of a batch more. ``is_over`` returns whether the reader has gone; nothing is
+    acquired then, because each time counts as a delivery.
     """
 
     member_id: str
@@ -177,7 +177,7 @@ async def _acquire_in(
     topic, number = partition.topic, partition.partition
     known = share.partition(topic, number)
     if known is None:
-        # The members of the group are told of it once it has a state.
+        # The members of the group learn of it once it has a state.
         return None
     while True:
         log = broker.log_state(topic, number)

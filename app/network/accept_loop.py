@@ -51,7 +51,7 @@ class AcceptLoop:
 
     ``make_protocol`` gets the address of the peer, and None or the reason why the connection is refused,
     which the protocol tells its peer. It must call ``admission.leave`` with that address when a connection
-    that was not refused is closed: a transport does not know it any more if the peer has reset the connection. With TLS, it is called after the handshake, and never for a connection
+    that was not refused is closed: a transport no longer knows it if the peer has reset the connection. With TLS, it is called after the handshake, and never for a connection
     that is refused.
     """
 

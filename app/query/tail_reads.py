@@ -83,7 +83,7 @@ class TailReads:
             ReadMemoryFull: other reads hold the room.
         """
         broker = self._broker
-        # A topic made anew, or a log that another history has replaced, is another one.
+        # A topic that was created again, or a log that another history has replaced, is another one.
         key = (
             broker.topic(topic).topic_id,
             partition,

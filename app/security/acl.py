@@ -25,7 +25,7 @@ _E = TypeVar("_E", bound=IntEnum)
 
 # The name of the only resource of type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
-# Every name, every host; as a principal, everybody.
+# Every name, every host; as a principal, every client.
 WILDCARD = "*"
 EVERYBODY = "User:*"
 NAME_CHARACTERS_MAX = 1000

@@ -54,7 +54,7 @@ def log_change(peer: Peer, *, principal: str, operation: str, resource: str) -> 
 
 
 class Accessor(Protocol):
-    """Who asks for a decision."""
+    """The client that a decision is about."""
 
     @property
     def listener(self) -> str: ...

@@ -1,7 +1,7 @@
-"""Who may do what: one authorizer below all listeners.
+"""Decides what a client may do: one authorizer for all listeners.
 
 A connection or request has an ``Access``, which remembers decisions until a rule
-changes, so that a request on the way of records costs a dictionary look-up.
+changes, so that a produce or fetch costs a dictionary look-up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .acls import Acls
 from .audit import log_decision
 from .principal import BROKER, Principal
 
-# Decisions that one access remembers; more begin anew.
+# Decisions that one access remembers; when there are more, it forgets them all.
 _DECISIONS_MAX = 10_000
 # The same denial is logged at most this often.
 _LOG_AGAIN_MS = 10_000
@@ -99,7 +99,7 @@ class Access:
     def was_allowed(self, action: Action, name: str) -> bool:
         """Return whether ``action`` was allowed before, and no rule has changed since.
 
-        For ways that leave everything else to ``allows``: first decisions and denials are logged there.
+        For fast paths, which leave everything else to ``allows``: it logs first decisions and denials.
         """
         return self._known.get((action, name), False)
 

@@ -83,7 +83,7 @@ def _for_password(by_mechanism: Mapping[str, ScramCredential]) -> ScramCredentia
 
 
 class Credentials:
-    """Changes come one at a time; whoever presented what was changed is reported to the observers."""
+    """Changes come one at a time; the observers get the logins that used what was changed."""
 
     def __init__(
         self, store: CredentialStore, *, before_change: Callable[[], Awaitable[None]] | None = None

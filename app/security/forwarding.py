@@ -61,7 +61,7 @@ def forwarding_key(secret: bytes) -> bytes:
     """Return the key for signatures, from the secret of the catalog.
 
     Raises:
-        ValueError: there is no secret, so that everybody would know the key.
+        ValueError: there is no secret, so every client would know the key.
     """
     if not secret:
         raise ValueError("the catalog has no secret to derive a key from")

@@ -62,7 +62,7 @@ def parse_keys(data: bytes) -> dict[str, IssuerKey]:
         raise InvalidKeys("it is not a JSON Web Key Set (RFC 7517)") from error
     keys: dict[str, IssuerKey] = {}
     for kind, entry in zip(kinds, listed, strict=True):
-        # A symmetric key would let anybody who can read the set sign tokens (CVE-2022-29217).
+        # A symmetric key would let every reader of the set sign tokens (CVE-2022-29217).
         if kind not in _KEY_TYPES or entry.get("use") == "enc":
             continue
         try:

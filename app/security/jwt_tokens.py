@@ -92,7 +92,7 @@ class JwtValidator:
             raise InvalidToken(f"the claim {self._options.principal_claim!r} is not a text")
         if not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():
             raise InvalidToken("the name of the principal is not valid")
-        # The first would have no login, and the second stands for everybody in access rules.
+        # The first would have no login, and the second means every principal in access rules.
         if name in (ANONYMOUS.name, WILDCARD):
             raise InvalidToken(f"the name {name!r} is reserved")
         return Login(

@@ -22,7 +22,7 @@ from .tls_settings import ListenerName
 
 Mode = Literal["none", "optional", "required"]
 LISTENERS: tuple[ListenerName, ...] = get_args(ListenerName)
-# Their messages hold a secret that whoever reads them can use.
+# Their messages contain a secret that a reader could reuse.
 _REVEALING: tuple[Mechanism, ...] = ("PLAIN", "OAUTHBEARER")
 
 
@@ -46,7 +46,7 @@ class ListenerSecurity:
     session_ms_max: int = 0
     # Whether passwords may be stored over a connection that others could read.
     may_reveal: bool = False
-    # Whether some listener has logins: then users are changed and listed by those who are logged in.
+    # Whether some listener has logins: then only logged-in clients list and change users.
     guards_users: bool = False
     # None: every client may do everything.
     authorizer: Authorizer | None = None

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ANONYMOUS = "User:ANONYMOUS"
-# The one stands for everybody in access rules, the other for clients without a login.
+# The first means every principal in access rules, the second clients without a login.
 _RESERVED = ("*", "ANONYMOUS")
 # Names of certificates are short; a rule may take time that grows fast with the length.
 NAME_CHARACTERS_MAX = 1024

@@ -146,7 +146,7 @@ def form_of(credential: ScramCredential) -> CredentialForm:
 def unknown_user(
     mechanism: ScramMechanism, name: str, secret: bytes, *, forms: Mapping[CredentialForm, int] | None = None
 ) -> ScramCredential:
-    """Return a credential that no password fits, for a user who does not exist.
+    """Return a credential that no password matches, for an unknown user.
 
     It has one of ``forms``, each as often as users have it, so that it cannot be told from theirs. Its salt is the
     same whenever the name is tried, as that of a real user is; ``secret`` keeps others from computing it. Where the

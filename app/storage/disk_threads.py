@@ -1,4 +1,4 @@
-"""Threads for calls that wait for a disk, with the cheapest way there and back.
+"""Threads for calls that wait for a disk, with the cheapest hand-over in both directions.
 
 A sync for a single producer is a hand-over to a thread and one back. Through ``run_in_executor`` these cost about
 as much CPU as the sync itself: a future of each kind, their locks and the calls that couple them. Here, work goes into

@@ -330,7 +330,7 @@ class EmbeddedEngine:
                 disk.hold_back(base_offset, len(batches))
         self._moved(log, ends_before, len(batches))
         if disk is not None and syncs_now:
-            # Readers are told of appended records first, as they are where a thread makes the sync.
+            # Wake readers of appended records first, as when a thread makes the sync.
             future = self._flusher.sync_now(disk)
         return AppendTicket(
             base_offset=base_offset,

@@ -20,7 +20,7 @@ offsets, so a count of records is not a difference of offsets.
 
 Callers must not rule out an engine that is shared by several brokers. Such an engine knows the offsets of
 an append, and whether its batch was accepted, only when its commit returns (see ``AppendTicket``). Other
-brokers append to its partitions, so ``state`` may be behind until it is ``refresh``ed.
+brokers append to its partitions, so ``state`` may be stale until ``refresh``.
 
 It is one file, however long, because it is one interface with its contracts.
 """

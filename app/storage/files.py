@@ -420,7 +420,7 @@ class RealFiles:
         return path.stat().st_mtime_ns // 1_000_000
 
     def list_dir(self, path: Path) -> list[str]:
-        # Not by way of paths, which cost several times as much; a start lists every partition.
+        # Not through ``Path``, which costs several times as much; a start lists every partition.
         return sorted(os.listdir(path))  # noqa: PTH208
 
     def make_dir(self, path: Path) -> None:

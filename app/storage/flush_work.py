@@ -42,7 +42,7 @@ class FlushWork:
             SyncFailedError: then nothing may be called synced, and never again.
             OSError: if ``is_refusal``, nothing was synced, and it may be tried again.
         """
-        # Opened first: once the files are synced, nothing may be refused any more.
+        # Opened first: once the files are synced, nothing may fail.
         directory = None
         if self.directory is not None and self.file_system is not None:
             directory = self.file_system.open_dir(self.directory)

@@ -1,4 +1,4 @@
-"""Group commit: one sync of a partition serves everyone who waits for it.
+"""Group commit: one sync of a partition serves all appends that wait for it.
 
 An append that must be synced takes the *next* round's future. A round takes all
 that was appended before it began, syncs it in a thread, and ends its future;
@@ -13,8 +13,7 @@ takes.
 Handing a round over costs about as much as a quick sync. So if all appends that are in flight are there, the loop
 makes the sync itself (``loop_syncs``).
 
-Rounds that nobody waits for and that are due together are *grouped*: one thread syncs several logs one after the other,
-because handing over a sync costs more than most syncs of a few records. docs/notes/performance.md has the figures.
+Background rounds that are due together are *grouped*: one thread syncs several logs one after the other, because handing over a sync costs more than most syncs of a few records. docs/notes/performance.md has the figures.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _NO_CONTEXT = Context()
 _AWAIT_S_MAX = 0.001
 # For as long as so many rounds, the next appends are taken for the answer to the last one.
 _RECENT_ROUNDS = 4
-# Logs that one thread syncs one after the other, at most: who waits for one of them meanwhile waits for all.
+# Logs that one thread syncs one after the other, at most; an append that waits for one of them waits for all.
 _GROUP_MAX = 32
 # A log whose sync could not begin is due again after this time.
 _RETRY_MS = 1000
@@ -76,7 +75,7 @@ class Flusher:
     ) -> None:
         self._threads = threads
         self._threads_max = threads_max
-        # Calls ``flushed`` of the log before anyone who waits for the round continues.
+        # Calls ``flushed`` of the log before the appends that wait for the round continue.
         self._on_synced = on_synced
         # Returns ``LogDirFailed`` if nothing may be synced from now on, otherwise why this sync was refused.
         self._on_refused = on_refused
@@ -133,7 +132,7 @@ class Flusher:
         """
         try:
             work = log.flush_work()
-        except Exception:  # the round tries again, and answers who waits
+        except Exception:  # the round tries again, and fails waiting appends
             logger.exception(_NOT_BEGUN, log.directory)
             return self.next_round(log)
         if not work.is_one_sync:

@@ -279,7 +279,7 @@ class KeyReader:
                     raise UnknownTopic(topic_partition.topic) from None
                 raise self._log_dir.unreadable(log.directory, error) from error
             except asyncio.CancelledError:
-                # Nobody waits for the result any more.
+                # The caller no longer waits for the result.
                 aborted.set()
                 raise
             finally:

@@ -273,7 +273,7 @@ class _Loader:
         """Scan from the segment that holds the recovery point.
 
         The epochs of what is found are written by the next checkpoint: until it moves the recovery
-        point, another start finds them in the same way.
+        point, another start finds them again.
         """
         first_suspect = self._first_suspect(unclean_start.recovery_point)
         first = next(n for n, segment in enumerate(self.segments) if segment.base_offset >= first_suspect)

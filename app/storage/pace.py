@@ -79,6 +79,6 @@ async def in_paced_thread(thread: Executor, work: Callable[[], _T], aborted: thr
         aborted.set()
         await asyncio.wait([future])
         if not future.cancelled():
-            # Nobody asks for it any more.
+            # It is no longer needed.
             future.exception()
         raise

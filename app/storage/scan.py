@@ -155,7 +155,7 @@ def _next_batch(
     # A corrupt length may be negative.
     claims_rest = claimed_end > position + rb.HEADER_BYTES and _is_blank(file, claimed_end, end)
     if is_expected and magic == rb.MAGIC and claims_rest:
-        # This is the last batch, torn, with space behind it or not: what looks like batches is inside it.
+        # This is the last batch, torn, perhaps with space after it: what looks like batches is inside it.
         return None
     return first
 

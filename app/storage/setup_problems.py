@@ -141,7 +141,7 @@ _OF_STORES = (
 )
 _OTHERWISE = Advice("see the error; the broker tries again", is_mistake=False)
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,40})</Region>")
-# Behind this, obstore repeats its error with all of its causes, over many lines.
+# After this, obstore repeats its error with all of its causes, over many lines.
 _CAUSES = "\n\nDebug source:"
 
 

@@ -243,7 +243,7 @@ class Waiters:
         self._notify(topic_partition, 0)
 
     def wake(self, topic_partition: TopicPartition) -> None:
-        """Let everyone look again: the partition changed in another way."""
+        """Let all waiters look again: the partition changed otherwise than by an append."""
         self._notify(topic_partition, _ALL_BYTES)
 
     def wake_all(self) -> None:

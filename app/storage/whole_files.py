@@ -56,7 +56,7 @@ def write_files(files: Files, directory: Path, contents: Mapping[str, bytes], *,
 
     The directory is synced once.
     """
-    # Opened first: once a file has its name, nothing may be refused any more.
+    # Opened first: once a file has its name, nothing may fail.
     opened = files.open_dir(directory) if sync else None
     try:
         for name, data in contents.items():

@@ -349,7 +349,7 @@ class Endings:
         try:
             await self._broker.sync(self._existing(names))
         except SteleError as error:
-            # The log accepts nothing any more; the next start reads the outcomes.
+            # The log no longer accepts appends; the next start reads the outcomes.
             logger.error("outcomes of %d transactions are kept: %s", len(outcomes), error)
             return
         deleted: asyncio.Future[None] = asyncio.get_running_loop().create_future()

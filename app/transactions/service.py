@@ -113,7 +113,7 @@ class TransactionService(Protocol):
         the outcome, so that both are durable or neither.
 
         Raises:
-            InvalidTransactionState: there is no transaction to end in this way.
+            InvalidTransactionState: there is no transaction that can end so.
             UnknownProducerMapping, TransactionFenced, ConcurrentTransactions: see there.
             StorageError: the data could not be synced, or the markers not be written. The outcome may be
                 decided: ask again.

@@ -190,7 +190,7 @@ class SharedTransactionCoordinator:
     async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
         """As that of the store, once no transaction of ``ids`` may be torn.
 
-        Whoever comes first aborts it.
+        The first broker to notice aborts it.
         """
         torn: list[EndPlan] = []
 

@@ -182,7 +182,7 @@ class Committer:
         self._has_pending.set()
 
     async def drain(self) -> None:
-        """Return when all that was submitted has ended, in one way or the other."""
+        """Wait until everything submitted has succeeded or failed."""
         if self._pending:
             await self._pending[-1].ended.wait()
 

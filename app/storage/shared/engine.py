@@ -73,9 +73,7 @@ _T = TypeVar("_T")
 class SharedEngine:
     """Implements ``LogEngine`` for a broker that keeps nothing itself.
 
-    It may be the only one, or one of several.
-
-    Each start chooses another ``incarnation``.
+    There may be other brokers on the same storage. Each start chooses another ``incarnation``.
     """
 
     # Tests put mistakes in their place, which the simulation must notice.

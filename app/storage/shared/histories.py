@@ -60,7 +60,7 @@ class Histories:
     def _ended(self, run: asyncio.Task[None]) -> None:
         self._run = None
         if not run.cancelled():
-            # Whoever waited may have given up.
+            # The waiting caller may have given up.
             run.exception()
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Keys of objects: who wrote an object, its number, and its size.
 
 A key is ``w/<incarnation>/<number>.<size>``, ``m/…`` for a merged object, ``t/…`` for the markers of transactions. The incarnation is chosen
-anew by each start of a broker, so no two brokers write the same key. With the size in the key, a reader
+by each start of a broker, so no two brokers write the same key. With the size in the key, a reader
 asks for whole blocks of an object without asking for its size first.
 """
 

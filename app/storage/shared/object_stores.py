@@ -1,6 +1,6 @@
 """Object stores over obstore.
 
-Objects are written in one PUT, never in parts: a part that is left behind by a crash costs money and is
+Objects are written in one PUT, never in parts: a part left over by a crash costs money and is
 invisible. Requests are retried twice at most, quickly; how long to go on is for the engine to say,
 because it knows how long a client still waits.
 """

@@ -161,7 +161,7 @@ def _aborted(
 
     None if it was deleted.
 
-    A plan asks for runs only after this: a pass forgets a transaction when it has no batches any more.
+    A plan asks for runs only after this: a pass forgets a transaction once it has no batches.
     """
     rows = fetch(connection, _ABORTED, log_id, offset, end_offset, log_id)
     if not rows:

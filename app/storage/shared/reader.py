@@ -90,7 +90,7 @@ class SharedReader:
         reads: list[PartitionRead] = []
         left, is_empty = max_bytes, True
         for index, request in enumerate(requests):
-            # Not the one of that name now: a topic may have been deleted and made anew since the plan.
+            # Not the one of that name now: a topic may have been deleted and created again since the plan.
             log, history = seen[index]
             found = Batches()
             aborted: Sequence[AbortedTransaction] = ()
@@ -207,7 +207,7 @@ class SharedReader:
         """Read runs up to the offset ``end``.
 
         They are planned once more if an object is gone, and loaded once more if one is damaged: it may have been
-        restored, or its bytes changed on the way.
+        restored, or its bytes changed in transit.
 
         Raises:
             OffsetOutOfRange: the records were deleted meanwhile.

@@ -1,8 +1,8 @@
 """Batches that could not be stored yet, and which later ones must not overtake.
 
 A log accepts any first batch of a producer that it does not know. So if the first batch fails and the
-second is committed, the first one would be out of order for ever. The broker that let it fail
-remembers it, until the producer sends it again.
+second is committed, the first one would be out of order for ever. The broker remembers the failed
+batch until the producer sends it again.
 
 Batches that were sent after it before the producer knew get the same retriable error, not that they are
 out of order: librdkafka answers that with a new epoch, under which it sends again what it has in flight at
@@ -21,7 +21,7 @@ from ...errors import OutOfOrderSequence, SteleError, StorageUnavailable
 from .meta import Meta, MetaUnavailable
 from .shared_log import SharedLog
 
-# What was sent behind a batch before it failed arrives within this time. Later ones tell the producer to start anew.
+# Batches sent after one that failed arrive within this time. Later ones make the producer start again.
 _BEHIND_MS = 30_000
 # Beyond this number a later batch of a producer may be accepted before one that failed.
 _REFUSED_MAX = 10_000

@@ -1,6 +1,6 @@
 """What one broker knows of the log of a partition: its offsets, and its newest runs.
 
-Other brokers append to the same log, so what is known here may be behind the metadata. It is never ahead of
+Other brokers append to the same log, so what is known here may lag the metadata. It is never ahead of
 it, and offsets only rise, within one history of the metadata; when that begins another one, the log is adopted from it
 (ADR-0071). The newest runs are kept for consumers that follow the end of the log: reading
 them needs no query. They are forgotten after a while, because a run may be merged or deleted meanwhile;

@@ -81,7 +81,7 @@ class BinaryRequestCutter:
         """Take the values of the PRODUCE frames that follow for the same topic.
 
         ``topic`` is the topic with its length, as in the body of that frame. A frame
-        ends the run if it differs in any way, is not whole, or if its value with
+        ends the run if it differs at all, is incomplete, or if its value with
         ``overhead_bytes`` would bring the sum above ``bytes_max``.
         """
         values: list[bytes] = []

@@ -38,7 +38,7 @@ def leave(descriptors: Iterable[int]) -> None:
 
     A shutdown, or removing a socket from an inherited epoll instance, would change the
     parent's connection. Instead the descriptors refer to the null device from now on, and
-    whoever owns them may close them.
+    their owner may close them.
     """
     opened = [descriptor for descriptor in descriptors if descriptor >= 0]
     if not opened:

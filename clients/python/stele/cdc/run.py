@@ -74,7 +74,7 @@ class Run:
         self._writer = self._begin_writer(
             origin, is_transactional=is_transactional, was_transactional=was_transactional
         )
-        # Earlier runs cannot change it any more.
+        # Earlier runs can no longer change it.
         state = state_of.load(client, options.state_topic)
         notebook = self._notebook = state_of.Notebook(self._writer, options.state_topic)
         self._known_slot = state_of.SlotState(None) if state.slot is None else state.slot
@@ -239,7 +239,7 @@ class Run:
         self._notebook.note("slot", state_of.SlotState(self._slot_lsn_max, self._timeline), now_ms=_now_ms())
 
     def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
-        """Raise CdcError if somebody else has moved the slot, or created it again."""
+        """Raise CdcError if another process has moved the slot, or created it again."""
         known = self._slot_lsn_max
         if known is not None and confirmed_lsn > known and tables:
             raise CdcError(

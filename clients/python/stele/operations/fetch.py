@@ -186,7 +186,7 @@ def decode_up_to(
 ) -> DecodedRecords:
     """Decode records from ``offset`` on, of about ``bytes_max`` decompressed.
 
-    A batch of two kilobytes may unpack to 64 MiB, whoever has produced it; what is left is fetched again.
+    A batch of two kilobytes may unpack to 64 MiB; what is left is fetched again.
     Raises as ``records_of``.
     """
     records: list[Record[bytes]] = []

@@ -218,7 +218,7 @@ def _commit(
 ) -> bool:
     client = broker.client
     begin = InitTransactions(transactional_id=unit.driver_id, timeout_ms=options.transaction_timeout_ms)
-    # Another driver that was about to commit cannot do so any more, and what it has committed is visible.
+    # Another driver that was about to commit can no longer do so, and what it has committed is visible.
     producer = broker.patiently(lambda: client.call(begin))
     last = unit.last_committed(broker)
     topics = sorted({topic for result in results for topic, _ in result.topics})
@@ -285,7 +285,7 @@ def abort_transaction(call: Callable[[EndTransaction], object], written: Written
     try:
         call(end)
     except SteleClientError as error:
-        # Somebody else has ended it, or the next attempt with this id or the timeout will.
+        # Another process has ended it, or the next attempt with this id or the timeout will.
         logger.info("transaction %r was not aborted: %s", written.transactional_id, error)
         return not error.retriable
     return True

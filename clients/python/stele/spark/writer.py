@@ -1,7 +1,7 @@
 """The writers for ``df.write`` and ``df.writeStream``, exactly once.
 
 Spark calls ``write`` in an executor, again after a task failed, and again with the same
-rows when it repeats a micro-batch after a crash. There are two ways to store each row once.
+rows when it repeats a micro-batch after a crash. Two methods store each row once.
 
 *In transactions* (ADR-0037, the default of streams): every attempt of a task writes in a
 transaction of its own, and ``commit`` in the driver commits those of all tasks as one.
