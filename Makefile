@@ -75,17 +75,19 @@ suites: $(DEVELOPMENT) ## run the test suites of Kafka clients: ARGS='sarama kaf
 	@echo "running the suites of Kafka clients; what is downloaded, built and printed goes to .conformance/suites"
 	@SUITES_DIR='$(SUITES_DIR)' $(BIN)/python -m tests.suites $(ARGS)
 
-lint: $(DEVELOPMENT) ## check style, format, types, layers and the Dockerfile
+lint: $(DEVELOPMENT) ## check style, format, types, layers, the Dockerfile, and that make format has nothing to generate
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python clients/python/unasync.py --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 	@if [ -x $(BIN)/hadolint ]; then echo "$(BIN)/hadolint Dockerfile"; $(BIN)/hadolint Dockerfile; \
 	else echo "hadolint has no package for this machine: the Dockerfile was not checked"; test -z "$${CI:-}"; fi
 
-format: $(DEVELOPMENT) ## write the format that lint checks
+format: $(DEVELOPMENT) ## write the format that lint checks, and the blocking client from the asyncio one
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python clients/python/unasync.py
 
 bench: $(DEVELOPMENT) ## run the benchmarks of load/ against yardsticks measured in the same run
 	@set -e; for file in load/bench_*.py; do \

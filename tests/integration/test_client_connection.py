@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from stele import (
@@ -15,14 +16,17 @@ from stele import (
     BrokerUnavailableError,
     Client,
     ConnectionLostError,
+    NewRecord,
     RequestTimedOutError,
     SteleClientError,
+    UnknownTopicError,
 )
 from stele.broker_process import BrokerProcess
 from stele.errors import ProtocolError
 from stele.transport import tcp_async
 from stele.transport.base import backoff
 from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
 from stele.wire.framing import FrameReader
 
 from load.server_start import free_ports
@@ -127,6 +131,98 @@ async def test_more_calls_than_may_be_unanswered_wait_their_turn(
         calls[150].cancel()
         offsets = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(offset, int) for offset in offsets) == 299
+
+
+class Half:
+    """The asyncio client, or the blocking one in threads."""
+
+    def __init__(self, client: AsyncClient | Client) -> None:
+        self._client = client
+
+    def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
+        function = getattr(self._client, method)
+        if isinstance(self._client, AsyncClient):
+            return function(*arguments)
+        return asyncio.to_thread(function, *arguments)
+
+    async def all_share(self, count: int) -> None:
+        """Wait until ``count`` callers wait for the look-up of another caller, which is under way."""
+        if isinstance(self._client, AsyncClient):
+            # The others began in the turn of the loop in which the first one did.
+            return
+        (look_up,) = self._client._lookups._calls.values()
+        await asyncio.to_thread(wait_until, lambda: len(look_up._condition._waiters) == count)  # pyright: ignore[reportAttributeAccessIssue,reportUnknownArgumentType]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+
+
+@asynccontextmanager
+async def opened(kind: str, url: str) -> AsyncGenerator[Half]:
+    if kind == "asyncio":
+        async with AsyncClient(url) as client:
+            yield Half(client)
+    else:
+        with Client(url) as blocking:
+            yield Half(blocking)
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "blocking"])
+async def test_the_batches_of_a_call_do_not_wait_for_each_others_responses(kind: str) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        partitions: list[int] = []
+        async for request in requests_of(reader):
+            assert isinstance(request, m.ProduceBatchRequest)
+            partitions.append(request.partition)
+            if len(partitions) == 3:
+                break
+        assert partitions == [2, 0, 1]
+        writer.write(b"".join(stored(partition).encode() for partition in partitions))
+        await reader.read()
+
+    async with peer(handle) as url, opened(kind, url) as half:
+        receipts = await half.call("produce_many", "t", [NewRecord(b"x", partition=p) for p in (2, 0, 1)])
+        assert [receipt.partition for receipt in receipts] == [2, 0, 1]
+
+
+def stored(partition: int) -> m.ProduceBatchResponse:
+    return m.ProduceBatchResponse(
+        partition=partition,
+        base_offset=0,
+        last_offset=0,
+        log_append_time_ms=-1,
+        log_start_offset=0,
+        durability=m.Durability.SYNCED,
+    )
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "blocking"])
+async def test_callers_that_look_up_a_topic_at_once_share_a_request_and_its_error(kind: str) -> None:
+    is_asked, may_end = asyncio.Event(), asyncio.Event()
+    requested: list[str] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for request in requests_of(reader):
+            assert isinstance(request, m.MetadataRequest)
+            requested.extend(request.topics or ())
+            is_asked.set()
+            await may_end.wait()
+            topics = [m.TopicMetadata(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic="t")]
+            writer.write(m.MetadataResponse(cluster_id="c", brokers=[], topics=topics).encode())
+
+    async with peer(handle) as url, opened(kind, url) as half:
+        callers = [asyncio.ensure_future(half.call("partition_count", "t")) for _ in range(4)]
+        await is_asked.wait()
+        await half.all_share(3)
+        may_end.set()
+        errors = await asyncio.gather(*callers, return_exceptions=True)
+    assert requested == ["t"]
+    assert [type(error) for error in errors] == [UnknownTopicError] * 4
+    assert len({id(error) for error in errors}) == 4
 
 
 # ── a peer that is wrong ──

@@ -240,10 +240,10 @@ def test_a_call_that_waits_for_the_broker_at_the_fork_blocks_nothing_in_the_chil
     with run_broker(data_dir=tmp_path) as broker, Client(broker.binary_url) as client:
         client.create_topic("t")
         os.kill(broker.pid, signal.SIGSTOP)
-        # It holds the lock of look-ups while it waits for the answer.
+        # Other threads that look the topic up wait for its answer, too.
         thread = threading.Thread(target=client.partition_count, args=("t",))
         thread.start()
-        while not client._lookup_lock.locked():  # pyright: ignore[reportPrivateUsage]
+        while not client._lookups._calls:  # pyright: ignore[reportPrivateUsage]
             time.sleep(0.01)
         child = Child(lambda: client.partition_count("t"))
         os.kill(broker.pid, signal.SIGCONT)

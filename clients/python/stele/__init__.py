@@ -22,6 +22,7 @@ package (``make lint`` checks this). Modules on one line do not import each othe
 - ``credentials``, ``forks``                                  what a client logs in with; renewal in a forked child
 - ``config``, ``partitioners``, ``records``, ``serializers``  URL and timeouts; records as the caller sees them
 - ``errors``                                                  the exceptions
+- ``async_concurrency``, ``concurrency``                      what tasks and threads do differently
 - ``operations``                                              one class per request: its frame, its HTTP request
 - ``calls``, ``transport``                                    arguments → operations; operations → the broker
 - ``grouping``, ``tables``                                    reading as a group; compacted topics as mappings
@@ -33,8 +34,10 @@ package (``make lint`` checks this). Modules on one line do not import each othe
 - ``commands``                                                the subcommands of ``stele``
 - ``cli``                                                     the console script
 
-Readers and writers exist twice, for asyncio and for threads. What both decide without
-I/O is in ``calls`` and in the ``core`` of each package.
+Readers and writers exist twice, for asyncio and for threads, which do not wrap an event loop,
+because under gevent none can run. What both decide without I/O is in ``calls`` and in the ``core``
+of each package. A module whose first line says so is generated from its asyncio counterpart:
+edit that.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ method is a signature, its documentation, and a line or two over ``operations``.
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from . import calls, forks
+from . import calls
+from .async_concurrency import AsyncSharedCalls, sleep
 from .calls import AcksLike, At, Isolation
 from .config import ClientConfig, FilePath
 from .credentials import LoginOptions
@@ -21,7 +22,7 @@ from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicEx
 from .operations import groups, topics
 from .operations.base import Operation
 from .operations.fetch import PARTITION_BYTES_MAX, SimpleConsume
-from .operations.produce import RecordOutcome, SimpleProduce
+from .operations.produce import SimpleProduce
 from .records import (
     ClusterMetadata,
     FetchedRecords,
@@ -57,9 +58,9 @@ class AsyncClient:
     """A connection to one broker, over the transport that its URL selects.
 
     It connects on the first call, and reconnects after an outage of the broker.
-    Any number of tasks of one event loop may use it at once. The child of a fork may use it in
-    an event loop of its own, over connections of its own. Without a URL it reads
-    the environment (``stele.config.url_from_environment``).
+    Any number of tasks of one event loop may use it at once. The child of a fork
+    may use it in an event loop of its own, over connections of its own.
+    Without a URL it reads the environment (``stele.config.url_from_environment``).
 
     With ``stele+tls://`` and ``https://``, ``ca_file`` names the CAs to trust instead of
     those of the system; ``certificate_file`` and ``key_file`` are the client's own. They may
@@ -95,12 +96,7 @@ class AsyncClient:
         )
         self.transport: AsyncTransport = open_async(self.config)
         self._partition_counts = calls.PartitionCounts()
-        self._lookups: dict[tuple[str, bool], asyncio.Task[int]] = {}
-        forks.in_child(self._renew_in_child)
-
-    def _renew_in_child(self) -> None:
-        # The tasks are of the parent's event loop.
-        self._lookups = {}
+        self._lookups: AsyncSharedCalls[tuple[str, bool], int] = AsyncSharedCalls()
 
     @property
     def url(self) -> str:
@@ -123,16 +119,17 @@ class AsyncClient:
         timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
         if not operation.is_repeatable:
             return await self.transport.call(operation, timeout_s=timeout_s)
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         for _, pause_s in zip(range(REPETITIONS_MAX), backoff(), strict=False):
             try:
-                return await self.transport.call(operation, timeout_s=max(deadline_s - loop.time(), 0.001))
+                return await self.transport.call(
+                    operation, timeout_s=max(deadline_s - time.monotonic(), 0.001)
+                )
             except ConnectionLostError:
-                if loop.time() + pause_s >= deadline_s:
+                if time.monotonic() + pause_s >= deadline_s:
                     raise
-            await asyncio.sleep(pause_s)
-        return await self.transport.call(operation, timeout_s=max(deadline_s - loop.time(), 0.001))
+            await sleep(pause_s)
+        return await self.transport.call(operation, timeout_s=max(deadline_s - time.monotonic(), 0.001))
 
     # ── records ──
 
@@ -199,17 +196,13 @@ class AsyncClient:
             count = await self.partition_count(topic, auto_create=True)
         groups = calls.group(records, partitions, count)
         number = calls.parse_acks(acks)
-        outcomes: list[list[RecordOutcome] | SteleClientError] = []
-        for target in groups:
-            operation = calls.produce_operation(
-                topic, target, acks=number, timeout_s=timeout_s, compression=compression
-            )
-            try:
-                outcomes.append(await self.call(operation, timeout_s=timeout_s))
-            except SteleClientError as error:
-                if isinstance(error, UnknownTopicError):
-                    self._partition_counts.forget(topic)
-                outcomes.append(error)
+        operations = [
+            calls.produce_operation(topic, target, acks=number, timeout_s=timeout_s, compression=compression)
+            for target in groups
+        ]
+        outcomes = await self.transport.call_all(operations, timeout_s=timeout_s)
+        if any(isinstance(outcome, UnknownTopicError) for outcome in outcomes):
+            self._partition_counts.forget(topic)
         return calls.collect(groups, outcomes, len(records))
 
     async def fetch(
@@ -384,19 +377,12 @@ class AsyncClient:
         With ``auto_create`` an unknown topic is created, if the broker's settings allow.
         """
         count = self._partition_counts.get(topic)
-        if count is not None:
-            return count
-        key = topic, auto_create
-        task = self._lookups.get(key)
-        if task is None:
-            # Of many records for an unknown topic, the first asks the broker.
-            task = asyncio.get_running_loop().create_task(self._ask_partition_count(topic, auto_create))
-            self._lookups[key] = task
-            task.add_done_callback(lambda done: self._end_lookup(key, done))
-        try:
-            return await asyncio.shield(task)
-        except SteleClientError as error:
-            raise error.twin() from None
+        if count is None:
+            # Of many callers with records for an unknown topic, one asks the broker.
+            count = await self._lookups.call(
+                (topic, auto_create), lambda: self._ask_partition_count(topic, auto_create)
+            )
+        return count
 
     async def _ask_partition_count(self, topic: str, auto_create: bool) -> int:
         operation = topics.PartitionCount(topic=topic, auto_create=auto_create)
@@ -410,12 +396,6 @@ class AsyncClient:
             count = await self.call(operation)
         self._partition_counts.put(topic, count)
         return count
-
-    def _end_lookup(self, key: tuple[str, bool], done: asyncio.Task[int]) -> None:
-        del self._lookups[key]
-        if not done.cancelled():
-            # Retrieve the error even if every caller was cancelled.
-            done.exception()
 
     def known_partition_count(self, topic: str) -> int | None:
         """Return the cached result of ``partition_count``; None if there is none."""
@@ -559,7 +539,13 @@ class AsyncClient:
         Raises:
             SteleClientError: the first failure; other values may have been stored.
         """
-        return await asyncio.gather(*(self.simple_produce(topic, value) for value in values))
+        operations = [SimpleProduce(topic=topic, data=value) for value in values]
+        offsets: list[int] = []
+        for outcome in await self.transport.call_all(operations, timeout_s=self.config.timeout_s):
+            if isinstance(outcome, SteleClientError):
+                raise outcome
+            offsets.append(outcome)
+        return offsets
 
     async def simple_consume(
         self, topic: str, offset: int, batch_size: int = 100

@@ -1,19 +1,22 @@
-"""The blocking client for single calls, the base of ``Producer`` and ``Consumer``.
+# Generated from async_client.py by clients/python/unasync.py: edit that, then run `make format`.
+"""The blocking client for single calls.
 
-It does not wrap ``async_client``, because it must work where no event loop can run
-(gevent). What both clients do without I/O is in ``calls``. As there, one class holds every call.
+It is the base of ``Producer`` and ``Consumer``.
+
+One class holds every call that a program may make, because that is how it is used and looked up; a
+method is a signature, its documentation, and a line or two over ``operations``.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from . import calls, forks
+from . import calls
 from .calls import AcksLike, At, Isolation
+from .concurrency import SharedCalls, sleep
 from .config import ClientConfig, FilePath
 from .credentials import LoginOptions
 from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
@@ -56,8 +59,9 @@ class Client:
     """A connection to one broker, over the transport that its URL selects.
 
     It connects on the first call, and reconnects after an outage of the broker.
-    It is safe to use from several threads or gevent greenlets at once. The child of a
-    fork may go on with it, over connections of its own. Without a URL it reads the environment (``stele.config.url_from_environment``).
+    Any number of threads or gevent greenlets may use it at once. The child of a fork
+    may go on with it, over connections of its own.
+    Without a URL it reads the environment (``stele.config.url_from_environment``).
 
     With ``stele+tls://`` and ``https://``, ``ca_file`` names the CAs to trust instead of
     those of the system; ``certificate_file`` and ``key_file`` are the client's own. They may
@@ -93,11 +97,7 @@ class Client:
         )
         self.transport: BlockingTransport = open_blocking(self.config)
         self._partition_counts = calls.PartitionCounts()
-        self._lookup_lock = threading.Lock()
-        forks.in_child(self._renew_in_child)
-
-    def _renew_in_child(self) -> None:
-        self._lookup_lock = threading.Lock()
+        self._lookups: SharedCalls[tuple[str, bool], int] = SharedCalls()
 
     @property
     def url(self) -> str:
@@ -127,7 +127,7 @@ class Client:
             except ConnectionLostError:
                 if time.monotonic() + pause_s >= deadline_s:
                     raise
-            time.sleep(pause_s)
+            sleep(pause_s)
         return self.transport.call(operation, timeout_s=max(deadline_s - time.monotonic(), 0.001))
 
     # ── records ──
@@ -374,26 +374,25 @@ class Client:
         With ``auto_create`` an unknown topic is created, if the broker's settings allow.
         """
         count = self._partition_counts.get(topic)
-        if count is not None:
-            return count
-        # Of several threads with records for an unknown topic, one asks the broker.
-        with self._lookup_lock:
-            count = self._partition_counts.get(topic)
-            if count is None:
-                count = self._ask_partition_count(topic, auto_create)
-                self._partition_counts.put(topic, count)
-            return count
+        if count is None:
+            # Of many callers with records for an unknown topic, one asks the broker.
+            count = self._lookups.call(
+                (topic, auto_create), lambda: self._ask_partition_count(topic, auto_create)
+            )
+        return count
 
     def _ask_partition_count(self, topic: str, auto_create: bool) -> int:
         operation = topics.PartitionCount(topic=topic, auto_create=auto_create)
         try:
-            return self.call(operation)
+            count = self.call(operation)
         except UnknownTopicError:
             # Over TCP the broker has already created the topic, if it may.
             if not (auto_create and self.transport.broker_partitions_by_key):
                 raise
-        self.call(topics.ProduceNothing(topic=topic))
-        return self.call(operation)
+            self.call(topics.ProduceNothing(topic=topic))
+            count = self.call(operation)
+        self._partition_counts.put(topic, count)
+        return count
 
     def known_partition_count(self, topic: str) -> int | None:
         """Return the cached result of ``partition_count``; None if there is none."""

@@ -38,7 +38,10 @@ class AsyncTransport(Protocol):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the broker executes calls in the order in which they were started."""
+        """Whether the broker executes calls in the order in which they were started.
+
+        ``call_all`` starts them in the order given.
+        """
         ...
 
     @property
@@ -56,6 +59,15 @@ class AsyncTransport(Protocol):
             ConnectionLostError, RequestTimedOutError: the request was sent, and no
                 response came.
             SteleClientError: the typed error of the broker.
+        """
+        ...
+
+    async def call_all(
+        self, operations: Sequence[Operation[R]], *, timeout_s: float
+    ) -> list[R | SteleClientError]:
+        """Execute all operations, in order if the transport keeps order.
+
+        Returns a result or an error per operation, and raises none of them.
         """
         ...
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TypeVar
 
 import httpx
 
 from .. import forks
 from ..config import Endpoint
-from ..errors import ClosedError
+from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
 from .base import Endpoints, backoff, timed_out, unavailable
 from .http_common import (
@@ -112,6 +113,20 @@ class AsyncHttpTransport:
                 raise
             else:
                 return result(operation, response)
+
+    async def call_all(
+        self, operations: Sequence[Operation[R]], *, timeout_s: float
+    ) -> list[R | SteleClientError]:
+        outcomes: list[R | SteleClientError] = []
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        for operation in operations:
+            try:
+                remaining_s = max(deadline_s - loop.time(), 0.001)
+                outcomes.append(await self.call(operation, timeout_s=remaining_s))
+            except SteleClientError as error:
+                outcomes.append(error)
+        return outcomes
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -36,9 +37,14 @@ UNSENT_BYTES_MAX = 32 * 1024 * 1024
 # A response is as large as its fetch allows; a larger frame is not of this protocol.
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 IDLE_LONG_POLL_CONNECTIONS_MAX = 16
+# Operations of one call_all under way. Each may have encoded a frame of 1 MiB that waits for room.
+WINDOW_MAX = 64
 # Responses come in order. If one is overdue and nothing else arrived for this long, the
 # connection has stalled, and a new one is needed.
 STALLED_AFTER_S = 10.0
+
+# Of an operation that is under way.
+_NO_OUTCOME = SteleClientError("the operation has not ended")
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +119,28 @@ class AsyncTcpTransport:
                 # After a cancelled wait, the connection stays busy until the broker's wait ends.
                 pipeline.abort()
         return result_of_frame(operation, *answer)
+
+    async def call_all(
+        self, operations: Sequence[Operation[R]], *, timeout_s: float
+    ) -> list[R | SteleClientError]:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        outcomes: list[R | SteleClientError] = []
+        left = iter(operations)
+
+        async def execute() -> None:
+            for operation in left:
+                index = len(outcomes)
+                outcomes.append(_NO_OUTCOME)
+                try:
+                    outcomes[index] = await self.call(
+                        operation, timeout_s=max(deadline_s - loop.time(), 0.001)
+                    )
+                except SteleClientError as error:
+                    outcomes[index] = error
+
+        await asyncio.gather(*(execute() for _ in range(min(WINDOW_MAX, len(operations)))))
+        return outcomes
 
     async def close(self) -> None:
         self._is_closed = True

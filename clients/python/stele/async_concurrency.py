@@ -1,0 +1,84 @@
+"""What tasks do otherwise than threads; ``concurrency`` has the same interface for threads.
+
+Modules that exist for both use nothing else of asyncio, so that the blocking ones can be generated
+(``clients/python/unasync.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from . import forks
+from .errors import SteleClientError
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+async def sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+class AsyncWorker:
+    """Runs a coroutine function beside its owner, until ``stop``.
+
+    The child of a fork does not have it: there, ``stop`` does nothing.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+        self._process = 0
+
+    def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._process = os.getpid()
+        self._task = asyncio.get_running_loop().create_task(run(), name=self._name)
+
+    async def stops_within(self, seconds: float) -> bool:
+        """Wait, as the worker; return whether it has to end now. A task is cancelled instead."""
+        await asyncio.sleep(seconds)
+        return False
+
+    async def stop(self) -> None:
+        """Wait until the worker has ended."""
+        if self._task is not None and self._process == os.getpid():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class AsyncSharedCalls(Generic[K, R]):
+    """Lets callers with the same key share one call.
+
+    Each of them gets its result, or its ``SteleClientError``.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[K, asyncio.Task[R]] = {}
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # The tasks are of the parent's event loop.
+        self._calls = {}
+
+    async def call(self, key: K, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Return the result of the call for ``key``, which ``make`` begins if none is under way.
+
+        It continues if a caller is cancelled.
+        """
+        task = self._calls.get(key)
+        if task is None:
+            task = self._calls[key] = asyncio.get_running_loop().create_task(make())
+            task.add_done_callback(lambda done: self._end(key, done))
+        try:
+            return await asyncio.shield(task)
+        except SteleClientError as error:
+            raise error.twin() from None
+
+    def _end(self, key: K, done: asyncio.Task[R]) -> None:
+        self._calls.pop(key, None)
+        if not done.cancelled():
+            # Retrieve the error even if every caller was cancelled.
+            done.exception()

@@ -1,0 +1,100 @@
+"""What threads do otherwise than tasks, the counterpart of ``async_concurrency``.
+
+Names of ``threading`` and ``time`` are looked up when they are used, because gevent may replace them
+after the import.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Generic, TypeVar
+
+from . import forks
+from .errors import SteleClientError
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+class Worker:
+    """Runs a function in a daemon thread beside its owner, until ``stop``.
+
+    The child of a fork does not have it: there, ``stop`` does nothing.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._process = 0
+
+    def start(self, run: Callable[[], None]) -> None:
+        self._process = os.getpid()
+        # A thread of the parent may have held the lock of the last one.
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def stops_within(self, seconds: float) -> bool:
+        """Wait, as the worker; return whether it has to end now."""
+        return self._stopping.wait(seconds)
+
+    def stop(self) -> None:
+        """Wait until the worker has ended."""
+        if self._thread is not None and self._process == os.getpid():
+            self._stopping.set()
+            self._thread.join()
+
+
+class SharedCalls(Generic[K, R]):
+    """Lets callers with the same key share one call.
+
+    Each of them gets its result, or its ``SteleClientError``.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[K, Future[R]] = {}
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # The threads that end them are the parent's.
+        self._calls = {}
+
+    def call(self, key: K, make: Callable[[], R]) -> R:
+        """Return the result of the call for ``key``, which ``make`` executes if none is under way.
+
+        If its thread is interrupted, another caller executes it again.
+        """
+        while True:
+            own: Future[R] = Future()
+            shared = self._calls.setdefault(key, own)
+            if shared is own:
+                return self._execute(key, make, own)
+            try:
+                return shared.result()
+            except SteleClientError as error:
+                raise error.twin() from None
+            except CancelledError:
+                continue
+
+    def _execute(self, key: K, make: Callable[[], R], own: Future[R]) -> R:
+        try:
+            result = make()
+        except BaseException as error:
+            self._calls.pop(key, None)
+            if isinstance(error, SteleClientError):
+                own.set_exception(error.twin())
+            else:
+                own.cancel()
+            raise
+        self._calls.pop(key, None)
+        own.set_result(result)
+        return result
