@@ -327,8 +327,8 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/tcp/kafka/handlers/topics.py",
-        "guard=on_each(DELETE_TOPIC,",
-        "guard=on_each(ALTER_TOPIC,",
+        "on_each(DELETE_TOPIC,",
+        "on_each(ALTER_TOPIC,",
         "tests/unit/test_declared_rights.py",
         "of_apache_kafka",
     ),

@@ -69,7 +69,7 @@ def unsupported_api_versions() -> ApiVersionsResponse:
 
 
 _ROWS = (
-    Served(api=API_VERSIONS_API, handle=_answer_api_versions, guard=open_to_all()),
+    Served(API_VERSIONS_API, _answer_api_versions, open_to_all()),
     *produce.ROWS,
     *fetch.ROWS,
     *list_offsets.ROWS,
@@ -99,7 +99,7 @@ _ROWS = (
 def _with_look(row: Served) -> Served:
     if row.finds_topics_itself or not names_topics(row.api.request):
         return row
-    return replace(row, handle=looking_for_topics(row.handle))
+    return replace(row, looking_for_topics(row.handle))
 
 
 SERVED = {row.api.key: _with_look(row) for row in _ROWS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, cast
 
 from stele.wire import schema
@@ -14,7 +14,7 @@ from .context import Answer, Context
 from .guards.rights import Guard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Served:
     """One row of the table of APIs. Each handler module exports its own as ``ROWS``.
 
@@ -32,6 +32,7 @@ class Served:
     api: Api
     handle: Callable[[Context, Any], Answer]
     guard: Guard
+    _: KW_ONLY
     changes: bool = False
     is_barrier: Callable[[Broker, Any], bool] | None = None
     walks: bool = False

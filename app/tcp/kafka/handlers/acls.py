@@ -172,20 +172,18 @@ def _each_filter(request: DeleteAclsRequest) -> DeleteAclsResponse:
 
 
 ROWS = (
+    Served(DESCRIBE_ACLS_API, describe_acls, on_cluster(DESCRIBE_CLUSTER, DescribeAclsResponse)),
     Served(
-        api=DESCRIBE_ACLS_API, handle=describe_acls, guard=on_cluster(DESCRIBE_CLUSTER, DescribeAclsResponse)
-    ),
-    Served(
-        api=CREATE_ACLS_API,
-        handle=create_acls,
-        guard=on_cluster(ALTER_CLUSTER, CreateAclsResponse, _each_creation),
+        CREATE_ACLS_API,
+        create_acls,
+        on_cluster(ALTER_CLUSTER, CreateAclsResponse, _each_creation),
         changes=True,
         is_barrier=always,
     ),
     Served(
-        api=DELETE_ACLS_API,
-        handle=delete_acls,
-        guard=on_cluster(ALTER_CLUSTER, DeleteAclsResponse, _each_filter),
+        DELETE_ACLS_API,
+        delete_acls,
+        on_cluster(ALTER_CLUSTER, DeleteAclsResponse, _each_filter),
         changes=True,
         is_barrier=always,
     ),

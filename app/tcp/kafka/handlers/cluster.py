@@ -325,50 +325,31 @@ def list_config_resources(
 
 
 ROWS = (
+    Served(ELECT_LEADERS_API, elect_leaders, on_cluster(ALTER_CLUSTER, ElectLeadersResponse), walks=True),
     Served(
-        api=ELECT_LEADERS_API,
-        handle=elect_leaders,
-        guard=on_cluster(ALTER_CLUSTER, ElectLeadersResponse),
+        ALTER_PARTITION_REASSIGNMENTS_API,
+        alter_partition_reassignments,
+        on_cluster(ALTER_CLUSTER, AlterPartitionReassignmentsResponse),
         walks=True,
     ),
     Served(
-        api=ALTER_PARTITION_REASSIGNMENTS_API,
-        handle=alter_partition_reassignments,
-        guard=on_cluster(ALTER_CLUSTER, AlterPartitionReassignmentsResponse),
-        walks=True,
+        LIST_PARTITION_REASSIGNMENTS_API,
+        list_partition_reassignments,
+        on_cluster(DESCRIBE_CLUSTER, ListPartitionReassignmentsResponse),
     ),
     Served(
-        api=LIST_PARTITION_REASSIGNMENTS_API,
-        handle=list_partition_reassignments,
-        guard=on_cluster(DESCRIBE_CLUSTER, ListPartitionReassignmentsResponse),
-    ),
-    Served(
-        api=DESCRIBE_QUORUM_API,
-        handle=describe_quorum,
-        guard=on_cluster(DESCRIBE_CLUSTER, DescribeQuorumResponse),
+        DESCRIBE_QUORUM_API,
+        describe_quorum,
+        on_cluster(DESCRIBE_CLUSTER, DescribeQuorumResponse),
         finds_topics_itself=True,
     ),
+    Served(UPDATE_FEATURES_API, update_features, on_cluster(ALTER_CLUSTER, UpdateFeaturesResponse)),
+    Served(UNREGISTER_BROKER_API, unregister_broker, on_cluster(ALTER_CLUSTER, UnregisterBrokerResponse)),
     Served(
-        api=UPDATE_FEATURES_API,
-        handle=update_features,
-        guard=on_cluster(ALTER_CLUSTER, UpdateFeaturesResponse),
+        LIST_CONFIG_RESOURCES_API,
+        list_config_resources,
+        on_cluster(DESCRIBE_CONFIGS_CLUSTER, ListConfigResourcesResponse),
     ),
-    Served(
-        api=UNREGISTER_BROKER_API,
-        handle=unregister_broker,
-        guard=on_cluster(ALTER_CLUSTER, UnregisterBrokerResponse),
-    ),
-    Served(
-        api=LIST_CONFIG_RESOURCES_API,
-        handle=list_config_resources,
-        guard=on_cluster(DESCRIBE_CONFIGS_CLUSTER, ListConfigResourcesResponse),
-    ),
-    Served(
-        api=ADD_RAFT_VOTER_API, handle=add_raft_voter, guard=on_cluster(ALTER_CLUSTER, AddRaftVoterResponse)
-    ),
-    Served(
-        api=REMOVE_RAFT_VOTER_API,
-        handle=remove_raft_voter,
-        guard=on_cluster(ALTER_CLUSTER, RemoveRaftVoterResponse),
-    ),
+    Served(ADD_RAFT_VOTER_API, add_raft_voter, on_cluster(ALTER_CLUSTER, AddRaftVoterResponse)),
+    Served(REMOVE_RAFT_VOTER_API, remove_raft_voter, on_cluster(ALTER_CLUSTER, RemoveRaftVoterResponse)),
 )

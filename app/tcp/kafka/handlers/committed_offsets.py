@@ -319,7 +319,7 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
 
 
 ROWS = (
-    Served(api=OFFSET_COMMIT_API, handle=offset_commit, guard=group_guards.OFFSET_COMMIT, changes=True),
-    Served(api=OFFSET_FETCH_API, handle=offset_fetch, guard=group_guards.OFFSET_FETCH, walks=True),
-    Served(api=OFFSET_DELETE_API, handle=offset_delete, guard=group_guards.OFFSET_DELETE, changes=True),
+    Served(OFFSET_COMMIT_API, offset_commit, group_guards.OFFSET_COMMIT, changes=True),
+    Served(OFFSET_FETCH_API, offset_fetch, group_guards.OFFSET_FETCH, walks=True),
+    Served(OFFSET_DELETE_API, offset_delete, group_guards.OFFSET_DELETE, changes=True),
 )

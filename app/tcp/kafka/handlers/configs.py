@@ -353,31 +353,25 @@ def _set_levels(levels: Mapping[str, str | None], *, validate_only: bool) -> Non
 
 ROWS = (
     Served(
-        api=DESCRIBE_CONFIGS_API,
-        handle=describe_configs,
-        guard=topic_guards.on_configs(
-            DescribeConfigsResponse, "results", *topic_guards.DESCRIBE_CONFIGS_RIGHTS
-        ),
+        DESCRIBE_CONFIGS_API,
+        describe_configs,
+        topic_guards.on_configs(DescribeConfigsResponse, "results", *topic_guards.DESCRIBE_CONFIGS_RIGHTS),
         walks=True,
         is_long=is_long,
     ),
     Served(
-        api=ALTER_CONFIGS_API,
-        handle=alter_configs,
-        guard=topic_guards.on_configs(
-            AlterConfigsResponse,
-            "responses",
-            ALTER_CONFIGS_TOPIC,
-            ALTER_CONFIGS_GROUP,
-            ALTER_CONFIGS_CLUSTER,
+        ALTER_CONFIGS_API,
+        alter_configs,
+        topic_guards.on_configs(
+            AlterConfigsResponse, "responses", ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_CLUSTER
         ),
         changes=True,
         is_barrier=always,
     ),
     Served(
-        api=INCREMENTAL_ALTER_CONFIGS_API,
-        handle=incremental_alter_configs,
-        guard=topic_guards.on_configs(
+        INCREMENTAL_ALTER_CONFIGS_API,
+        incremental_alter_configs,
+        topic_guards.on_configs(
             IncrementalAlterConfigsResponse,
             "responses",
             ALTER_CONFIGS_TOPIC,

@@ -150,15 +150,6 @@ def _described(group: ConsumerGroupDescription) -> DescribedGroup:
 
 
 ROWS = (
-    Served(
-        api=CONSUMER_GROUP_HEARTBEAT_API,
-        handle=consumer_group_heartbeat,
-        guard=group_guards.CONSUMER_HEARTBEAT,
-    ),
-    Served(
-        api=CONSUMER_GROUP_DESCRIBE_API,
-        handle=consumer_group_describe,
-        guard=group_guards.CONSUMER_DESCRIBE,
-        walks=True,
-    ),
+    Served(CONSUMER_GROUP_HEARTBEAT_API, consumer_group_heartbeat, group_guards.CONSUMER_HEARTBEAT),
+    Served(CONSUMER_GROUP_DESCRIBE_API, consumer_group_describe, group_guards.CONSUMER_DESCRIBE, walks=True),
 )

@@ -500,12 +500,4 @@ async def _make_message_set(context: Context, answer: _Answer) -> None:
     answer.data = _refused(answer.partition.index, code)
 
 
-ROWS = (
-    Served(
-        api=FETCH_API,
-        handle=fetch,
-        guard=topic_guards.FETCH,
-        reads=answer_bytes_max,
-        finds_topics_itself=True,
-    ),
-)
+ROWS = (Served(FETCH_API, fetch, topic_guards.FETCH, reads=answer_bytes_max, finds_topics_itself=True),)

@@ -204,16 +204,16 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
 
 ROWS = (
     Served(
-        api=DESCRIBE_GROUPS_API,
-        handle=describe_groups,
-        guard=group_guards.on_described_groups(DescribeGroupsResponse, "groups"),
+        DESCRIBE_GROUPS_API,
+        describe_groups,
+        group_guards.on_described_groups(DescribeGroupsResponse, "groups"),
         walks=True,
     ),
-    Served(api=LIST_GROUPS_API, handle=list_groups, guard=group_guards.LIST_GROUPS, walks=True),
+    Served(LIST_GROUPS_API, list_groups, group_guards.LIST_GROUPS, walks=True),
     Served(
-        api=DELETE_GROUPS_API,
-        handle=delete_groups,
-        guard=on_each(
+        DELETE_GROUPS_API,
+        delete_groups,
+        on_each(
             DELETE_GROUP,
             DeleteGroupsResponse,
             Parts(field="groups_names", name="", answers="results", answer_name="group_id"),

@@ -85,9 +85,9 @@ def _end_offset(
 
 ROWS = (
     Served(
-        api=OFFSET_FOR_LEADER_EPOCH_API,
-        handle=offset_for_leader_epoch,
-        guard=on_each(
+        OFFSET_FOR_LEADER_EPOCH_API,
+        offset_for_leader_epoch,
+        on_each(
             DESCRIBE_TOPIC,
             OffsetForLeaderEpochResponse,
             Parts(

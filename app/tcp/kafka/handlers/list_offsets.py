@@ -151,9 +151,6 @@ async def _offsets_before(
 
 ROWS = (
     Served(
-        api=LIST_OFFSETS_API,
-        handle=list_offsets,
-        guard=on_each(DESCRIBE_TOPIC, ListOffsetsResponse, PARTITIONS),
-        walks=True,
+        LIST_OFFSETS_API, list_offsets, on_each(DESCRIBE_TOPIC, ListOffsetsResponse, PARTITIONS), walks=True
     ),
 )

@@ -133,15 +133,15 @@ def _each_partition(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsR
 
 ROWS = (
     Served(
-        api=DESCRIBE_LOG_DIRS_API,
-        handle=describe_log_dirs,
-        guard=on_cluster(DESCRIBE_CLUSTER, DescribeLogDirsResponse),
+        DESCRIBE_LOG_DIRS_API,
+        describe_log_dirs,
+        on_cluster(DESCRIBE_CLUSTER, DescribeLogDirsResponse),
         walks=True,
     ),
     Served(
-        api=ALTER_REPLICA_LOG_DIRS_API,
-        handle=alter_replica_log_dirs,
-        guard=on_cluster(ALTER_CLUSTER, AlterReplicaLogDirsResponse, _each_partition),
+        ALTER_REPLICA_LOG_DIRS_API,
+        alter_replica_log_dirs,
+        on_cluster(ALTER_CLUSTER, AlterReplicaLogDirsResponse, _each_partition),
         walks=True,
     ),
 )

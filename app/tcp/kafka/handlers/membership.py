@@ -294,15 +294,9 @@ def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupRespo
 
 
 ROWS = (
-    Served(api=FIND_COORDINATOR_API, handle=find_coordinator, guard=group_guards.FIND_COORDINATOR),
-    Served(
-        api=JOIN_GROUP_API,
-        handle=join_group,
-        guard=on_name(READ_GROUP, "group_id", JoinGroupResponse, protocol_name=""),
-    ),
-    Served(api=HEARTBEAT_API, handle=heartbeat, guard=on_name(READ_GROUP, "group_id", HeartbeatResponse)),
-    Served(
-        api=LEAVE_GROUP_API, handle=leave_group, guard=on_name(READ_GROUP, "group_id", LeaveGroupResponse)
-    ),
-    Served(api=SYNC_GROUP_API, handle=sync_group, guard=on_name(READ_GROUP, "group_id", SyncGroupResponse)),
+    Served(FIND_COORDINATOR_API, find_coordinator, group_guards.FIND_COORDINATOR),
+    Served(JOIN_GROUP_API, join_group, on_name(READ_GROUP, "group_id", JoinGroupResponse, protocol_name="")),
+    Served(HEARTBEAT_API, heartbeat, on_name(READ_GROUP, "group_id", HeartbeatResponse)),
+    Served(LEAVE_GROUP_API, leave_group, on_name(READ_GROUP, "group_id", LeaveGroupResponse)),
+    Served(SYNC_GROUP_API, sync_group, on_name(READ_GROUP, "group_id", SyncGroupResponse)),
 )

@@ -323,18 +323,18 @@ async def _described(
 
 ROWS = (
     Served(
-        api=METADATA_API,
-        handle=metadata,
-        guard=topic_guards.METADATA,
+        METADATA_API,
+        metadata,
+        topic_guards.METADATA,
         is_barrier=may_create_topics,
         walks=True,
         finds_topics_itself=True,
     ),
-    Served(api=DESCRIBE_CLUSTER_API, handle=describe_cluster, guard=topic_guards.DESCRIBE_CLUSTER),
+    Served(DESCRIBE_CLUSTER_API, describe_cluster, topic_guards.DESCRIBE_CLUSTER),
     Served(
-        api=DESCRIBE_TOPIC_PARTITIONS_API,
-        handle=describe_topic_partitions,
-        guard=topic_guards.DESCRIBE_TOPIC_PARTITIONS,
+        DESCRIBE_TOPIC_PARTITIONS_API,
+        describe_topic_partitions,
+        topic_guards.DESCRIBE_TOPIC_PARTITIONS,
         walks=True,
         finds_topics_itself=True,
     ),

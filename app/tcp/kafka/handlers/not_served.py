@@ -77,13 +77,13 @@ def streams_group_describe(
 
 ROWS = (
     Served(
-        api=STREAMS_GROUP_HEARTBEAT_API,
-        handle=streams_group_heartbeat,
-        guard=on_name(READ_GROUP, "group_id", StreamsGroupHeartbeatResponse),
+        STREAMS_GROUP_HEARTBEAT_API,
+        streams_group_heartbeat,
+        on_name(READ_GROUP, "group_id", StreamsGroupHeartbeatResponse),
     ),
     Served(
-        api=STREAMS_GROUP_DESCRIBE_API,
-        handle=streams_group_describe,
-        guard=group_guards.on_described_groups(StreamsGroupDescribeResponse, "group_ids"),
+        STREAMS_GROUP_DESCRIBE_API,
+        streams_group_describe,
+        group_guards.on_described_groups(StreamsGroupDescribeResponse, "group_ids"),
     ),
 )

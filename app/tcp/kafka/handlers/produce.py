@@ -446,9 +446,9 @@ def _record_errors(error: SteleError, partition: int) -> list[BatchIndexAndError
 
 ROWS = (
     Served(
-        api=PRODUCE_API,
-        handle=produce,
-        guard=topic_guards.PRODUCE,
+        PRODUCE_API,
+        produce,
+        topic_guards.PRODUCE,
         changes=True,
         is_barrier=must_prepare,
         carries_records=True,

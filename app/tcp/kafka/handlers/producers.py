@@ -104,16 +104,16 @@ async def _describe(context: Context, topic: str, partition: int) -> PartitionRe
 
 ROWS = (
     Served(
-        api=INIT_PRODUCER_ID_API,
-        handle=init_producer_id,
-        guard=transaction_guards.INIT_PRODUCER_ID,
+        INIT_PRODUCER_ID_API,
+        init_producer_id,
+        transaction_guards.INIT_PRODUCER_ID,
         changes=True,
         is_barrier=always,
     ),
     Served(
-        api=DESCRIBE_PRODUCERS_API,
-        handle=describe_producers,
-        guard=on_each(
+        DESCRIBE_PRODUCERS_API,
+        describe_producers,
+        on_each(
             READ_TOPIC,
             DescribeProducersResponse,
             Parts(

@@ -169,14 +169,14 @@ def _each_quota(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
 
 ROWS = (
     Served(
-        api=DESCRIBE_CLIENT_QUOTAS_API,
-        handle=describe_client_quotas,
-        guard=on_cluster(DESCRIBE_CONFIGS_CLUSTER, DescribeClientQuotasResponse),
+        DESCRIBE_CLIENT_QUOTAS_API,
+        describe_client_quotas,
+        on_cluster(DESCRIBE_CONFIGS_CLUSTER, DescribeClientQuotasResponse),
     ),
     Served(
-        api=ALTER_CLIENT_QUOTAS_API,
-        handle=alter_client_quotas,
-        guard=on_cluster(ALTER_CONFIGS_CLUSTER, AlterClientQuotasResponse, _each_quota),
+        ALTER_CLIENT_QUOTAS_API,
+        alter_client_quotas,
+        on_cluster(ALTER_CONFIGS_CLUSTER, AlterClientQuotasResponse, _each_quota),
         changes=True,
         is_barrier=always,
     ),

@@ -101,10 +101,10 @@ def describe_delegation_token(
 
 
 ROWS = (
-    Served(api=SASL_HANDSHAKE_API, handle=sasl_handshake, guard=open_to_all()),
-    Served(api=SASL_AUTHENTICATE_API, handle=sasl_authenticate, guard=open_to_all()),
-    Served(api=CREATE_DELEGATION_TOKEN_API, handle=create_delegation_token, guard=open_to_all()),
-    Served(api=RENEW_DELEGATION_TOKEN_API, handle=renew_delegation_token, guard=open_to_all()),
-    Served(api=EXPIRE_DELEGATION_TOKEN_API, handle=expire_delegation_token, guard=open_to_all()),
-    Served(api=DESCRIBE_DELEGATION_TOKEN_API, handle=describe_delegation_token, guard=open_to_all()),
+    Served(SASL_HANDSHAKE_API, sasl_handshake, open_to_all()),
+    Served(SASL_AUTHENTICATE_API, sasl_authenticate, open_to_all()),
+    Served(CREATE_DELEGATION_TOKEN_API, create_delegation_token, open_to_all()),
+    Served(RENEW_DELEGATION_TOKEN_API, renew_delegation_token, open_to_all()),
+    Served(EXPIRE_DELEGATION_TOKEN_API, expire_delegation_token, open_to_all()),
+    Served(DESCRIBE_DELEGATION_TOKEN_API, describe_delegation_token, open_to_all()),
 )

@@ -453,16 +453,11 @@ def _acknowledgements(batches: Sequence[_Batch]) -> list[Acknowledgement]:
 
 ROWS = (
     Served(
-        api=SHARE_FETCH_API,
-        handle=share_fetch,
-        guard=group_guards.SHARE_FETCH,
+        SHARE_FETCH_API,
+        share_fetch,
+        group_guards.SHARE_FETCH,
         reads=answer_bytes_max,
         finds_topics_itself=True,
     ),
-    Served(
-        api=SHARE_ACKNOWLEDGE_API,
-        handle=share_acknowledge,
-        guard=group_guards.SHARE_ACKNOWLEDGE,
-        changes=True,
-    ),
+    Served(SHARE_ACKNOWLEDGE_API, share_acknowledge, group_guards.SHARE_ACKNOWLEDGE, changes=True),
 )

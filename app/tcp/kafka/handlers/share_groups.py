@@ -308,34 +308,26 @@ async def delete_share_group_offsets(
 
 ROWS = (
     Served(
-        api=SHARE_GROUP_HEARTBEAT_API,
-        handle=share_group_heartbeat,
-        guard=group_guards.SHARE_HEARTBEAT,
+        SHARE_GROUP_HEARTBEAT_API,
+        share_group_heartbeat,
+        group_guards.SHARE_HEARTBEAT,
         finds_topics_itself=True,
     ),
+    Served(SHARE_GROUP_DESCRIBE_API, share_group_describe, group_guards.SHARE_DESCRIBE, walks=True),
     Served(
-        api=SHARE_GROUP_DESCRIBE_API,
-        handle=share_group_describe,
-        guard=group_guards.SHARE_DESCRIBE,
-        walks=True,
+        DESCRIBE_SHARE_GROUP_OFFSETS_API, describe_share_group_offsets, group_guards.SHARE_OFFSETS, walks=True
     ),
     Served(
-        api=DESCRIBE_SHARE_GROUP_OFFSETS_API,
-        handle=describe_share_group_offsets,
-        guard=group_guards.SHARE_OFFSETS,
-        walks=True,
-    ),
-    Served(
-        api=ALTER_SHARE_GROUP_OFFSETS_API,
-        handle=alter_share_group_offsets,
-        guard=group_guards.ALTER_SHARE_OFFSETS,
+        ALTER_SHARE_GROUP_OFFSETS_API,
+        alter_share_group_offsets,
+        group_guards.ALTER_SHARE_OFFSETS,
         changes=True,
         is_barrier=always,
     ),
     Served(
-        api=DELETE_SHARE_GROUP_OFFSETS_API,
-        handle=delete_share_group_offsets,
-        guard=group_guards.DELETE_SHARE_OFFSETS,
+        DELETE_SHARE_GROUP_OFFSETS_API,
+        delete_share_group_offsets,
+        group_guards.DELETE_SHARE_OFFSETS,
         changes=True,
         is_barrier=always,
     ),

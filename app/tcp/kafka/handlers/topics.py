@@ -238,31 +238,25 @@ async def _delete_before(
 
 ROWS = (
     Served(
-        api=CREATE_TOPICS_API,
-        handle=create_topics,
-        guard=topic_guards.CREATE_TOPICS,
+        CREATE_TOPICS_API,
+        create_topics,
+        topic_guards.CREATE_TOPICS,
         changes=True,
         is_barrier=always,
         finds_topics_itself=True,
     ),
+    Served(DELETE_TOPICS_API, delete_topics, topic_guards.DELETE_TOPICS, changes=True, is_barrier=always),
     Served(
-        api=DELETE_TOPICS_API,
-        handle=delete_topics,
-        guard=topic_guards.DELETE_TOPICS,
+        DELETE_RECORDS_API,
+        delete_records,
+        on_each(DELETE_TOPIC, DeleteRecordsResponse, PARTITIONS),
         changes=True,
         is_barrier=always,
     ),
     Served(
-        api=DELETE_RECORDS_API,
-        handle=delete_records,
-        guard=on_each(DELETE_TOPIC, DeleteRecordsResponse, PARTITIONS),
-        changes=True,
-        is_barrier=always,
-    ),
-    Served(
-        api=CREATE_PARTITIONS_API,
-        handle=create_partitions,
-        guard=on_each(
+        CREATE_PARTITIONS_API,
+        create_partitions,
+        on_each(
             ALTER_TOPIC,
             CreatePartitionsResponse,
             Parts(field="topics", name="name", answers="results", answer_name="name"),

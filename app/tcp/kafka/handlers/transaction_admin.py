@@ -190,22 +190,14 @@ async def _abort(context: Context, marker: WritableTxnMarker, topic_partition: T
 
 ROWS = (
     Served(
-        api=WRITE_TXN_MARKERS_API,
-        handle=write_txn_markers,
-        guard=transaction_guards.WRITE_TXN_MARKERS,
+        WRITE_TXN_MARKERS_API,
+        write_txn_markers,
+        transaction_guards.WRITE_TXN_MARKERS,
         changes=True,
         is_barrier=always,
     ),
     Served(
-        api=DESCRIBE_TRANSACTIONS_API,
-        handle=describe_transactions,
-        guard=transaction_guards.DESCRIBE_TRANSACTIONS,
-        walks=True,
+        DESCRIBE_TRANSACTIONS_API, describe_transactions, transaction_guards.DESCRIBE_TRANSACTIONS, walks=True
     ),
-    Served(
-        api=LIST_TRANSACTIONS_API,
-        handle=list_transactions,
-        guard=transaction_guards.LIST_TRANSACTIONS,
-        walks=True,
-    ),
+    Served(LIST_TRANSACTIONS_API, list_transactions, transaction_guards.LIST_TRANSACTIONS, walks=True),
 )

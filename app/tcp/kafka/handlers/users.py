@@ -186,14 +186,14 @@ def _each_user(request: AlterUserScramCredentialsRequest) -> AlterUserScramCrede
 
 ROWS = (
     Served(
-        api=DESCRIBE_USER_SCRAM_CREDENTIALS_API,
-        handle=describe_user_scram_credentials,
-        guard=on_cluster(DESCRIBE_CLUSTER, DescribeUserScramCredentialsResponse),
+        DESCRIBE_USER_SCRAM_CREDENTIALS_API,
+        describe_user_scram_credentials,
+        on_cluster(DESCRIBE_CLUSTER, DescribeUserScramCredentialsResponse),
     ),
     Served(
-        api=ALTER_USER_SCRAM_CREDENTIALS_API,
-        handle=alter_user_scram_credentials,
-        guard=on_cluster(ALTER_CLUSTER, AlterUserScramCredentialsResponse, _each_user),
+        ALTER_USER_SCRAM_CREDENTIALS_API,
+        alter_user_scram_credentials,
+        on_cluster(ALTER_CLUSTER, AlterUserScramCredentialsResponse, _each_user),
         changes=True,
         is_barrier=always,
     ),
