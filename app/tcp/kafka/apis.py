@@ -99,7 +99,7 @@ _ROWS = (
 def _with_look(row: Served) -> Served:
     if row.finds_topics_itself or not names_topics(row.api.request):
         return row
-    return replace(row, looking_for_topics(row.handle))
+    return replace(row, handle=looking_for_topics(row.handle))
 
 
 SERVED = {row.api.key: _with_look(row) for row in _ROWS}
