@@ -11,7 +11,7 @@ import asyncio
 # Records decoded in one turn of the loop; unless they are large, this takes some 10 µs.
 RECORDS_PER_TURN = 64
 TURN_BYTES = 256 * 1024
-# Partitions visited in one turn of the loop; each takes at most some 10 µs.
+# Partitions visited in one turn of the loop; each takes about 10 µs at most.
 PARTITIONS_PER_TURN = 50
 _RECORDS_PER_PARTITION = RECORDS_PER_TURN / PARTITIONS_PER_TURN
 

@@ -259,7 +259,7 @@ def _methods_of(request: Request) -> list[str]:
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:
-    # Nobody reads it; without it, any client could fill the log with errors.
+    # No client reads it; without it, any client could fill the log with errors.
     return problem_response(http_problem(400, "the client disconnected before the end of the body"))
 
 

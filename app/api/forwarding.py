@@ -182,7 +182,7 @@ class AcceptForwarded:
             )
             return
         scope["stele.forwarded"] = True
-        # The client, not the broker that it asked. Its port is not known here.
+        # The client, not the broker that received its request. Its port is not known here.
         scope["client"] = (client.host, 0)
         scope["stele.principal"] = client.principal
         scope["stele.access"] = self._security.access(client.principal, client.host)

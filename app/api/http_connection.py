@@ -89,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_deaf = False
         # ── time and flow ──
         self._timer: asyncio.Handle | None = None
-        # Not asked of the timer: uvloop's handles of calls that are due at once do not say when.
+        # Not read from the timer: uvloop's handles of calls that are due at once do not say when.
         self._timer_at_s = 0.0
         # Since when the client is waited for.
         self._since_s = 0.0

@@ -24,7 +24,7 @@ NO_ROOM = (
     "requests in progress hold as many bytes as pending_request_bytes_max allows; "
     "send this one again later, or send less at once"
 )
-# Up to so many bytes leave together with the head of their response.
+# Bodies of at most this many bytes are sent together with their head.
 _JOINED_BYTES_MAX = 64 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
@@ -302,7 +302,7 @@ class Exchange:
         if self._left < 0 and not self._is_bodyless and self.scope["http_version"] == "1.1":
             self._is_chunked = True
             lines.append(_CHUNKED)
-        # A client that still waits to send the body may send it or not: nobody could tell what comes next.
+        # A client that still waits to send the body may send it or not: so the next bytes would be ambiguous.
         if is_close or (self._expects and not self.body_bytes and not self.is_body_whole):
             self.is_keep_alive = False
         if not self.is_keep_alive:

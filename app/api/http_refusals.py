@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def refusal_of(error: Exception, data: bytes) -> Refused:
-    """Translate an error of the parser, which it found in ``data``."""
+    """Translate an error that the parser reports for ``data``."""
     if isinstance(error, httptools.HttpParserInvalidMethodError):
         method = _METHOD.match(data)
         # What begins with a known method is a request before the one in question.

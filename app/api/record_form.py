@@ -1,6 +1,6 @@
 """Encode records as JSON for every answer, in pieces if they are large.
 
-``RecordForm`` has what a client asked for. ``stream`` puts each record between an opening and an end, so pages,
+``RecordForm`` has the options of a client's request. ``stream`` puts each record between an opening and an end, so pages,
 NDJSON, server-sent events and single records differ in these only. A record that is large is never made into one
 text: the pieces of it together are what ``record_out`` makes of it at once. One record is always one line.
 """

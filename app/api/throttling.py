@@ -78,7 +78,7 @@ class Throttle:
             if key is not None:
                 self._quotas.check(DOOR, key, client)
             if scope["path"] != _QUOTAS:
-                # Otherwise nobody could raise a quota that is too low.
+                # Otherwise no administrator could raise a quota that is too low.
                 self._quotas.check(DOOR, QuotaKey.REQUEST, client)
         except QuotaExceeded as error:
             wait_s = ceil(error.retry_after_ms / 1000)

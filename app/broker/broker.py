@@ -632,7 +632,7 @@ class Broker:
 
         Raises:
             UnknownTopic, UnknownPartition: the partition does not exist.
-            StorageUnavailable: the end cannot be found out now.
+            StorageUnavailable: the end cannot be determined now.
             NotLeader: another broker serves this partition of an internal topic.
         """
         return await self._reader.list_offset(

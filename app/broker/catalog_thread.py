@@ -44,7 +44,7 @@ async def whole(change: Coroutine[Any, Any, _T]) -> _T:
             cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            # Nobody asks how it ended.
+            # No caller needs its result.
             task.exception()
         raise cancelled
     return task.result()

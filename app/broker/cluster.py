@@ -277,7 +277,7 @@ class SharedCluster:
     async def find(self) -> None:
         if self._find is None:
             self._find = asyncio.create_task(self._find_next())
-            # Those who asked may have given up.
+            # The callers may have given up.
             self._find.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._find)
 
@@ -298,7 +298,7 @@ class SharedCluster:
                     await self._take_over(await self._run(self._membership.look))
                 except StorageUnavailable as error:
                     answer.set_exception(error)
-                    # Those who asked may have given up.
+                    # The callers may have given up.
                     answer.exception()
                 except Exception as error:  # the edge of a task: those who wait must be answered
                     logger.exception("changes of other brokers were not taken over")

@@ -24,7 +24,7 @@ from .sqlite_groups import SqliteGroupStore
 
 logger = logging.getLogger(__name__)
 
-# Added to the names of the files, so that nobody takes them for those in use.
+# Added to the names of the files, so that they are not mistaken for those in use.
 MOVED = ".moved-to-postgresql"
 
 # A statement, and the rows that it is executed with.

@@ -1,7 +1,7 @@
 """Brokers, versions of changes and leases in PostgreSQL (ADR-0046).
 
 A look is one query by primary keys of small tables. Heartbeats are not synced: when PostgreSQL loses some,
-brokers register again. Leases are, because an epoch that is given twice would fence nobody.
+brokers register again. Leases are, because an epoch that is given twice fences no one.
 """
 
 from __future__ import annotations

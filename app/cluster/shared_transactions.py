@@ -63,7 +63,7 @@ class Updated(Generic[T]):
 class OpenInLog(NamedTuple):
     """A transaction that is open in a log.
 
-    Without an id nobody can end it but an operator.
+    Without an id only an operator can end it.
     """
 
     partition: PartitionKey
@@ -119,9 +119,10 @@ class SharedTransactionStore(Protocol):
         ...
 
     async def expire(self, unused_ms: int, answers_kept_ms: int, answers_max: int) -> int:
-        """Forget ids that nobody used for so long, and surplus answers.
+        """Forget ids unused for that long, and surplus answers.
 
-        Those are too old or too many. Return how many ids. At most 1,000 of each; those that are left expire with the next call.
+        Answers are surplus if they are too old or too many. Return the number of ids. One call expires at most 1,000 of
+        each; the rest expire with the next call.
         """
         ...
 

@@ -93,7 +93,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
-        """Give the connection within a transaction that is committed in the end.
+        """Give the connection within a transaction, and commit it at the end.
 
         An exception rolls it back.
         """

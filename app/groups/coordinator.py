@@ -280,7 +280,7 @@ class GroupCoordinator:
     # ── commits ──
 
     def commit(self, request: CommitRequest) -> asyncio.Future[Results]:
-        """Keep offsets. Completes when they are durable; they can be read from then on.
+        """Keep offsets. Completes when they are durable, and can be read.
 
         The results are in the order of ``request.offsets``: None, or the error of that offset
         (``UnknownTopic``, ``UnknownPartition``, ``OffsetMetadataTooLarge``, ``InvalidRequest``).

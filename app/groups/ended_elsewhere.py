@@ -40,7 +40,7 @@ class EndedElsewhere:
         """
         if self._next is None:
             self._next = asyncio.create_task(self._round())
-            # Those who asked may have given up.
+            # The callers may have given up.
             self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._next)
 

@@ -29,7 +29,7 @@ class Group:
 
     ``pending``: member ids that were handed out for a join that has not come yet (KIP-394).
     ``assigned_generation``: the last generation that has, or had, an assignment.
-    ``pending_sync``: members of this generation that have not asked for their assignment.
+    ``pending_sync``: members of this generation that have not requested their assignment.
     ``owners``: member ids by the partition that they claimed. An owner has the partition
     assigned, or loses it with the next assignment.
     ``known_epochs``: the generations that members know who come from a consumer group (``migration``),

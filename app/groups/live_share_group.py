@@ -53,7 +53,7 @@ class LiveShareGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Nobody reads it, and nothing of it is stored or about to be."""
+        """It has no members, and nothing of it is stored or about to be."""
         return not (self.group.members or self.partitions or self._starting)
 
     def restore(self, stored: SharePartitionRecord) -> None:
@@ -270,7 +270,7 @@ class LiveShareGroup:
         if self._is_closed or not self.group.is_subscribed(topic):
             return
         self._serve()
-        # Nobody waits for it: the next heartbeat tells the members, or finds the error.
+        # No caller waits for it: the next heartbeat informs the members, or fails with the error.
         starting = asyncio.get_running_loop().create_task(self.start_partitions([topic]), context=Context())
         starting.add_done_callback(_retrieve)
 

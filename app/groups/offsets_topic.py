@@ -68,7 +68,7 @@ class OffsetsTopic:
 
     @property
     def is_read(self) -> bool:
-        """True if a client has asked for its records since the broker started."""
+        """True if a client has read its records since the broker started."""
         return self._view.is_read
 
     def attach(self, waiters: Waiters) -> None:

@@ -104,7 +104,7 @@ class OffsetsView:
 
     @property
     def is_read(self) -> bool:
-        """Return whether a client has asked for the records."""
+        """Return whether a client has read the records."""
         return bool(self._logs)
 
     def forget(self) -> None:

@@ -17,7 +17,7 @@ from .messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership
 
 # The client id of that member. Its member id starts with it.
 POLL_CLIENT_ID = "stele-poll"
-# A poll waits at least this long for the join, even if it asked not to wait.
+# A poll waits at least this long for the join, even if its request says not to wait.
 _JOIN_MS_MIN = 2000
 # The member stays in its group this long after its last poll or lease.
 _SESSION_MARGIN_MS = 30_000

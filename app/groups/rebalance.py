@@ -184,7 +184,7 @@ class Rebalance:
         return self._assigning == self._group.generation
 
     def synced(self, member: Member) -> None:
-        """Note that ``member`` asked for its assignment."""
+        """Note that ``member`` requested its assignment."""
         self._group.pending_sync.discard(member.member_id)
         if not self._group.pending_sync:
             self._sync_timer.stop()

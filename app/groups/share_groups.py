@@ -169,7 +169,7 @@ class ShareGroups:
         share = self.existing(group)
         known = share.partition(topic, partition)
         if known is None:
-            # Nobody can hold records of a partition that has no state.
+            # No member can hold records of a partition that has no state.
             raise InvalidRecordState(group, acknowledgements[0].first, acknowledgements[-1].last)
         is_enabled = self._table.configs.is_on(group, "share.renew.acknowledge.enable")
         return known.acknowledge(member_id, acknowledgements, may_renew=may_renew and is_enabled)

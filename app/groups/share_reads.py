@@ -202,7 +202,7 @@ async def _acquire_in(
             raise fetched.error
         headers, read_to = _readable(fetched, offset)
         records_max = read.records_max
-        # What is not acquired in the end does not count.
+        # Records that are not acquired do not count.
         decoded = None if read.decoded is None else read.decoded.trial()
         if decoded is not None and any(header.record_count for header in headers):
             records_max = min(records_max, await _fitting(decoded, fetched, headers))

@@ -1,6 +1,6 @@
 """Run TLS handshakes in a thread, one at a time.
 
-So many of them do not hold up other connections.
+So a flood of handshakes does not delay other connections.
 
 The first message of a client costs a signature, from 0.2 ms with ECDSA P-256 to several ms with
 RSA 4096, and any client can ask for it. OpenSSL releases the GIL meanwhile, so the event loop
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-# While so many wait for the thread, the listener accepts no connections: they wait in the backlog of the system.
+# While this many wait for the thread, the listener accepts no connections: they wait in the backlog of the system.
 WAITING_MAX = 32
 
 # The thread's niceness above that of the process: a fifth of the event loop's share where both need a core.

@@ -2,7 +2,7 @@
 
 ``TlsTransport`` is a protocol for the transport below and a transport for the protocol
 above. asyncio has such a class too, but cannot close one direction of a connection, hides
-what its buffers hold, and tells nobody about a peer that never finishes its handshake.
+what its buffers hold, and does not report a peer that never finishes its handshake.
 TLS itself is OpenSSL's, through ``ssl.SSLObject``, which does no I/O.
 
 A session costs memory, so it begins with the first bytes of the peer, and the protocol

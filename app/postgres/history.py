@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# Ids that the database has given out and forgotten are skipped. No part that is lost gives out so many.
+# Ids that the database has given out and forgotten are skipped. No lost part has given out that many.
 _SKIPPED_IDS = 1 << 32
 _SKIPPED_LEASE_EPOCHS = 1_000
 
@@ -56,14 +56,14 @@ _SKIP = (
     " nextval(pg_get_serial_sequence('logs', 'log_id')) + %s)",
     "UPDATE numbers SET value = (value::bigint + %s)::text WHERE name = 'next_producer_id'",
 )
-# Of an open transaction a part may be lost. A negative timeout says so: it is overdue, and nobody commits it. Rows are
+# Of an open transaction a part may be lost. A negative timeout says so: it is overdue, and no broker commits it. Rows are
 # locked in the order of all others that lock them.
 _DOUBT_TRANSACTIONS = """
     UPDATE transactional_ids SET timeout_ms = -timeout_ms WHERE transactional_id IN (
         SELECT transactional_id FROM transactional_ids WHERE state = 'Ongoing' AND timeout_ms > 0
         ORDER BY producer_id FOR UPDATE)
 """
-# Nobody holds a lease in a history that it was not given in.
+# A lease is valid only in the history that it was given in.
 _SKIP_LEASES = "UPDATE leases SET epoch = epoch + %s, expires = least(expires, now())"
 
 

@@ -19,7 +19,7 @@ from .traffic import PostgresTraffic
 
 _T = TypeVar("_T")
 
-# How often the other servers of the connection string are asked whether one was promoted.
+# How often the other servers of the connection string are checked for a promotion.
 _LOOK_S = 5
 
 

@@ -66,7 +66,7 @@ class TableSnapshot:
 
         The end offset of each partition is its last stable offset when the first is read.
 
-        Tombstones are left out below the end offset unless they are asked for; after it, they
+        Tombstones are left out below the end offset unless they are requested; after it, they
         are changes, and stay. A corrupt range yields its error, and the partition continues
         after it. Any other error is the last item. Ends early when the broker closes.
         """

@@ -1,7 +1,7 @@
 """Decide by access rules, as Apache Kafka's StandardAuthorizer does: a pure function over an index.
 
 A rule applies if its principal, host, operation and pattern fit. A DENY that applies
-decides, then an ALLOW; with neither, nobody may, except on resources without any rule
+decides, then an ALLOW; with neither, access is denied, except on resources without rules
 if ``allows_without_acl``.
 """
 
@@ -22,7 +22,7 @@ class Decision:
 
 
 class AclIndex:
-    """An immutable set of rules, found by resource."""
+    """An immutable set of rules, indexed by resource."""
 
     def __init__(self, acls: Iterable[Acl], *, allows_without_acl: bool = False) -> None:
         self._allows_without_acl = allows_without_acl

@@ -38,7 +38,7 @@ _DECISIONS_MAX = 10_000
 # The same denial is logged at most this often.
 _LOG_AGAIN_MS = 10_000
 _DENIALS_MAX = 1000
-# Accesses that are remembered although nobody uses them now.
+# Accesses kept although no connection uses them now.
 _ACCESSES_KEPT = 200
 
 

@@ -87,7 +87,7 @@ class JwtValidator:
         except (jwt.PyJWTError, TypeError, ValueError) as error:
             raise InvalidToken(str(error)) from error
         name = claims.get(self._options.principal_claim)
-        # Lists and numbers would become names that nobody chose (CVE-2026-75509).
+        # Lists and numbers would become names that no issuer chose (CVE-2026-75509).
         if not isinstance(claims.get("iss"), str) or not isinstance(name, str):
             raise InvalidToken(f"the claim {self._options.principal_claim!r} is not a text")
         if not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():

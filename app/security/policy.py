@@ -34,7 +34,7 @@ class UnsafeSettings(Exception):
 class ListenerSecurity:
     """What one listener knows of logins.
 
-    ``mode`` none: nobody can log in. optional: a client without a login is
+    ``mode`` none: there are no logins. optional: a client without a login is
     ``User:ANONYMOUS``. required: it can do nothing but log in.
     """
 
@@ -62,7 +62,7 @@ class ListenerSecurity:
 
     @property
     def active(self) -> Authenticator | None:
-        """The authenticator, None if nobody can log in."""
+        """The authenticator, None without logins."""
         return None if self.mode == "none" else self.authenticator
 
     def blocks(self, principal: Principal) -> bool:

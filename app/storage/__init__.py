@@ -31,7 +31,7 @@
 - ``log``              one partition on disk: append, sync, plans, retention
 - ``memory_log``       one partition in memory: a bounded ring
 - ``partition_log``    what the engine needs of both; ``partition_logs``   the open ones, by partition
-- ``flush_schedule``   when appends are synced that nobody waits for
+- ``flush_schedule``   schedules background syncs
 - ``loop_syncs``       when the event loop makes a sync itself
 - ``flusher``          group commit: one sync serves all callers that wait
 - ``waiters``          long polls, woken by appends

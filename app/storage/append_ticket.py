@@ -12,7 +12,7 @@ NO_OFFSET = -1
 
 
 class AppendTicket:
-    """An append on its way to its offsets and to the durability that was asked for.
+    """An append that is about to get its offsets and the requested durability.
 
     An engine that knows the offsets when ``append`` returns gives them to the constructor, and
     a future only if there is something to wait for. An engine that learns them later makes the

@@ -95,7 +95,7 @@ class DiskThreads:
             try:
                 job.loop.call_soon_threadsafe(self._done, job.future, result, failure)
             except RuntimeError:
-                # The loop was closed meanwhile, so nobody waits.
+                # The loop was closed meanwhile, so no caller waits.
                 continue
             finally:
                 # An idle thread keeps neither the work nor what it returned.

@@ -388,7 +388,7 @@ class EmbeddedEngine:
             self._moved(log, ends_before, size_bytes)
 
     def _sync_in_time(self, log: DiskLog, *, sync_later: bool) -> None:
-        """See that what was just appended, and nobody waits for, is synced in time."""
+        """Schedule the background sync of what was just appended."""
         flush_ms = log.config.flush_ms
         if sync_later:
             # It is hidden meanwhile, and its producer may be gone before it asks.

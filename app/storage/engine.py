@@ -123,7 +123,7 @@ class PartitionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """How an engine found what it keeps. ``was_clean`` if the run before closed it."""
+    """The state in which an engine opened its logs. ``was_clean`` if the run before closed it."""
 
     is_new: bool
     was_clean: bool
@@ -168,7 +168,7 @@ class PartitionCompaction:
 class SharedStorageCounts:
     """What one broker has done with shared storage since its start.
 
-    ``objects`` were committed to the object store and ``inline_objects`` to the metadata, with so many bytes.
+    ``objects`` were committed to the object store and ``inline_objects`` to the metadata, with these numbers of bytes.
     ``failed_uploads`` could not be stored in time. ``commit_retries`` are commits that were tried again. ``merges``
     took effect. ``deleted_objects`` are those whose bytes this broker has deleted. ``cache_hits`` and
     ``cache_misses`` count blocks that readers wanted, ``loaded_bytes`` what was read from the stores for them.
@@ -464,7 +464,7 @@ class LogEngine(Protocol):
         partitions to itself. Partitions that do not exist are left out.
 
         Raises:
-            StorageUnavailable: the end cannot be found out now.
+            StorageUnavailable: the end cannot be determined now.
         """
         ...
 

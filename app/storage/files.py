@@ -56,7 +56,7 @@ _BUFFERS_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
-# From so many paths on, one sync of the whole file system is cheaper than one of each.
+# From this many paths on, one sync of the whole file system is cheaper than one of each.
 _SYNCFS_PATHS_MIN = 64
 # Single syncs that wait at the same time share the commits of the file system's journal.
 _SYNCS_AT_ONCE = 32

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _NO_CONTEXT = Context()
 # A round waits for further appends no longer than this, however long a sync takes.
 _AWAIT_S_MAX = 0.001
-# For as long as so many rounds, the next appends are taken for the answer to the last one.
+# For this many rounds, the next appends are taken for the reaction to the last one.
 _RECENT_ROUNDS = 4
 # Logs that one thread syncs one after the other, at most; an append that waits for one of them waits for all.
 _GROUP_MAX = 32
@@ -80,9 +80,9 @@ class Flusher:
         # Returns ``LogDirFailed`` if nothing may be synced from now on, otherwise why this sync was refused.
         self._on_refused = on_refused
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
-        # Ends with the last round that was asked for while the one before it was under way.
+        # Ends with the last round that was requested while the one before it ran.
         self._running: dict[DiskLog, asyncio.Future[None]] = {}
-        # Logs that nobody waits for: those that are due later, and now.
+        # Logs without waiting appends: those due later, and those due now.
         self._later = FlushSchedule[DiskLog](self._begin_due)
         self._due: dict[DiskLog, None] = {}
         self._group_size = 1
@@ -405,7 +405,7 @@ class Flusher:
             self._begin_awaited(log)
             if (running := self._running.get(log)) is not None:
                 await asyncio.shield(running)
-        # In the end: a round that was refused is due again.
+        # Last, because a refused round is due again.
         self._later.discard(log)
         self._due.pop(log, None)
         self._in_flight.pop(log, None)
@@ -414,7 +414,7 @@ class Flusher:
 def _end(future: asyncio.Future[None], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        # A round that only the timer asked for has nobody to retrieve this.
+        # A round that only the timer began has no caller to retrieve this.
         future.exception()
 
 

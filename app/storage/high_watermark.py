@@ -8,7 +8,7 @@ Readers end before the oldest batch that waits for a sync.
                            │                        │
     ───────────────┬───────┼────────────┬───────────┤
      not synced,   │       │ waits for  │ visible   │
-     nobody waits  │       │ its sync   │ with it   │
+     no waiter     │       │ its sync   │ with it   │
 
 A batch waits if its producer does, or another caller that is promised the sync. Nothing else is held
 back, but a partition is read in order: what follows such a batch becomes visible together with it.

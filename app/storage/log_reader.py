@@ -3,7 +3,7 @@
 A read of one partition has two steps: the log *plans* a search for whole batches, and the span
 that the search finds is read. Both steps first try on the event loop, with what is in memory,
 and go to a thread if that would wait for a disk. Retention and a drop may delete files in
-between; the reader then looks again, or returns nothing if the bytes it had found are gone.
+between; the reader then looks again, or returns nothing if the bytes have been deleted.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class LogReader:
                 raise self._log_dir.unreadable(self._log_dir.path, error) from error
 
     async def _read_span(self, log: PartitionLog, request: PartitionFetch, span: Span) -> bytes | bytearray:
-        """Read what was found; nothing if it was deleted meanwhile.
+        """Read the located batches; nothing if they were deleted meanwhile.
 
         Raises:
             CorruptLog: the file is shorter than it was.

@@ -15,9 +15,9 @@ from __future__ import annotations
 QUICK_S = 0.000_5
 # How many times as long as such a sync took.
 PAUSE_FACTOR = 100
-# So many rounds of threads in a row must have left nobody out.
+# Rounds of threads in a row that must have covered every append in flight.
 PROBES = 16
-# Then the loop makes so many, and a thread the next one: whether others come meanwhile shows only there.
+# Then the loop makes this many syncs, and a thread the next: only there it shows whether other appends arrive.
 SYNCS_PER_PROBE = 64
 # More appends, and larger ones, are left to threads: while a thread syncs, the loop can read other requests. Kafka's
 # producer has five requests in flight.
@@ -32,7 +32,7 @@ class LoopSyncs:
 
     def __init__(self) -> None:
         self._not_before_s = 0.0
-        # Rounds of threads in a row that left nobody out.
+        # Rounds of threads in a row that covered every append in flight.
         self._probes = 0
         # How many syncs the loop may make until the next probe.
         self._left = 0

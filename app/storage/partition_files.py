@@ -32,7 +32,7 @@ PARTITION_METADATA = "partition.metadata"
 PRODUCERS_SUFFIX = ".producers"
 DELETED_SUFFIX = ".deleted"
 HOLES_UNTIL = "holes-until"
-# Older snapshots than these are never asked for.
+# Older snapshots than these are never needed.
 _SNAPSHOTS_KEPT = 2
 ABORTED_TRANSACTIONS = "aborted-transactions"
 # Version and offset, a line each.
@@ -48,7 +48,7 @@ class PartitionFiles:
     def __init__(self, files: Files, directory: Path) -> None:
         self.files = files
         self.directory = directory
-        # The topic that ``partition.metadata`` was found to name.
+        # The topic that ``partition.metadata`` names.
         self._named_topic: UUID | None = None
 
     def names(self) -> list[str]:
@@ -171,7 +171,7 @@ class PartitionFiles:
     def make(self, topic_id: UUID) -> None:
         """Make the directory and note the topic in it.
 
-        Does nothing if ``topic_id`` was found there a moment ago.
+        Does nothing if ``topic_id`` was just read from there.
         """
         if self._named_topic == topic_id:
             return

@@ -20,7 +20,7 @@ from .topic_partition import TopicPartition
 
 
 class Span(Protocol):
-    """Whole batches of one log, found and not yet read."""
+    """Whole batches of one log, located but not yet read."""
 
     def read_nowait(self) -> bytes | bytearray | None:
         """Return the bytes; None if a disk would be waited for."""

@@ -117,7 +117,7 @@ class Segment:
         self.is_pinned = False
         self.may_have_holes = may_have_holes
         self.corrupt_ranges: list[CorruptRange] = []
-        # A key index was found to be its own in this run.
+        # Whether a key index was validated in this run.
         self.has_key_index = False
         # The transactions that a marker in this segment has aborted.
         self.aborted = TransactionIndex()

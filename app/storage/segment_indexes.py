@@ -59,7 +59,7 @@ class SegmentIndexes:
     def path(self) -> Path:
         """Return the path of the offset index.
 
-        It is made when it is asked for, because a start may open thousands of segments.
+        It is made on first use, because a start may open thousands of segments.
         """
         return self._log_path.with_suffix(INDEX_SUFFIX)
 

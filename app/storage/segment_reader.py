@@ -19,7 +19,7 @@ have no records. There an offset leads to the first batch with records that ends
 or after it, and to the last batch if none has records, because several clients do
 not advance past a batch without records.
 
-The first record at or after a time is found in a similar way: the **time index** gives
+The first record at or after a time is located similarly: the **time index** gives
 an offset before which all records are older, the walk leads from there to the first
 batch whose header has a timestamp at or after the time, and that batch is decoded.
 

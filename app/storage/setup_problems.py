@@ -28,7 +28,7 @@ class Advice(NamedTuple):
     is_mistake: bool = True
 
 
-# The first pattern that is found decides.
+# The first pattern that matches decides.
 _OF_POSTGRES = (
     (
         r"password authentication failed|no password supplied|SCRAM",

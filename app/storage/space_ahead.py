@@ -15,7 +15,7 @@ AHEAD_BYTES_MIN = 16 * 1024
 AHEAD_BYTES_MAX = 1024 * 1024
 # A segment gets a quarter of its size, so little space is held by many small partitions.
 SIZE_PER_AHEAD = 4
-# It must be enough for so many appends as large as what is synced now; otherwise most syncs would ask for more.
+# It must be enough for this many syncs of the present size; otherwise most syncs would allocate more.
 SYNCS_PER_AHEAD = 8
 
 

@@ -47,7 +47,7 @@ REQUESTS_PER_TURN = 64
 LINGER_S = 2.0
 LINGER_QUIET_S = 0.1
 # Responses that are ready in one turn of the loop leave in one system call; more bytes than these leave at once,
-# and up to so many are joined.
+# and up to this many are joined.
 _HELD_BYTES_MAX = 64 * 1024
 
 _NO_ROOM = (

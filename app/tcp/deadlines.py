@@ -42,7 +42,7 @@ class Deadlines:
         # The moments in ``_due``, as a heap.
         self._moments: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
-        # Not asked of the timer: uvloop's handles of calls that are due at once do not say when.
+        # Not read from the timer: uvloop's handles of calls that are due at once do not say when.
         self._timer_at_s = 0.0
         self._is_put_off = False
 

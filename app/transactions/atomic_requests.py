@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 # Transactional ids that start like this are the broker's own.
 INTERNAL_PREFIX = "__stele."
 ATOMIC_PREFIX = f"{INTERNAL_PREFIX}atomic-"
-# How often a transaction is asked whether it has ended.
+# Interval of the check whether a transaction has ended.
 _PAUSE_S = 0.02
 _WHAT = "the transaction"
 
@@ -185,7 +185,7 @@ class AtomicRequests:
     def _ended(self, task: asyncio.Task[AtomicAnswer]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # The client may have gone; then nobody else asks for the error.
+            # The client may have gone; then no caller retrieves the error.
             task.exception()
 
     async def _run(self, request: AtomicRequest) -> AtomicAnswer:

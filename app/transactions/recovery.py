@@ -8,7 +8,7 @@ in the store, and in a log                                what is done
 an outcome; open, and begun before the outcome            the marker is appended
 an outcome; not open, or begun after the outcome          nothing; the outcome is deleted when all logs are synced
 an id with this producer id and epoch; open               the transaction stays open, and holds the partition
-another epoch, or no id with this producer id; open       it is aborted: nobody can end it
+another epoch, or no id with this producer id; open       it is aborted: no one can end it
 pending offsets of a producer that is not current         they are dropped
 ========================================================  =======================================================
 

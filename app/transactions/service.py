@@ -130,7 +130,7 @@ class TransactionService(Protocol):
     async def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
         """Return whether ``producer`` may go on without ``init_producer_id``.
 
-        It is asked before its next transaction.
+        It is called before the next transaction.
         """
         ...
 

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 # None: nothing changes.
 Result: TypeAlias = ProducerIdentity | StorePlan | EndPlan | None
-# Gets a producer id that nobody has, if the one before raised ``NeedsProducerId``.
+# Gets an unused producer id, if the one before raised ``NeedsProducerId``.
 Request: TypeAlias = Callable[[Transaction, int | None, Moment], Result]
 
 

@@ -95,7 +95,7 @@ async def _polled(
                     ):
                         yield piece
         except CorruptLog as error:
-            # What no client can read stays locked, and is given up in the end; the records beside it are not.
+            # What no client can read stays locked, and is eventually given up; the records beside it are not.
             logger.warning("group %r: a record is not delivered: %s", group, error)
             failure = error
     if failure is not None and not has_records:

@@ -229,7 +229,7 @@ def _rebuilt(
     """Build the batch with the chosen records alone, in the codec it had.
 
     With ``horizon_ms`` it begins a delete horizon.
-    ``plain`` is the batch without its compression, whose records were found to parse.
+    ``plain`` is the batch without its compression, whose records parse.
     """
     stamped_ms = header.max_timestamp if header.is_log_append_time else None
     attributes, old_base = header.attributes, header.base_timestamp

@@ -255,7 +255,7 @@ def filtered(
 ) -> Iterator[tuple[bytes, rb.BatchHeader, Remains]]:
     """Yield each batch with what remains of it; the batch before offset ``end`` keeps its place.
 
-    ``treatment_of`` is asked about a batch when all before it were taken. ``source`` names the batches in
+    ``treatment_of`` is called for a batch after all earlier ones were consumed. ``source`` names the batches in
     the log of the broker.
     """
     for batch, header in batches:

@@ -1,4 +1,4 @@
-"""What mapping has found out about each dirty record, one byte per offset.
+"""The verdict of mapping on each dirty record, one byte per offset.
 
 A record whose key is put again later in the same pass is known to go, without looking its
 key up a second time. So a batch of which all records stay or all go is not even decompressed.
@@ -70,7 +70,7 @@ class DirtyRecords:
         return None if UNKNOWN in verdicts else verdicts
 
     def close(self) -> None:
-        """Return the memory; nothing may be asked afterwards."""
+        """Release the memory; the object cannot be used afterwards."""
         self._memory.close()
 
     def __enter__(self) -> Self:

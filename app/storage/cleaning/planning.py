@@ -104,7 +104,7 @@ def cleaning_range(
     """
     first_dirty = log_start_offset if checkpoint is None else checkpoint
     if not log_start_offset <= first_dirty <= segments[-1].next_offset:
-        # The log was truncated, or begins later now; to clean again harms nobody.
+        # The log was truncated, or begins later now; cleaning again is harmless.
         first_dirty = log_start_offset
     first_uncleanable = segments[-1].base_offset
     for segment in segments[:-1]:

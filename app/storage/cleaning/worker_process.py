@@ -120,7 +120,7 @@ def main() -> None:
     def read() -> None:
         for line in sys.stdin.buffer:
             lines.put(line)
-        # The broker has gone; nobody wants the rest of the pass.
+        # The broker has gone; so the rest of the pass is not needed.
         os._exit(0)
 
     threading.Thread(target=read, name="stele-requests", daemon=True).start()

@@ -224,7 +224,7 @@ def open_key_index(
 
 
 def _crc_of(file: File, count: int, pace: Pacing) -> int:
-    """The CRC of the entries; -1 if the file does not have so many."""
+    """The CRC of the entries; -1 if the file has fewer."""
     size = file.size()
     if size != _HEADER.size + count * ENTRY_BYTES:
         return -1

@@ -83,7 +83,7 @@ class _Scan:
         self._unreadable: list[CorruptLog] = []
 
     def run(self, passes: int) -> bool:
-        """Collect the offsets in so many passes; False if the keys of one do not fit into the memory."""
+        """Collect the offsets in this many passes; False if the keys of one do not fit into the memory."""
         for number in range(passes):
             keys_max = (self._end - self._start) // passes * 2 + 1024
             with KeyMap.for_keys(keys_max, memory_bytes=self._memory_bytes, salt=self._salt) as keys:

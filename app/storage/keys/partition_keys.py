@@ -81,7 +81,7 @@ class PartitionPart:
 
 
 class _TooManyKeys(Exception):
-    """The keys do not fit into the memory in so many shares."""
+    """The keys do not fit into the memory even in that many shares."""
 
 
 class PartitionKeys:

@@ -9,7 +9,7 @@
 - ``postgres_commit``  a commit in PostgreSQL, in two trips
 - ``postgres_markers``  the markers of transactions that end
 - ``postgres_cleaning``  the calls of compaction and of reads by key
-- ``postgres_polls``   what is asked again and again about very many logs
+- ``postgres_polls``   repeated queries about very many logs
 - ``postgres_meta``    all other calls
 - ``postgres_inline``  small objects in PostgreSQL
 - ``aws_profiles``     credentials of AWS that are in files

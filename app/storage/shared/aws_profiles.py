@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-# What is asked of a file again after so long: other programs renew the keys in it.
+# How often a file is read again: other programs renew the keys in it.
 _KEPT = timedelta(minutes=1)
 _PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}

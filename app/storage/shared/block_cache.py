@@ -174,7 +174,7 @@ class BlockCache(Generic[Key]):
                 del self._loading[key, number]
                 if isinstance(error, Exception):
                     future.set_exception(error)
-                    # Nobody need wait for a block that was read ahead.
+                    # No reader waits for a block that was read ahead.
                     future.exception()
                 else:
                     future.cancel()

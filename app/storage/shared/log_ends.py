@@ -2,7 +2,7 @@
 
 Logs with waiting readers are polled every ``poll_interval_ms``, all others every ``idle_poll_interval_ms``;
 one query asks for all of them. If readers wait for more than 1,000 logs, each poll asks for the next 1,000.
-A refresh is a query that begins after it was asked for. All who ask while one query runs share the next one.
+A refresh is a query that begins after its call. All calls during one query share the next one.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class LogEnds:
         """Ask for what is wanted, until nothing is."""
         try:
             while self._next is not None:
-                # What is asked for from here on is answered by the next query.
+                # The next query answers later calls.
                 logs, answer = self._asked, self._next
                 self._asked, self._next = set(), None
                 try:
                     await self._ask(logs)
                 except MetaUnavailable as error:
                     answer.set_exception(StorageUnavailable("finding out the end of a log", str(error)))
-                    # Those who asked may have given up.
+                    # The callers may have given up.
                     answer.exception()
                 else:
                     answer.set_result(None)

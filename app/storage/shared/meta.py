@@ -30,11 +30,11 @@ from ..topic_partition import TopicPartition
 from ..transactional_produce import TransactionalProduce
 from .objects import Buffer
 
-# A transaction deletes at most so many runs, because it holds the row lock of its log.
+# A transaction deletes at most this many runs, because it holds the row lock of its log.
 RUNS_DELETED_MAX = 2000
-# A read plan has at most so many runs of one log.
+# A read plan has at most this many runs of one log.
 RUNS_READ_MAX = 1000
-# One call purges, sweeps, lists or forgets at most so many rows.
+# One call purges, sweeps, lists or forgets at most this many rows.
 ROWS_MAX = 1000
 
 
@@ -375,7 +375,7 @@ class MergedObject:
 
 # ── compaction ──
 
-# A pass plans, and a read by key looks at, so many runs of a log. With objects of 64 MiB that is a terabyte.
+# The most runs of a log that a pass plans or a read by key looks at. With objects of 64 MiB that is a terabyte.
 RUNS_PLANNED_MAX = 20_000
 
 

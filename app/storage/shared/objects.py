@@ -18,7 +18,7 @@ LIST_MAX = 1000
 
 
 class ObjectStoreError(Exception):
-    """The store did not do what was asked, or did not answer in time; a ``put`` may still take effect."""
+    """The store failed a request, or did not answer in time; a ``put`` may still take effect."""
 
 
 class ObjectNotFound(ObjectStoreError):

@@ -5,7 +5,7 @@ stores the decision and commits. The offsets are thus known before COMMIT is sen
 the same keys are inserted again. The unique index makes that wait for a backend still at work, and a row
 that is there already says that the first attempt succeeded.
 
-What a commit promises is asked after it: while COMMIT waits for a standby, the wait may end without one.
+The durability of a commit is queried after it: while COMMIT waits for a standby, the wait may end without one.
 """
 
 from __future__ import annotations

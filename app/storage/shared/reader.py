@@ -5,7 +5,7 @@ reads ask the metadata for a plan first, with one query for all partitions of a 
 merged or deleted between plan and load; its bytes stay for minutes, and if they are gone all the same,
 the reader plans once more.
 
-Which transactions were aborted is asked after the load, so that the answer has none that is not in the
+Aborted transactions are queried after the load, so that the answer has none that is not in the
 batches. A pass of compaction forgets a transaction with its marker, which it keeps for minutes after the
 batches. So a read that takes longer, because the broker was paused, fails and is repeated.
 """

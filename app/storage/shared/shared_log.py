@@ -182,7 +182,7 @@ class SharedLog:
         self._recent.append(_Recent(run, now_ms))
 
     def forget_runs(self) -> None:
-        """Forget the newest runs: one of them was not found."""
+        """Forget the newest runs, because one of them is gone."""
         self._recent.clear()
 
     def recent_runs(self, offset: int, max_bytes: int, now_ms: int) -> Sequence[RunRead]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from .meta import RUNS_DELETED_MAX, CommittedRun, LogRow, RunRead, SilentUploader
 
-# A read plan of a small budget looks at so many runs more than runs of so many bytes fill it with.
+# A read plan looks at this many runs beyond those that fill its budget at this size.
 _READ_AT_LEAST = 16
 _READ_BYTES_EACH = 4096
 

@@ -92,7 +92,7 @@ class BinaryConnection(Connection[Frame]):
         self._asked_for: Principal | None = None
         # None until there are quotas.
         self._delays: QuotaDelays | None = None
-        # None where nobody can log in.
+        # None without logins.
         self._login: BinaryLogin | None = None
         self._login_timer: Timeout | None = None
         # The produces that are not answered yet; None if there was never one.
@@ -478,7 +478,7 @@ class BinaryConnection(Connection[Frame]):
         return m.ErrorResponse(response_type=frame_type + 1, code=code, message=text).encode()
 
     def _failed_produces(self, error: Exception, count: int) -> bytes:
-        """Return the responses to so many produces, whose errors have no codes."""
+        """Return the responses to this many produces, whose errors have no codes."""
         _, text = failure(error, f"{_PRODUCE.name} of {self.peer}", self._listener.broker.counts)
         return _error(_PRODUCE, text) * count
 

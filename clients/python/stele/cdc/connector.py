@@ -25,7 +25,7 @@ from .status import Status
 
 logger = logging.getLogger("stele.cdc")
 
-# The same transaction is tried so many times: the first may have waited for a slow broker.
+# Attempts per transaction: the first may have waited for a slow broker.
 _TIMEOUTS_MAX = 3
 # Longest time that a pending call may delay a stop.
 _GRACE_S = 5.0

@@ -107,7 +107,7 @@ def http_url(url: str | None) -> str:
     """Return the URL of the HTTP listener, for commands that need it.
 
     ``url`` is that of ``--url``, None for that of the environment. For a URL of the
-    binary protocol, each of its brokers is asked for its HTTP listener; those that
+    binary protocol, the HTTP listener of each of its brokers is looked up; those that
     cannot be reached are left out. The HTTP listener is on the host of the URL.
 
     Raises:

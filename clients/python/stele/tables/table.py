@@ -22,7 +22,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
-# Over HTTP a thread ends only with its long poll; nobody has to wait for that.
+# Over HTTP a thread ends only with its long poll; no caller waits for that.
 _JOIN_S = 0.5
 
 
