@@ -18,12 +18,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(__file__).resolve().parent / "stele"
-SOURCES = ("async_client.py",)
+SOURCES = (
+    "async_client.py",
+    "grouping/async_group.py",
+    "grouping/async_queue.py",
+    "transactions/async_transaction.py",
+)
 
 RULES = (
     (r"\bAsyncTransport\b", "BlockingTransport"),
     (r"\bopen_async\b", "open_blocking"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\bThe asyncio (?=[a-z])", "The blocking "),
     # "An ``async with`` block"
     (r"\b([Aa])n (`*)(?=async )", r"\1 \2"),
     (r"\b(?:async|await) ", ""),
@@ -31,10 +37,9 @@ RULES = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\basync_(?=[a-z])", ""),
 )
-# What the documentation says of threads instead of tasks. Each phrase must stand in the file, in one line.
+# What the documentation says of threads instead of tasks. Each phrase must stand in its file, in one line.
 PHRASES = {
     "async_client.py": (
-        ("The asyncio client", "The blocking client"),
         ("tasks of one event loop", "threads or gevent greenlets"),
         ("use it in an event loop of its own,", "go on with it,"),
     ),
@@ -55,7 +60,7 @@ def generate(source: str) -> str:
         ValueError: something of asyncio is left, or a phrase does not stand in the source.
     """
     text = (PACKAGE / source).read_text()
-    for phrase, replacement in PHRASES[source]:
+    for phrase, replacement in PHRASES.get(source, ()):
         if phrase not in text:
             raise ValueError(f"{source}: remove the phrase {phrase!r}, which it does not contain")
         text = text.replace(phrase, replacement)

@@ -13,11 +13,8 @@ import unasync
 _BY_HAND = {
     "async_concurrency.py",
     "consuming/async_consumer.py",
-    "grouping/async_group.py",
-    "grouping/async_queue.py",
     "producing/async_producer.py",
     "tables/async_table.py",
-    "transactions/async_transaction.py",
 }
 
 
@@ -39,7 +36,7 @@ def test_a_blocking_module_is_what_its_asyncio_module_makes(source: str) -> None
 def test_each_asyncio_module_is_a_source_or_known_to_be_written_twice() -> None:
     present = {str(path.relative_to(unasync.PACKAGE)) for path in unasync.PACKAGE.rglob("async_*.py")}
     assert present == {*unasync.SOURCES, *_BY_HAND}
-    assert set(unasync.PHRASES) == set(unasync.SOURCES)
+    assert set(unasync.PHRASES) <= set(unasync.SOURCES)
 
 
 def package_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:

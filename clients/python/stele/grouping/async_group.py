@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
+from ..async_concurrency import AsyncWorker, sleep
 from ..config import ClientConfig
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
@@ -35,7 +36,7 @@ class AsyncCaller(Protocol):
 
 
 class AsyncBatch(BatchCore):
-    """Records under a lease, acknowledged at the end of a async with block.
+    """Records under a lease, acknowledged at the end of an ``async with`` block.
 
     ::
 
@@ -50,20 +51,17 @@ class AsyncBatch(BatchCore):
     def __init__(self, group: AsyncGroup, polled: Polled) -> None:
         super().__init__(polled)
         self._group = group
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper = AsyncWorker("stele-lease")
 
     async def __aenter__(self) -> Self:
         self._is_entered = True
-        self._keeper = asyncio.create_task(self._keep())
+        self._keeper.start(self._keep)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self._keeper is not None
-        if not self.is_of_parent:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._keeper.stop()
         if self.is_in_transaction:
             return error is not None and self._group.absorbs(self, error)
         if error is None:
@@ -74,22 +72,20 @@ class AsyncBatch(BatchCore):
 
     async def _keep(self) -> None:
         options = self._group.options
-        loop = asyncio.get_running_loop()
-        times = LeaseTimes(options, loop.time())
-        while self._lost is None and not self.is_in_transaction:
-            await asyncio.sleep(options.lease_s / 3)
+        times = LeaseTimes(options, time.monotonic())
+        while self._lost is None and not await self._keeper.stops_within(options.lease_s / 3):
             if self.is_in_transaction:
                 return
-            self._lost = times.overdue(loop.time())
+            self._lost = times.overdue(time.monotonic())
             if self._lost is not None:
                 return
             try:
                 await self._group.extend(self.lease)
             except SteleClientError as error:
                 if not self.is_in_transaction:
-                    self._lost = times.not_extended(error, loop.time())
+                    self._lost = times.not_extended(error, time.monotonic())
             else:
-                times.extended(loop.time())
+                times.extended(time.monotonic())
 
     @property
     def group_id(self) -> str:
@@ -172,7 +168,7 @@ class AsyncGroup(GroupCore):
                 if not error.retriable:
                     raise
                 failures += 1
-                await asyncio.sleep(retry_pause_s(failures))
+                await sleep(retry_pause_s(failures))
             else:
                 self.report_skipped(polled)
                 return None if polled.lease is None else AsyncBatch(self, polled)
@@ -191,17 +187,16 @@ class AsyncGroup(GroupCore):
 
         Acks are idempotent, and fail once the lease expired.
         """
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self.options.lease_s
+        deadline_s = time.monotonic() + self.options.lease_s
         failures = 0
         while True:
             try:
                 return await self._client.call(operation)
             except SteleClientError as error:
-                if not error.retriable or loop.time() > deadline_s:
+                if not error.retriable or time.monotonic() > deadline_s:
                     raise
                 failures += 1
-            await asyncio.sleep(retry_pause_s(failures))
+            await sleep(retry_pause_s(failures))
 
     async def failed(self, batch: AsyncBatch, error: BaseException) -> bool:
         """Dead-letter or return a batch that failed with ``error``.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self, Unpack
@@ -19,7 +19,7 @@ from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 class AsyncQueueRecord(QueuedRecordCore):
     """A record that a queue holds.
 
-    A async with block acknowledges it, or releases it after an exception.
+    An ``async with`` block acknowledges it, or releases it after an exception.
 
     ::
 
@@ -109,7 +109,7 @@ class AsyncQueue(QueueCore):
             if not self._left:
                 self._left = await self.poll()
                 continue
-            if self.must_renew(asyncio.get_running_loop().time()):
+            if self.must_renew(time.monotonic()):
                 await self.renew(*self._left)
             yield self._left.pop(0)
 
@@ -124,7 +124,7 @@ class AsyncQueue(QueueCore):
             raise ClosedError("queue")
         timeout_s = self.options.wait_s + self._client.config.timeout_s
         polled = await self._client.call(self.poll_operation(), timeout_s=timeout_s)
-        self.note_polled(polled, asyncio.get_running_loop().time())
+        self.note_polled(polled, time.monotonic())
         lock = polled.lock or ""
         return [
             AsyncQueueRecord(self, QueuedRecordCore(record, deliveries, lock))
@@ -169,6 +169,6 @@ class AsyncQueue(QueueCore):
         for operation in self.settle_operations(kind, settled):
             expires_in_ms = await self._client.call(operation)
             if kind == "renew":
-                self._note_lock(expires_in_ms, asyncio.get_running_loop().time())
+                self._note_lock(expires_in_ms, time.monotonic())
         for record in settled:
             record.is_settled = kind != "renew"

@@ -1,14 +1,15 @@
-"""The blocking group, the counterpart of ``async_group``."""
+# Generated from async_group.py by clients/python/unasync.py: edit that, then run `make format`.
+"""The blocking group."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
+from ..concurrency import Worker, sleep
 from ..config import ClientConfig
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
@@ -36,7 +37,7 @@ class Caller(Protocol):
 
 
 class Batch(BatchCore):
-    """Records under a lease, acknowledged at the end of a with block.
+    """Records under a lease, acknowledged at the end of a ``with`` block.
 
     ::
 
@@ -51,26 +52,17 @@ class Batch(BatchCore):
     def __init__(self, group: Group, polled: Polled) -> None:
         super().__init__(polled)
         self._group = group
-        self._keeper: threading.Thread | None = None
-        self._left = threading.Event()
-
-    def _renew_in_child(self) -> None:
-        super()._renew_in_child()
-        # The thread is the parent's, and may have held the lock of the event.
-        self._left = threading.Event()
+        self._keeper = Worker("stele-lease")
 
     def __enter__(self) -> Self:
         self._is_entered = True
-        self._keeper = threading.Thread(target=self._keep, name="stele-lease", daemon=True)
-        self._keeper.start()
+        self._keeper.start(self._keep)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self._keeper is not None
-        self._left.set()
-        self._keeper.join()
+        self._keeper.stop()
         if self.is_in_transaction:
             return error is not None and self._group.absorbs(self, error)
         if error is None:
@@ -82,7 +74,7 @@ class Batch(BatchCore):
     def _keep(self) -> None:
         options = self._group.options
         times = LeaseTimes(options, time.monotonic())
-        while self._lost is None and not self._left.wait(options.lease_s / 3):
+        while self._lost is None and not self._keeper.stops_within(options.lease_s / 3):
             if self.is_in_transaction:
                 return
             self._lost = times.overdue(time.monotonic())
@@ -175,7 +167,7 @@ class Group(GroupCore):
                 if not error.retriable:
                     raise
                 failures += 1
-                time.sleep(retry_pause_s(failures))
+                sleep(retry_pause_s(failures))
             else:
                 self.report_skipped(polled)
                 return None if polled.lease is None else Batch(self, polled)
@@ -203,7 +195,7 @@ class Group(GroupCore):
                 if not error.retriable or time.monotonic() > deadline_s:
                     raise
                 failures += 1
-            time.sleep(retry_pause_s(failures))
+            sleep(retry_pause_s(failures))
 
     def failed(self, batch: Batch, error: BaseException) -> bool:
         """Dead-letter or return a batch that failed with ``error``.

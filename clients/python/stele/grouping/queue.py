@@ -1,4 +1,5 @@
-"""The blocking queue, the counterpart of ``async_queue``."""
+# Generated from async_queue.py by clients/python/unasync.py: edit that, then run `make format`.
+"""The blocking queue."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 class QueueRecord(QueuedRecordCore):
     """A record that a queue holds.
 
-    A with block acknowledges it, or releases it after an exception.
+    A ``with`` block acknowledges it, or releases it after an exception.
 
     ::
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
+from ..async_concurrency import sleep
 from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..grouping.async_group import AsyncBatch
@@ -144,8 +145,7 @@ class AsyncTransaction(TransactionCore):
             raise
 
     async def _until_done(self, operation: BeginTransaction | EndTransaction) -> ProducerToken:
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._client.config.timeout_s
+        deadline_s = time.monotonic() + self._client.config.timeout_s
         failures = 0
         is_outcome_unknown = False
         while True:
@@ -153,8 +153,8 @@ class AsyncTransaction(TransactionCore):
                 return await self._client.call(operation)
             except SteleClientError as error:
                 is_outcome_unknown = is_outcome_unknown or error.is_outcome_unknown
-                if not error.retriable or loop.time() > deadline_s:
+                if not error.retriable or time.monotonic() > deadline_s:
                     error.is_outcome_unknown = is_outcome_unknown and error.retriable
                     raise
                 failures += 1
-            await asyncio.sleep(retry_pause_s(failures))
+            await sleep(retry_pause_s(failures))

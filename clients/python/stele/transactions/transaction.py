@@ -1,4 +1,5 @@
-"""The blocking transaction, the counterpart of ``async_transaction``."""
+# Generated from async_transaction.py by clients/python/unasync.py: edit that, then run `make format`.
+"""The blocking transaction."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
+from ..concurrency import sleep
 from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..grouping.group import Batch
@@ -142,7 +144,6 @@ class Transaction(TransactionCore):
             raise
 
     def _until_done(self, operation: BeginTransaction | EndTransaction) -> ProducerToken:
-
         deadline_s = time.monotonic() + self._client.config.timeout_s
         failures = 0
         is_outcome_unknown = False
@@ -155,4 +156,4 @@ class Transaction(TransactionCore):
                     error.is_outcome_unknown = is_outcome_unknown and error.retriable
                     raise
                 failures += 1
-            time.sleep(retry_pause_s(failures))
+            sleep(retry_pause_s(failures))
