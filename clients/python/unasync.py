@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(__file__).resolve().parent / "stele"
 SOURCES = (
     "async_client.py",
+    "consuming/async_consumer.py",
     "grouping/async_group.py",
     "grouping/async_queue.py",
     "transactions/async_transaction.py",
@@ -42,6 +43,12 @@ PHRASES = {
     "async_client.py": (
         ("tasks of one event loop", "threads or gevent greenlets"),
         ("use it in an event loop of its own,", "go on with it,"),
+    ),
+    "consuming/async_consumer.py": (
+        ("in a task,", "in a thread,"),
+        ("It fetches ahead while the application works.", "It fetches when its buffer is empty, not ahead."),
+        ("from one task at a time", "from one thread at a time"),
+        ("if none came within ``timeout_s``", "if none came within about ``timeout_s``"),
     ),
 }
 # Whatever of asyncio a rule has missed.

@@ -252,6 +252,37 @@ async def test_a_closed_consumer_raises(url: str, topic: str) -> None:
             await anext(consumer)
 
 
+async def test_a_consumer_that_is_closed_while_it_waits_raises(url: str, topic: str) -> None:
+    fill(url, topic, 1)
+    async with AsyncClient(url) as client:
+        consumer = AsyncConsumer(client, topic)
+        await anext(consumer)
+        waiting = asyncio.ensure_future(anext(consumer))
+        # It waits for the fetch that began ahead.
+        await asyncio.sleep(0)
+        await consumer.close()
+        with pytest.raises(ClosedError):
+            await waiting
+    with Client(url) as client:
+        blocking = Consumer(client, topic, wait_ms=10)
+        next(blocking)
+        waiting = asyncio.ensure_future(asyncio.to_thread(list, blocking))
+        await asyncio.sleep(0)
+        blocking.close()
+        with pytest.raises(ClosedError):
+            await waiting
+
+
+async def test_a_poll_for_no_time_returns_what_is_there(url: str, topic: str) -> None:
+    fill(url, topic, 3)
+    with Client(url) as client, Consumer(client, topic) as blocking:
+        assert [record.offset for record in blocking.poll(timeout_s=0)] == [0, 1, 2]
+        assert blocking.poll(timeout_s=0) == []
+    async with AsyncClient(url) as client, AsyncConsumer(client, topic) as consumer:
+        assert [record.offset for record in await consumer.poll(timeout_s=60)] == [0, 1, 2]
+        assert await consumer.poll(timeout_s=0) == []
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -7,7 +7,9 @@ Modules that exist for both use nothing else of asyncio, so that the blocking on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +22,16 @@ R = TypeVar("R")
 
 async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+async def run_until(deadline_s: float, run: Callable[[float], Coroutine[Any, Any, object]]) -> None:
+    """Run a coroutine function, and cancel it at the deadline, which it gets.
+
+    A thread cannot be cancelled: there, the function has to end by itself.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(deadline_s - time.monotonic()):
+            await run(deadline_s)
 
 
 class AsyncWorker:

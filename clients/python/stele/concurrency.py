@@ -24,6 +24,11 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def run_until(deadline_s: float, run: Callable[[float], object]) -> None:
+    """Run a function, which gets the deadline and has to end by itself."""
+    run(deadline_s)
+
+
 class Worker:
     """Runs a function in a daemon thread beside its owner, until ``stop``.
 

@@ -12,7 +12,7 @@ import unasync
 # The same is done in other ways by tasks and by threads, so both modules are written by hand.
 _BY_HAND = {
     "async_concurrency.py",
-    "consuming/async_consumer.py",
+    "consuming/async_fetching.py",
     "producing/async_producer.py",
     "tables/async_table.py",
 }

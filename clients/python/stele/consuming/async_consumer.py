@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
-from .. import forks
 from ..async_client import AsyncClient
+from ..async_concurrency import run_until, sleep
 from ..calls import At
 from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
 from ..records import Record
 from ..serializers import Deserializer, bytes_deserializer
+from .async_fetching import AsyncFetching
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 
 V = TypeVar("V")
@@ -27,8 +28,8 @@ class AsyncConsumer(Generic[V]):
         async for record in consumer: ...
 
     It keeps its own position and continues after an outage of the broker with the
-    record after the last one it returned. It fetches ahead while the application
-    works. Use it from one task at a time, in an ``async with`` block.
+    record after the last one it returned. It fetches ahead while the application works.
+    Use it from one task at a time, in an ``async with`` block.
     """
 
     @overload
@@ -65,14 +66,9 @@ class AsyncConsumer(Generic[V]):
             ConsumerOptions(**settings),
             fetches_many=client.transport.fetches_many,
         )
-        self._fetches: dict[tuple[int, ...], asyncio.Task[tuple[Fetch, list[FetchOutcome]]]] = {}
+        self._fetching = AsyncFetching(client, self._core, self._accept)
         self._is_started = False
         self._is_closed = False
-        forks.in_child(self._renew_in_child)
-
-    def _renew_in_child(self) -> None:
-        # The tasks are of the parent's event loop.
-        self._fetches = {}
 
     @property
     def topic(self) -> str:
@@ -113,11 +109,7 @@ class AsyncConsumer(Generic[V]):
             SteleClientError: as for iteration.
         """
         if not self._core.has_records:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._fill()
-            except TimeoutError:
-                return []
+            await run_until(time.monotonic() + timeout_s, self._fill)
         return self._core.next_records(max_records)
 
     async def batches(self, *, max_records: int = 10_000) -> AsyncIterator[list[Record[V]]]:
@@ -190,64 +182,43 @@ class AsyncConsumer(Generic[V]):
         """Continue at ``offset``."""
         await self.start()
         self._core.seek(partition, offset)
-        # Its result would be dropped.
-        await self._cancel([group for group in self._fetches if partition in group])
+        await self._fetching.drop(partition)
 
     # ── fetching ──
 
-    async def _fill(self) -> bool:
-        """Wait for records; return False at the end of an iteration without ``follow``."""
-        if self._is_closed:
-            raise ClosedError("consumer")
+    async def _fill(self, deadline_s: float | None = None) -> bool:
+        """Wait for records, at most until the deadline.
+
+        Return False if there are none: then, or at the end of an iteration without ``follow``.
+        """
         while not self._core.has_records:
+            if self._is_closed:
+                raise ClosedError("consumer")
             try:
-                await self._fetch_once()
+                await self._fetch_once(deadline_s)
             except SteleClientError as error:
-                await asyncio.sleep(self._core.pause_s_after(error, asyncio.get_running_loop().time()))
-                continue
-            if self._core.is_finished:
-                return False
+                now_s = time.monotonic()
+                pause_s = self._core.pause_s_after(error, now_s)
+                await sleep(pause_s if deadline_s is None else max(min(pause_s, deadline_s - now_s), 0))
+            if self._core.is_finished or (deadline_s is not None and time.monotonic() >= deadline_s):
+                return self._core.has_records
         return True
 
-    async def _fetch_once(self) -> None:
+    async def _fetch_once(self, deadline_s: float | None) -> None:
         await self.start()
-        if not self._core.has_records and (error := self._core.take_error()) is not None:
+        if (error := self._core.take_error()) is not None:
             raise error
-        self._launch()
-        if not self._fetches:
-            return
-        done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
-        for group in [group for group, task in self._fetches.items() if task in done]:
-            fetch, outcomes = self._fetches.pop(group).result()
-            to_reset = self._core.accept(fetch, outcomes)
-            for partition in to_reset:
-                policy = self._core.options.on_out_of_range
-                assert policy != "error"
-                offset = await self._offset_at(partition, policy)
-                assert offset is not None
-                self._core.seek(partition, offset)
-        # Fetch ahead while the application handles these records.
-        self._launch()
+        await self._fetching.fetch(deadline_s)
 
-    def _launch(self) -> None:
-        loop = asyncio.get_running_loop()
-        wait_ms = self._core.options.wait_ms if self._core.options.follow else 0
-        busy = {partition for group in self._fetches for partition in group}
-        for group in self._core.groups():
-            if busy.isdisjoint(group):
-                fetch = self._core.fetch(group, wait_ms=wait_ms)
-                self._fetches[group] = loop.create_task(self._fetch(fetch))
-
-    async def _fetch(self, fetch: Fetch) -> tuple[Fetch, list[FetchOutcome]]:
-        return fetch, await self._client.call(fetch)
+    async def _accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> None:
+        for partition in self._core.accept(fetch, outcomes):
+            policy = self._core.options.on_out_of_range
+            assert policy != "error"
+            offset = await self._offset_at(partition, policy)
+            assert offset is not None
+            self._core.seek(partition, offset)
 
     async def close(self) -> None:
         """Stop consuming; the client stays open."""
         self._is_closed = True
-        await self._cancel(list(self._fetches))
-
-    async def _cancel(self, groups: list[tuple[int, ...]]) -> None:
-        tasks = [self._fetches.pop(group) for group in groups]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fetching.stop()

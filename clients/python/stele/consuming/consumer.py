@@ -1,23 +1,24 @@
+# Generated from async_consumer.py by clients/python/unasync.py: edit that, then run `make format`.
 """The blocking consumer."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
 from ..calls import At
 from ..client import Client
+from ..concurrency import run_until, sleep
 from ..errors import ClosedError, SteleClientError
+from ..operations.fetch import Fetch, FetchOutcome
 from ..records import Record
 from ..serializers import Deserializer, bytes_deserializer
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
+from .fetching import Fetching
 
 V = TypeVar("V")
-
-# Over HTTP a fetch waits for a single partition; this bounds the delay of the others.
-SHARED_WAIT_MS = 100
 
 
 class Consumer(Generic[V]):
@@ -28,8 +29,8 @@ class Consumer(Generic[V]):
         for record in consumer: ...
 
     It keeps its own position and continues after an outage of the broker with the
-    record after the last one it returned. Unlike ``AsyncConsumer`` it fetches only
-    when its buffer is empty. Use it from one thread at a time, in a ``with`` block.
+    record after the last one it returned. It fetches when its buffer is empty, not ahead.
+    Use it from one thread at a time, in a ``with`` block.
     """
 
     @overload
@@ -66,9 +67,9 @@ class Consumer(Generic[V]):
             ConsumerOptions(**settings),
             fetches_many=client.transport.fetches_many,
         )
+        self._fetching = Fetching(client, self._core, self._accept)
         self._is_started = False
         self._is_closed = False
-        self._next_group = 0
 
     @property
     def topic(self) -> str:
@@ -96,25 +97,20 @@ class Consumer(Generic[V]):
             DeserializationError: the position is past the record in ``error.record``.
             SteleClientError: an error of the broker, or an outage of ``outage_timeout_s``.
         """
-        while not self._core.has_records:
-            if not self._fill(None):
-                raise StopIteration
+        if not self._core.has_records and not self._fill():
+            raise StopIteration
         return self._core.next_record()
 
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
-        """Return up to ``max_records``.
-
-        An empty list if none came within about ``timeout_s``.
+        """Return up to ``max_records``; an empty list if none came within about ``timeout_s``.
 
         Raises:
             DeserializationError: the deserializer rejected the next value. Records before
                 it were returned by the previous call; the position is past it.
             SteleClientError: as for iteration.
         """
-        deadline_s = time.monotonic() + timeout_s
-        while not self._core.has_records:
-            if not self._fill(deadline_s) or time.monotonic() >= deadline_s:
-                break
+        if not self._core.has_records:
+            run_until(time.monotonic() + timeout_s, self._fill)
         return self._core.next_records(max_records)
 
     def batches(self, *, max_records: int = 10_000) -> Iterator[list[Record[V]]]:
@@ -124,11 +120,8 @@ class Consumer(Generic[V]):
             SteleClientError: call ``batches`` again to continue; no record is lost. See
                 ``poll`` for DeserializationError.
         """
-        while True:
-            if self._core.has_records:
-                yield self._core.next_records(max_records)
-            elif not self._fill(None):
-                return
+        while self._core.has_records or self._fill():
+            yield self._core.next_records(max_records)
 
     # ── positions ──
 
@@ -190,47 +183,36 @@ class Consumer(Generic[V]):
         """Continue at ``offset``."""
         self.start()
         self._core.seek(partition, offset)
+        self._fetching.drop(partition)
 
     # ── fetching ──
 
-    def _fill(self, deadline_s: float | None) -> bool:
-        """Fetch once; return False at the end of an iteration without ``follow``."""
-        if self._is_closed:
-            raise ClosedError("consumer")
-        try:
-            self._fetch_once(deadline_s)
-        except SteleClientError as error:
-            now_s = time.monotonic()
-            pause_s = self._core.pause_s_after(error, now_s)
-            time.sleep(pause_s if deadline_s is None else max(min(pause_s, deadline_s - now_s), 0))
-        return self._core.has_records or not self._core.is_finished
+    def _fill(self, deadline_s: float | None = None) -> bool:
+        """Wait for records, at most until the deadline.
+
+        Return False if there are none: then, or at the end of an iteration without ``follow``.
+        """
+        while not self._core.has_records:
+            if self._is_closed:
+                raise ClosedError("consumer")
+            try:
+                self._fetch_once(deadline_s)
+            except SteleClientError as error:
+                now_s = time.monotonic()
+                pause_s = self._core.pause_s_after(error, now_s)
+                sleep(pause_s if deadline_s is None else max(min(pause_s, deadline_s - now_s), 0))
+            if self._core.is_finished or (deadline_s is not None and time.monotonic() >= deadline_s):
+                return self._core.has_records
+        return True
 
     def _fetch_once(self, deadline_s: float | None) -> None:
         self.start()
-        if not self._core.has_records and (error := self._core.take_error()) is not None:
+        if (error := self._core.take_error()) is not None:
             raise error
-        groups = self._core.groups()
-        if not groups:
-            return
-        # Fetch from all without waiting; if none has records, wait for one of them, in turn.
-        if len(groups) > 1:
-            for group in groups:
-                self._fetch(group, 0)
-            if self._core.has_records or not self._core.options.follow:
-                return
-        wait_ms = self._core.options.wait_ms if self._core.options.follow else 0
-        if len(groups) > 1:
-            wait_ms = min(wait_ms, SHARED_WAIT_MS)
-        if deadline_s is not None:
-            wait_ms = min(wait_ms, max(int((deadline_s - time.monotonic()) * 1000), 0))
-        self._next_group = (self._next_group + 1) % len(groups)
-        self._fetch(groups[self._next_group], wait_ms)
+        self._fetching.fetch(deadline_s)
 
-    def _fetch(self, group: tuple[int, ...], wait_ms: int) -> None:
-        fetch = self._core.fetch(group, wait_ms=wait_ms)
-        outcomes = self._client.call(fetch)
-        to_reset = self._core.accept(fetch, outcomes)
-        for partition in to_reset:
+    def _accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> None:
+        for partition in self._core.accept(fetch, outcomes):
             policy = self._core.options.on_out_of_range
             assert policy != "error"
             offset = self._offset_at(partition, policy)
@@ -240,3 +222,4 @@ class Consumer(Generic[V]):
     def close(self) -> None:
         """Stop consuming; the client stays open."""
         self._is_closed = True
+        self._fetching.stop()
