@@ -30,14 +30,14 @@ from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .errors import StorageFull, StorageLimitReached
 from .groups.coordinator import GroupCoordinator
-from .groups.dead_letter_writer import DeadLetterWriter
 from .groups.ended_elsewhere import AskEnded
 from .groups.group_lease import GroupLease
-from .groups.lease_manager import LeaseManager
-from .groups.offsets_topic import OffsetsTopic
+from .groups.leases.lease_manager import LeaseManager
+from .groups.offsets_topic.offsets_topic import OffsetsTopic
+from .groups.offsets_topic.sharded_offsets_topic import ShardedOffsetsTopic
 from .groups.services import Groups, GroupServices
-from .groups.sharded_offsets_topic import ShardedOffsetsTopic
 from .groups.shards import GroupShards
+from .groups.share.dead_letter_writer import DeadLetterWriter
 from .groups.share_queue import ShareQueue
 from .network.admission import open_files_for_partitions, open_files_limit
 from .security.peer_tls import PeerTls

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
 
-from ..groups.messages import NO_MEMBER
+from ..groups.base.messages import NO_MEMBER
 from ..security.acl_text import FIELDS
 from .requests import INT32_MAX
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import InvalidRequest
-from ..groups.consumer_protocol import AssignedPartition
-from ..groups.lease import LeasedPartition
+from ..groups.base.consumer_protocol import AssignedPartition
+from ..groups.leases.lease import LeasedPartition
 from .requests import INT64_MAX
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from ..groups.lease import Lease
+from ..groups.leases.lease import Lease
 from ..security.acl import (
     ALTER_CLUSTER,
     ALTER_CONFIGS_CLUSTER,

@@ -38,17 +38,10 @@ from ..errors import (
     UnknownPartition,
 )
 from ..settings import Settings
-from .checks import check_group_id, check_join
-from .consumer_groups import ConsumerGroups
-from .consumer_protocol import CONSUMER
-from .dead_letter_drain import WriteLetters
-from .descriptions import description_of, listing_of
-from .ended_elsewhere import AskEnded, EndedElsewhere
-from .group_offsets import GroupOffsets
-from .group_table import GroupTable, no_dead_letters, no_offsets, random_id
-from .live_group import LiveGroup
-from .managed_members import join_request_of
-from .messages import (
+from .base.checks import check_group_id, check_join
+from .base.consumer_protocol import CONSUMER
+from .base.group_offsets import GroupOffsets
+from .base.messages import (
     NO_MEMBER,
     CommitRequest,
     CommittedOffset,
@@ -65,10 +58,17 @@ from .messages import (
     Synced,
     SyncRequest,
 )
+from .base.timers import Scheduler
+from .classic.managed_members import join_request_of
+from .consumer.ownership import Claimant
+from .consumer_groups import ConsumerGroups
+from .descriptions import description_of, listing_of
+from .ended_elsewhere import AskEnded, EndedElsewhere
+from .group_table import GroupTable, no_dead_letters, no_offsets, random_id
+from .live_group import LiveGroup
 from .offset_retention import OffsetRetention
-from .ownership import Claimant
+from .share.dead_letter_drain import WriteLetters
 from .share_groups import ShareGroups
-from .timers import Scheduler
 from .transactional_offsets import TransactionalOffsets
 
 

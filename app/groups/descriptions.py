@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..cluster.consumer_group_store import OwnedPartition
-from .consumer_assignors import DEFAULT_ASSIGNOR
-from .consumer_group import ConsumerGroup
-from .consumer_protocol import CONSUMER, AssignedPartition, subscribed_topics
-from .group import Group
-from .group_context import GroupContext
-from .group_states import GroupState
+from .base.consumer_protocol import CONSUMER, AssignedPartition, subscribed_topics
+from .base.group_context import GroupContext
+from .base.group_states import GroupState
+from .base.messages import GroupDescription, GroupListing, MemberDescription
+from .classic.group import Group
+from .consumer.consumer_assignors import DEFAULT_ASSIGNOR
+from .consumer.consumer_group import ConsumerGroup
 from .live_group import LiveGroup
-from .live_share_group import LiveShareGroup
-from .messages import GroupDescription, GroupListing, MemberDescription
-from .share_group import ASSIGNOR
+from .share.live_share_group import LiveShareGroup
+from .share.share_group import ASSIGNOR
 
 
 def listing_of(live: LiveGroup) -> GroupListing:

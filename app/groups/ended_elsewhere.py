@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from ..cluster.group_store import EndPendingOffsets
 from ..errors import SteleError
+from .base.parking import answer
 from .group_table import GroupTable
-from .parking import answer
 
 # Gets producers with the epochs of their pending offsets. Returns those whose transaction has ended, and whether it was
 # committed.

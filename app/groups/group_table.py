@@ -40,22 +40,23 @@ from ..errors import (
 )
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
-from .checks import check_group_id
-from .consumer_group import ConsumerGroup, TopicFacts
-from .dead_letter_drain import WriteLetters
-from .durable_share_partition import DurableSharePartition
-from .group import Group
-from .group_states import Event, GroupState
+from .base.checks import check_group_id
+from .base.group_states import Event, GroupState
+from .base.messages import EndedOffsets
+from .base.offsets import topic_id_of
+from .base.parking import answer
+from .base.pending_producers import PendingProducers
+from .base.share_counts import ShareCounts
+from .base.share_state import StoredRange
+from .base.timers import Scheduler
+from .base.topic_facts import TopicFacts
+from .base.writer import StoreWriter
+from .classic.group import Group
+from .consumer.consumer_group import ConsumerGroup
 from .live_group import LiveGroup
-from .live_share_group import LiveShareGroup
-from .messages import EndedOffsets
-from .offsets import topic_id_of
-from .parking import answer
-from .pending_producers import PendingProducers
-from .share_counts import ShareCounts
-from .share_state import StoredRange
-from .timers import Scheduler
-from .writer import StoreWriter
+from .share.dead_letter_drain import WriteLetters
+from .share.durable_share_partition import DurableSharePartition
+from .share.live_share_group import LiveShareGroup
 
 _T = TypeVar("_T")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ..broker.broker import Broker
 from ..concurrency import several
 from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
-from .consumer_protocol import AssignedPartition
+from .base.consumer_protocol import AssignedPartition
+from .base.group_states import GroupState
+from .base.messages import NO_OFFSET, CommitRequest, OffsetToCommit
 from .coordinator import GroupCoordinator
-from .group_states import GroupState
-from .lease_manager import LeaseManager
-from .messages import NO_OFFSET, CommitRequest, OffsetToCommit
+from .leases.lease_manager import LeaseManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

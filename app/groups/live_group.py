@@ -24,20 +24,11 @@ from ..errors import (
     SteleError,
     UnknownMember,
 )
-from .answers import joined_of, synced_of
-from .claims import GroupClaims
-from .consumer_commits import check_commit
-from .group import Group
-from .group_context import GroupContext
-from .group_offsets import GroupOffsets
-from .group_states import GroupState, GroupType
-from .live_consumer_group import LiveConsumerGroup
-from .live_members import LiveMembers, new_member_id
-from .live_migration import LiveMigration
-from .live_share_group import LiveShareGroup
-from .managed_members import is_led_by_the_broker, membership_of, not_managed
-from .member import Member
-from .messages import (
+from .base.group_context import GroupContext
+from .base.group_offsets import GroupOffsets
+from .base.group_states import GroupState, GroupType
+from .base.member import Member
+from .base.messages import (
     NO_MEMBER,
     CommitRequest,
     Joined,
@@ -48,7 +39,16 @@ from .messages import (
     Synced,
     SyncRequest,
 )
-from .rebalance import Rebalance
+from .classic.answers import joined_of, synced_of
+from .classic.group import Group
+from .classic.live_members import LiveMembers, new_member_id
+from .classic.managed_members import is_led_by_the_broker, membership_of, not_managed
+from .classic.rebalance import Rebalance
+from .consumer.claims import GroupClaims
+from .consumer.consumer_commits import check_commit
+from .consumer.live_consumer_group import LiveConsumerGroup
+from .consumer.live_migration import LiveMigration
+from .share.live_share_group import LiveShareGroup
 
 
 def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:

@@ -24,10 +24,10 @@ from ..broker.fetch import record_at, records_in_turns
 from ..broker.produce import Acks
 from ..errors import CorruptLog, InvalidRequest, RequestError, SteleError
 from ..storage.topic_partition import TopicPartition
-from .dead_letters import Origin, origin_of, own_headers
+from .base.share_state import AcknowledgeType
+from .share.dead_letters import Origin, origin_of, own_headers
+from .share.share_reads import SharedRecords, read_batches
 from .share_queue import SharePoll, ShareQueue
-from .share_reads import SharedRecords, read_batches
-from .share_state import AcknowledgeType
 
 _AT_ONCE = 500
 _BYTES = 1024 * 1024

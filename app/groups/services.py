@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import NotCoordinator
+from .base.messages import GroupListing
+from .base.share_counts import ShareCounts
 from .coordinator import GroupCoordinator
-from .lease_manager import LeaseManager
-from .messages import GroupListing
-from .share_counts import ShareCounts
+from .leases.lease_manager import LeaseManager
 from .share_queue import ShareQueue
 
 

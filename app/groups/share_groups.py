@@ -22,13 +22,13 @@ from ..errors import (
     UnknownMember,
     UnknownPartition,
 )
-from .checks import check_group_id, check_member_size
-from .durable_share_partition import DurableSharePartition
-from .group_states import GroupState
+from .base.checks import check_group_id, check_member_size
+from .base.group_states import GroupState
+from .base.share_state import Acknowledgement, RecordState
 from .group_table import GroupTable
-from .live_share_group import LiveShareGroup
-from .share_group import ASSIGNOR, ShareHeartbeat, ShareHeartbeatAnswer, ShareMember
-from .share_state import Acknowledgement, RecordState
+from .share.durable_share_partition import DurableSharePartition
+from .share.live_share_group import LiveShareGroup
+from .share.share_group import ASSIGNOR, ShareHeartbeat, ShareHeartbeatAnswer, ShareMember
 
 _FINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 

@@ -19,10 +19,10 @@ from ..broker.record_counts import DecodedLimit
 from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld
 from ..errors.base import short
 from ..storage.topic_partition import TopicPartition
-from .live_share_group import LiveShareGroup
+from .base.share_state import Acknowledgement, AcknowledgeType, AcquiredRange
+from .share.live_share_group import LiveShareGroup
+from .share.share_reads import SharedRecords, ShareRead, acquire_records, read_held
 from .share_groups import ShareGroups
-from .share_reads import SharedRecords, ShareRead, acquire_records, read_held
-from .share_state import Acknowledgement, AcknowledgeType, AcquiredRange
 
 RECORDS_MAX = 10_000
 LOCK_LENGTH_MAX = 200

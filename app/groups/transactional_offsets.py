@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from ..cluster.group_store import EndPendingOffsets
 from ..errors import IllegalGeneration, StaleMemberEpoch
-from .checks import check_group_id
+from .base.checks import check_group_id
+from .base.messages import CommitRequest, OffsetsOfTransaction, Results, StagedGroup
+from .base.pending_offsets import Key
 from .group_table import GroupTable
-from .messages import CommitRequest, OffsetsOfTransaction, Results, StagedGroup
-from .pending_offsets import Key
 
 
 class TransactionalOffsets:

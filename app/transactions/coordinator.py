@@ -36,11 +36,11 @@ from ..errors import (
     UnknownProducerMapping,
     UnknownTopic,
 )
-from ..groups.checks import check_group_id
+from ..groups.base.checks import check_group_id
+from ..groups.base.messages import CommitRequest, Results
+from ..groups.base.parking import answer
+from ..groups.base.timers import Scheduler
 from ..groups.coordinator import GroupCoordinator
-from ..groups.messages import CommitRequest, Results
-from ..groups.parking import answer
-from ..groups.timers import Scheduler
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce

@@ -27,10 +27,10 @@ from ..broker.transaction_gate import MarkerOrder
 from ..cluster.group_store import StoreChange
 from ..cluster.transaction_store import DeleteOutcome, OutcomePartition, OutcomeRecord
 from ..errors import ConcurrentTransactions, SteleError, TopicError
+from ..groups.base.messages import OffsetsOfTransaction
+from ..groups.base.parking import answer
+from ..groups.base.timers import Scheduler, Timer
 from ..groups.coordinator import GroupCoordinator
-from ..groups.messages import OffsetsOfTransaction
-from ..groups.parking import answer
-from ..groups.timers import Scheduler, Timer
 from ..storage.topic_partition import TopicPartition
 from .messages import ProducerIdentity
 from .plans import EndPlan

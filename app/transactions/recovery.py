@@ -27,9 +27,9 @@ from ..broker.transaction_gate import MarkerOrder
 from ..cluster.group_store import StoreChange
 from ..cluster.transaction_store import DeleteOutcome
 from ..errors import SteleError, TopicError
+from ..groups.base.messages import OffsetsOfTransaction
+from ..groups.base.parking import answer
 from ..groups.coordinator import GroupCoordinator
-from ..groups.messages import OffsetsOfTransaction
-from ..groups.parking import answer
 from .endings import marker_orders
 from .messages import ProducerIdentity
 from .plans import Moment

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..cluster.group_store import StoreChange
 from ..errors import SteleError
-from ..groups.messages import CommitRequest, Results
+from ..groups.base.messages import CommitRequest, Results
 from ..storage.topic_partition import TopicPartition
 from .joint_commits import JointCommitService
 from .messages import (

@@ -37,8 +37,8 @@ from ..errors import (
     TransactionalIdNotFound,
     UnknownProducerMapping,
 )
-from ..groups.checks import check_group_id
-from ..groups.messages import CommitRequest, Results
+from ..groups.base.checks import check_group_id
+from ..groups.base.messages import CommitRequest, Results
 from ..groups.services import GroupServices
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition

@@ -12,8 +12,8 @@ from itertools import islice
 from ..clock import Clock, PatientClock
 from ..cluster.transaction_store import DeleteTransaction
 from ..errors import SteleError
+from ..groups.base.timers import Scheduler, Timer
 from ..groups.coordinator import GroupCoordinator
-from ..groups.timers import Scheduler, Timer
 from ..settings import Settings
 from .endings import Endings
 from .plans import Moment

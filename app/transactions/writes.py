@@ -14,7 +14,7 @@ from stele.wire.record_batch import Row, build_rows
 from ..broker.broker import Broker
 from ..broker.produce import Acks, PendingProduce, Produced
 from ..errors import ProducerFenced, TransactionFenced
-from ..groups.messages import CommitRequest, Results
+from ..groups.base.messages import CommitRequest, Results
 from ..groups.services import GroupServices
 from ..storage.sequences import SEQUENCE_MODULUS
 from ..storage.topic_partition import TopicPartition

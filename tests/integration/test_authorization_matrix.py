@@ -20,7 +20,7 @@ from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 from app.errors import AuthorizationError
-from app.groups.lease import Lease, LeasedPartition
+from app.groups.leases.lease import Lease, LeasedPartition
 from app.security.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from app.security.authorizer import Access, Authorizer
 from app.security.principal import Principal

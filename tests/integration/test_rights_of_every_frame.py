@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from stele.wire import messages as m
 
-from app.groups.lease import Lease, LeasedPartition
+from app.groups.leases.lease import Lease, LeasedPartition
 from app.security.acl import (
     ALTER_CONFIGS_TOPIC,
     ALTER_TOPIC,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from stele.wire import messages as m
 from stele.wire.schema import Field, Type, fields_of
 
-from app.groups.lease import Lease, LeasedPartition
+from app.groups.leases.lease import Lease, LeasedPartition
 from tests.support.batches import batch_of
 
 TOPIC, GROUP = "orders", "group"

@@ -17,9 +17,8 @@ from app.broker.topics import Topic
 from app.cluster.group_store import GroupStore, MemberProtocol
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import GroupError, MemberIdRequired, SteleError, UnknownTopic
-from app.groups.coordinator import GroupCoordinator
-from app.groups.group_states import GroupState
-from app.groups.messages import (
+from app.groups.base.group_states import GroupState
+from app.groups.base.messages import (
     NO_GENERATION,
     NO_MEMBER,
     CommitRequest,
@@ -33,8 +32,9 @@ from app.groups.messages import (
     Synced,
     SyncRequest,
 )
-from app.groups.ownership import Claimant
-from app.groups.parking import answer
+from app.groups.base.parking import answer
+from app.groups.consumer.ownership import Claimant
+from app.groups.coordinator import GroupCoordinator
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig
 

@@ -23,10 +23,10 @@ from app.broker.topics import Topic
 from app.cluster.group_shards import lease_of_shard
 from app.cluster.membership import Member
 from app.errors import SteleError, StorageUnavailable, UnknownMember
+from app.groups.base.messages import NO_MEMBER, CommitRequest, ManagedJoin, Membership, OffsetToCommit
+from app.groups.consumer.ownership import Claimant
 from app.groups.coordinator import GroupCoordinator
 from app.groups.group_lease import GroupLease
-from app.groups.messages import NO_MEMBER, CommitRequest, ManagedJoin, Membership, OffsetToCommit
-from app.groups.ownership import Claimant
 from app.groups.services import Groups
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig

@@ -15,7 +15,7 @@ from app.clock import SystemClock
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
-from app.groups.lease_manager import LeaseManager
+from app.groups.leases.lease_manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
 from app.network.admission import Admission

@@ -19,12 +19,12 @@ from app.broker.transaction_gate import MarkerOrder
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import SteleError
+from app.groups.base.messages import CommitRequest, Results
+from app.groups.base.parking import answer
 from app.groups.coordinator import GroupCoordinator
 from app.groups.lag import group_lag
-from app.groups.lease import Polled, PollRequest
-from app.groups.lease_manager import LeaseManager
-from app.groups.messages import CommitRequest, Results
-from app.groups.parking import answer
+from app.groups.leases.lease import Polled, PollRequest
+from app.groups.leases.lease_manager import LeaseManager
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.storage.topic_partition import TopicPartition

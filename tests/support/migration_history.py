@@ -31,16 +31,16 @@ from app.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from app.groups.consumer_messages import ConsumerHeartbeat
-from app.groups.consumer_protocol import (
+from app.groups.base.consumer_protocol import (
     AssignedPartition,
     assigned_partitions,
     encode_assignment,
     subscription_of,
 )
-from app.groups.group_states import GroupState
-from app.groups.messages import Joined, LeavingMember, Membership
-from app.groups.ownership import Claimant
+from app.groups.base.group_states import GroupState
+from app.groups.base.messages import Joined, LeavingMember, Membership
+from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.consumer.ownership import Claimant
 from app.settings import MigrationPolicy
 
 from .groups import GroupBench

@@ -22,8 +22,8 @@ from app.errors import (
     InvalidRequest,
     UnknownMember,
 )
-from app.groups.share_group import LEAVING, ShareHeartbeat
-from app.groups.share_state import Acknowledgement, AcknowledgeType, AcquiredRange, OffsetRange
+from app.groups.base.share_state import Acknowledgement, AcknowledgeType, AcquiredRange, OffsetRange
+from app.groups.share.share_group import LEAVING, ShareHeartbeat
 
 from .groups import GroupBench
 from .mortal_store import MortalStore

@@ -17,8 +17,8 @@ from app.broker.produce import Acks, PendingProduce
 from app.cluster.group_store import StoreChange
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
+from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.groups.coordinator import GroupCoordinator
-from app.groups.messages import CommitRequest, OffsetToCommit
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import PartitionFetch

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.groups.timers import Timer
+from app.groups.base.timers import Timer
 from app.patience import Timeout, grace_s
 from app.tcp.deadlines import Deadlines
 from tests.support.toy_listener import SteeredClock

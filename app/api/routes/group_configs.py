@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from ...broker.config_values import ConfigChange, ConfigSource, Operation
 from ...broker.dynamic_configs import ConfigKind
-from ...groups.checks import check_group_id
+from ...groups.base.checks import check_group_id
 from ..bodies import GroupConfigsBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import json_answer, json_body

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import InvalidRequest
-from ...groups.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
-from ...groups.ownership import Claimant
+from ...groups.base.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
+from ...groups.consumer.ownership import Claimant
 from ...security.acl import READ_TOPIC
 from ..bodies import CommitBody, HeartbeatBody, JoinBody, OwnerBody
 from ..encoded_slash import EncodedSlashRoute

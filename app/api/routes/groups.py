@@ -11,10 +11,10 @@ from starlette.responses import Response
 from stele.wire.notation import parse_whole
 
 from ...errors import InvalidRequest
+from ...groups.base.messages import GroupDescription, GroupListing, MemberDescription
 from ...groups.coordinator import GroupCoordinator
 from ...groups.lag import PartitionLag, Target, fresh_group_lag, reset_offsets, topics_read
-from ...groups.lease import Lease
-from ...groups.messages import GroupDescription, GroupListing, MemberDescription
+from ...groups.leases.lease import Lease
 from ...groups.services import list_groups as list_coordinated
 from ...monitor.group_sampler import GroupLag
 from ...query.positions import position_at

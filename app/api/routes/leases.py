@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.decoded_bytes import DecodedReader
-from ...groups.lease import Polled, PollRequest
-from ...groups.lease_reads import leased_records
+from ...groups.leases.lease import Polled, PollRequest
+from ...groups.leases.lease_reads import leased_records
 from ...security.acl import READ_TOPIC
 from ...work_budget import pause
 from ..bodies import ExtendBody, LeaseBody, PollBody

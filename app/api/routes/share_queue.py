@@ -16,10 +16,10 @@ from stele.wire.record_batch import RecordView
 from ...broker.decoded_bytes import DecodedReader
 from ...broker.fetch import Fetched, records_in_turns
 from ...errors import CorruptLog, TopicAuthorizationFailed
+from ...groups.base.share_state import AcknowledgeType, AcquiredRange
 from ...groups.redrive import DeadLetterRedrive
+from ...groups.share.share_reads import SharedRecords
 from ...groups.share_queue import SharePoll, SharePolled
-from ...groups.share_reads import SharedRecords
-from ...groups.share_state import AcknowledgeType, AcquiredRange
 from ...security.acl import READ_TOPIC, WRITE_TOPIC
 from ...storage.topic_partition import TopicPartition
 from ..bodies import RedriveBody, ShareLockBody, SharePollBody

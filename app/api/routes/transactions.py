@@ -16,7 +16,7 @@ from stele.wire.notation import parse_whole
 
 from ...broker.produce import Acks, Produced
 from ...errors import ConcurrentTransactions, InvalidRequest
-from ...groups.messages import CommitRequest, OffsetToCommit
+from ...groups.base.messages import CommitRequest, OffsetToCommit
 from ...security.acl import READ_GROUP, READ_TOPIC
 from ...security.principal import ANONYMOUS
 from ...transactions.atomic_requests import INTERNAL_PREFIX, AtomicRequest, IdempotencyKey

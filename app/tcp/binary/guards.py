@@ -14,7 +14,7 @@ from typing import Any
 
 from stele.wire import messages as m
 
-from ...groups.lease import Lease
+from ...groups.leases.lease import Lease
 from ...security.acl import (
     ALTER_CONFIGS_TOPIC,
     ALTER_TOPIC,

@@ -24,7 +24,7 @@ from app.api.rights import NEEDS
 from app.broker.placement import Placement
 from app.broker.produce import Acks
 from app.errors import NotCoordinator, SteleError, TopicExists
-from app.groups.lease import Lease, LeasedPartition
+from app.groups.leases.lease import Lease, LeasedPartition
 from tests.support.batches import batch_of
 from tests.support.listeners import Listeners, listeners
 from tests.support.raising import Faults, an_error, leaves, pairs, raising

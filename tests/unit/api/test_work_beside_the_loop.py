@@ -23,8 +23,8 @@ from app.broker.broker import Broker
 from app.broker.fetch import PartitionFetch
 from app.broker.produce import Acks
 from app.composition import open_broker
-from app.groups.lease import LeasedPartition
-from app.groups.lease_reads import leased_records
+from app.groups.leases.lease import LeasedPartition
+from app.groups.leases.lease_reads import leased_records
 from app.settings import Settings
 from app.tcp.binary.handlers import simple
 from app.tcp.binary.handlers.context import BinaryListener

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.groups.assignors import ASSIGNORS, Assignments, even, in_ranges, in_turn
-from app.groups.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
+from app.groups.base.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
+from app.groups.classic.assignors import ASSIGNORS, Assignments, even, in_ranges, in_turn
 
 TOPICS = st.sampled_from(["a", "b", "c", "gone"])
 SUBSCRIPTIONS = st.dictionaries(st.text("mno", min_size=1, max_size=3), st.frozensets(TOPICS), max_size=6)

@@ -14,10 +14,11 @@ from app.errors import (
     StaleMemberEpoch,
     UnknownMember,
 )
-from app.groups.consumer_commits import check_commit, check_fetch
-from app.groups.consumer_group import ConsumerGroup, TopicFacts
-from app.groups.consumer_messages import ConsumerHeartbeat
-from app.groups.messages import CommitRequest
+from app.groups.base.messages import CommitRequest
+from app.groups.base.topic_facts import TopicFacts
+from app.groups.consumer.consumer_commits import check_commit, check_fetch
+from app.groups.consumer.consumer_group import ConsumerGroup
+from app.groups.consumer.consumer_messages import ConsumerHeartbeat
 
 TOPIC = UUID(int=1)
 P0, P1, P2, P3 = (OwnedPartition(TOPIC, number) for number in range(4))

@@ -14,8 +14,8 @@ from app.cluster.group_store import DeleteGroup, DeleteTopicOffsets, StoredGroup
 from app.cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord, StoredRecords
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import CoordinatorNotAvailable, GroupStoreFailed, InvalidRecordState
-from app.groups.durable_share_partition import DurableSharePartition
-from app.groups.share_state import Acknowledgement, AcquiredRange, OffsetRange, ShareLimits
+from app.groups.base.share_state import Acknowledgement, AcquiredRange, OffsetRange, ShareLimits
+from app.groups.share.durable_share_partition import DurableSharePartition
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 

@@ -14,10 +14,10 @@ from app.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from app.groups.consumer_protocol import subscribed_topics
-from app.groups.group import Group
-from app.groups.group_states import TRANSITIONS, Event, GroupState
-from app.groups.member import Member
+from app.groups.base.consumer_protocol import subscribed_topics
+from app.groups.base.group_states import TRANSITIONS, Event, GroupState
+from app.groups.base.member import Member
+from app.groups.classic.group import Group
 from tests.support.groups import subscription
 
 S = GroupState

@@ -18,8 +18,8 @@ import pytest
 from app.broker.cluster import SharedCluster
 from app.cluster.membership import ClusterState, Member, MemberEndpoint
 from app.errors import NotCoordinator
+from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.groups.group_lease import GroupLease
-from app.groups.messages import CommitRequest, OffsetToCommit
 from app.groups.services import Groups
 from tests.support.groups import GroupBench
 from tests.support.one_lease import HandClock, OneLease

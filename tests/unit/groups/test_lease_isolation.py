@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.groups.messages import CommitRequest, OffsetToCommit
+from app.groups.base.messages import CommitRequest, OffsetToCommit
 from tests.support.leases import LeaseBench, lease_bench, sent_values, token, values
 from tests.support.simulated_time import simulated
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import GroupStoreFailed, InvalidTransactionState, LeaseFenced
-from app.groups.messages import CommitRequest, ManagedJoin, OffsetToCommit, Results
+from app.groups.base.messages import CommitRequest, ManagedJoin, OffsetToCommit, Results
 from tests.support.leases import TOPIC, LeaseBench, lease_bench, token, values
 from tests.support.simulated_time import simulated
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from app.cluster.group_store import EndPendingOffsets
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import NotCoordinator
-from app.groups.messages import CommitRequest, OffsetToCommit
+from app.groups.base.messages import CommitRequest, OffsetToCommit
 from tests.support.leases import TOPIC, lease_bench, token, values
 from tests.support.simulated_time import simulated
 

@@ -24,9 +24,9 @@ from app.errors import (
     TooManyGroups,
     UnknownMember,
 )
-from app.groups.group_states import GroupState
-from app.groups.live_members import NEW_MEMBER_JOIN_TIMEOUT_MS
-from app.groups.messages import Joined, LeavingMember
+from app.groups.base.group_states import GroupState
+from app.groups.base.messages import Joined, LeavingMember
+from app.groups.classic.live_members import NEW_MEMBER_JOIN_TIMEOUT_MS
 from app.settings import Settings
 from tests.support.groups import RANGE, REBALANCE_MS, SESSION_MS, GroupBench
 from tests.support.simulated_time import simulated

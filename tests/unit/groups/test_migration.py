@@ -18,10 +18,10 @@ from app.errors import (
     RebalanceInProgress,
     SteleError,
 )
-from app.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from app.groups.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
-from app.groups.messages import Joined, Membership
-from app.groups.ownership import Claimant
+from app.groups.base.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
+from app.groups.base.messages import Joined, Membership
+from app.groups.consumer.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from app.groups.consumer.ownership import Claimant
 from tests.support.groups import GroupBench, subscription
 from tests.support.simulated_time import simulated
 

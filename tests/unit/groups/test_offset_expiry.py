@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from app.cluster.group_store import MemberProtocol, OffsetRecord
-from app.groups.group import Group
-from app.groups.group_states import Event
-from app.groups.member import Member
-from app.groups.offsets import is_due
+from app.groups.base.group_states import Event
+from app.groups.base.member import Member
+from app.groups.base.offsets import is_due
+from app.groups.classic.group import Group
 
 RETENTION_MS = 1000
 COMMITTED_AT_MS = 5000

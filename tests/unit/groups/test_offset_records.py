@@ -6,9 +6,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-
-from app.cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OffsetRecord
-from app.groups.offset_records import (
+from app.groups.offsets_topic.offsets_topic.offset_records import (
     GROUP_BYTES_MAX,
     group_key,
     group_value,
@@ -16,6 +14,8 @@ from app.groups.offset_records import (
     offset_value,
     partition_of,
 )
+
+from app.cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OffsetRecord
 from tests.support.offset_records import GroupKey, OffsetKey, decode_commit, decode_group, decode_key
 
 COMMIT = OffsetRecord(

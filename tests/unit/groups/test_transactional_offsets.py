@@ -7,6 +7,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from app.groups.offsets_topic.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
 
 from app.errors import (
     CoordinatorNotAvailable,
@@ -21,10 +23,8 @@ from app.errors import (
     UnknownTopic,
     UnstableOffset,
 )
-from app.groups.group_states import GroupState
-from app.groups.messages import StagedGroup
-from app.groups.offset_records import partition_of
-from app.groups.offsets_topic import PARTITIONS, OffsetsTopic
+from app.groups.base.group_states import GroupState
+from app.groups.base.messages import StagedGroup
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 

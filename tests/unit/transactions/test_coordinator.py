@@ -23,7 +23,7 @@ from app.errors import (
     UnknownProducerMapping,
     UnknownTopic,
 )
-from app.groups.messages import CommitRequest
+from app.groups.base.messages import CommitRequest
 from app.storage.topic_partition import TopicPartition
 from app.transactions.messages import NOT_STARTED, ProducerIdentity
 from app.transactions.states import TransactionState

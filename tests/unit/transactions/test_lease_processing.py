@@ -19,9 +19,9 @@ from app.errors import (
     SteleError,
     TransactionFenced,
 )
-from app.groups.lease import Polled, PollRequest
-from app.groups.lease_manager import LeaseManager
-from app.groups.messages import CommitRequest, Results
+from app.groups.base.messages import CommitRequest, Results
+from app.groups.leases.lease import Polled, PollRequest
+from app.groups.leases.lease_manager import LeaseManager
 from app.transactions.messages import ProducerIdentity
 from tests.support.simulated_time import run_simulated, simulated
 from tests.support.transactions import TIMEOUT_MS, TransactionBench

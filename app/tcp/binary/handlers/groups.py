@@ -6,8 +6,8 @@ from stele.wire import messages as m
 
 from ....broker.fetch import PartitionFetch, read_bound, visible_bytes
 from ....errors import InvalidRequest
-from ....groups.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
-from ....groups.ownership import Claimant
+from ....groups.base.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
+from ....groups.consumer.ownership import Claimant
 from ....security.acl import READ_TOPIC
 from ...response_queue import Buffers
 from .context import BinaryListener

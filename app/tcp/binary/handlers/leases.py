@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stele.wire import messages as m
 
-from ....groups.lease import PollRequest
+from ....groups.leases.lease import PollRequest
 from ...response_queue import Buffers
 from .context import BinaryListener
 

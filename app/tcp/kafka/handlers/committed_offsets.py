@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import GroupNotFound, IllegalGeneration, SteleError
-from ....groups.messages import CommitRequest, CommittedOffset, OffsetToCommit
+from ....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..context import Context, find_topic

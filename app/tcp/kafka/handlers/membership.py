@@ -18,7 +18,7 @@ from ....cluster.group_shards import lease_of_group
 from ....cluster.group_store import MemberProtocol
 from ....cluster.leaders import ranked
 from ....errors import MemberIdRequired, NotCoordinator, SteleError
-from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
+from ....groups.base.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from ....security.acl import READ_GROUP
 from ...errors import error_code_of
 from ..context import Context

@@ -20,8 +20,8 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
 from ....errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, SteleError, UnknownTopicId
-from ....groups.share_reads import SharedRecords, ShareRead, acquire_records
-from ....groups.share_state import Acknowledgement, AcknowledgeType
+from ....groups.base.share_state import Acknowledgement, AcknowledgeType
+from ....groups.share.share_reads import SharedRecords, ShareRead, acquire_records
 from ....security.acl import READ_TOPIC
 from ....storage.topic_partition import TopicPartition
 from ....work_budget import WorkBudget

@@ -23,7 +23,7 @@ from ....errors import (
     TransactionFenced,
     UnknownProducerMapping,
 )
-from ....groups.messages import CommitRequest, OffsetToCommit
+from ....groups.base.messages import CommitRequest, OffsetToCommit
 from ....security.acl import WRITE_TRANSACTIONAL_ID
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import ProducerIdentity

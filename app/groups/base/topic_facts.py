@@ -1,0 +1,19 @@
+"""What the assignment of partitions needs to know about topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """What an assignment needs of a topic."""
+
+    topic_id: UUID
+    partitions: int
+
+
+# The facts of those of the named topics that exist.
+TopicsOf = Callable[[Iterable[str]], Mapping[str, TopicFacts]]
