@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from app.groups.offsets_topic.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.offset_records import partition_of
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from stele.broker_process import BrokerProcess, run_broker

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, cast
 
-from app.groups.offsets_topic.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.offset_records import partition_of
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from stele.broker_process import BrokerProcess
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from app.groups.offsets_topic.offsets_topic.offsets_view import EPOCH_BITS
+from app.groups.offsets_topic.offsets_view import EPOCH_BITS
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from stele import Client

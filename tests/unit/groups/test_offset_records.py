@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from app.groups.offsets_topic.offsets_topic.offset_records import (
+from app.groups.offsets_topic.offset_records import (
     GROUP_BYTES_MAX,
     group_key,
     group_value,

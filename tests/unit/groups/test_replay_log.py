@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.groups.offsets_topic.offsets_topic.replay_log import ReplayLog
+from app.groups.offsets_topic.replay_log import ReplayLog
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from app.groups.offsets_topic.offsets_topic.offset_records import partition_of
-from app.groups.offsets_topic.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
+from app.groups.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
 
 from app.errors import (
     CoordinatorNotAvailable,
