@@ -100,7 +100,7 @@ def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What a broker with shared storage has in PostgreSQL, and its cluster."""
+    """The PostgreSQL stores of a broker with shared storage, and its cluster."""
 
     settings: Settings
     engine: LogEngine

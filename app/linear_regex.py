@@ -415,7 +415,7 @@ class LinearRegex:
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of the deterministic automaton while texts are matched.
+    """The deterministic automaton, built while texts are matched.
 
     ``visits`` counts those of this turn, ``built`` those of steps that were not known.
     """

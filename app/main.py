@@ -152,7 +152,7 @@ class _Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What all listeners serve."""
+    """The parts that all listeners share."""
 
     shared: SharedParts | None
     peer_tls: PeerTls | None
@@ -195,7 +195,7 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """What each listener accepts."""
+    """The limits of each listener."""
 
     settings: Settings
     accept: AcceptOptions

@@ -1,4 +1,4 @@
-"""How a broker process treats its memory.
+"""Tunes the memory of a broker process.
 
 What Python collects, and what the C library gives back to the system.
 """

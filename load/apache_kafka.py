@@ -118,7 +118,7 @@ def run_tool(class_name: str, *arguments: str, timeout_s: float = 120.0) -> subp
 
 
 class NodeOfCluster(NamedTuple):
-    """What a node of several has of its own, and their common id."""
+    """The own settings of a node of a cluster, and the cluster's id."""
 
     cluster_id: str
     port: int

@@ -44,7 +44,7 @@ METADATA_GOAL = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured. ``setups``: brokers, store and linger."""
+    """The size of a run. ``setups``: brokers, store and linger."""
 
     records: int
     latency_s: float

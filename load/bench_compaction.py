@@ -205,7 +205,7 @@ def bases(partition: Path) -> list[int]:
 
 
 def cleaned_until(subject: Subject, topic: str) -> int:
-    """What the cleaner's checkpoint says of partition 0; both brokers write it in the same layout."""
+    """The cleaner's checkpoint of partition 0; both brokers write the same layout."""
     path = subject.data_dir / "cleaner-offset-checkpoint"
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith(f"{topic} 0 "):

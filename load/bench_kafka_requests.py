@@ -56,7 +56,7 @@ ALL: Acks = "all"
 
 
 class Client(Protocol):
-    """What a broker is measured under."""
+    """The client that loads a broker."""
 
     def produce(self, subject: Subject, topic: str, work: Work) -> Produced: ...
     def consume(self, subject: Subject, topic: str, work: Work) -> float:
@@ -66,7 +66,7 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a client sends to one partition, and whether it is read back."""
+    """The records that a client sends to one partition, and whether it reads them back."""
 
     name: str
     client: Client

@@ -54,7 +54,7 @@ _CLIENT = {"log_level": "0", "topic.metadata.propagation.max.ms": 10_000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured."""
+    """The size of a run."""
 
     records: dict[int, int]
     rounds: int

@@ -63,7 +63,7 @@ def _status_kb(pid: int, field: str) -> int:
 
 
 def _read_bytes(pid: int) -> int:
-    """What the process has read by system calls since it began."""
+    """Bytes that the process has read by system calls since it began."""
     for line in Path(f"/proc/{pid}/io").read_text().splitlines():
         if line.startswith("rchar"):
             return int(line.split()[1])

@@ -64,7 +64,7 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured; ``seconds`` for each rate, ``read_records`` in the topic of the readers."""
+    """The size of a run; ``seconds`` for each rate, ``read_records`` in the topic of the readers."""
 
     rounds: int
     seconds: float

@@ -47,7 +47,7 @@ class Drive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driven:
-    """What a client process did.
+    """The result of a client process.
 
     ``cpu_s`` is its own CPU time between the two points of time.
     """

@@ -1,4 +1,4 @@
-"""What ``bench_cluster`` measures.
+"""The subjects of ``bench_cluster``.
 
 Clusters of Stele, a single broker of it, and Apache Kafka, on this machine.
 """
@@ -62,7 +62,7 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseUse:
-    """What PostgreSQL has done and holds; counts of live runs and committed objects."""
+    """The use of PostgreSQL, and its counts of live runs and committed objects."""
 
     cpu_s: float
     wal_bytes: int

@@ -1,4 +1,4 @@
-"""What the clients of ``bench_cluster`` do.
+"""The clients of ``bench_cluster``.
 
 They produce, consume, and send at a steady rate.
 """

@@ -111,7 +111,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Tally:
-    """What was sent, and what of it has come back."""
+    """Counts of records sent and read back."""
 
     checksums: array[int] = field(default_factory=lambda: array("I"))
     times_seen: bytearray = field(default_factory=bytearray)

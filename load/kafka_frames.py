@@ -43,7 +43,7 @@ def produce_request(topic: str, batch: bytes, *, acks: int, correlation_id: int 
 
 
 def fetch_request(topic: str, offset: int, *, max_wait_ms: int, correlation_id: int = 0) -> bytes:
-    """What partition 0 has from ``offset`` on; parked for up to ``max_wait_ms`` while that is nothing."""
+    """A Fetch of partition 0 from ``offset`` on, parked for up to ``max_wait_ms`` while it is empty."""
     body = struct.pack(">iiiibi", -1, max_wait_ms, 1, _FETCH_BYTES, 0, 1) + _string(topic)
     body += struct.pack(">iiqi", 1, 0, offset, _FETCH_BYTES)
     return request(FETCH, _FETCH_VERSION, correlation_id, body)
@@ -67,7 +67,7 @@ def check_produce(answer: bytes) -> int:
 
 
 def check_fetch(answer: bytes) -> int:
-    """How many bytes of records a fetch got; ``answer`` is without its length.
+    """Return the bytes of records in a response; ``answer`` is without its length.
 
     Raises:
         ErrorAnswered: it was refused.

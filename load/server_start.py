@@ -16,7 +16,7 @@ _LOOK_S = 0.05
 
 
 class _Holder:
-    """What ports are held for."""
+    """The server that ports are held for."""
 
 
 _THIS_PROCESS = _Holder()

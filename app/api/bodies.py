@@ -160,7 +160,7 @@ class GroupConfigsBody(Struct, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """How many dead letters of a group to redrive at most."""
+    """The maximum number of dead letters to redrive."""
 
     max_records: Annotated[int, _bounds(minimum=1, maximum=10_000)] = 1000
 
@@ -252,7 +252,7 @@ class OffsetOfGroup(Struct, forbid_unknown_fields=True):
 
 
 class SettleBody(Struct, forbid_unknown_fields=True):
-    """What a transaction settles when it commits."""
+    """Leases and offsets that a transaction settles when it commits."""
 
     leases: list[LeaseOfGroup] = []
     offsets: list[OffsetOfGroup] = []

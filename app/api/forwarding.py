@@ -79,7 +79,7 @@ class KafkaFrames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """What a broker needs to forward requests and to accept forwarded ones."""
+    """Forwards requests to other brokers, and accepts forwarded ones."""
 
     forwarder: Forwarder
     key: bytes

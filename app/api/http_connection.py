@@ -102,7 +102,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """What is in memory of requests that have not ended."""
+        """Bytes in memory of requests that have not ended."""
         return self._bytes_outside + self.held.count
 
     # ── asyncio.Protocol ──

@@ -51,7 +51,7 @@ _STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
 
 
 class ExchangeOwner(Protocol):
-    """What an exchange needs of its connection."""
+    """The interface of an exchange to its connection."""
 
     held: HeldBytes
 

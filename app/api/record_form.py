@@ -39,7 +39,7 @@ _PREVIEW_HEADERS = 100
 
 @dataclass(frozen=True, slots=True)
 class RecordForm:
-    """How records are shown.
+    """Options for the presentation of records.
 
     ``parse_values``: values that are JSON appear as JSON. ``preview``: at most this many bytes of the value, the
     key and each header; 0 for all.

@@ -1,4 +1,4 @@
-"""What a client must be allowed to do, per route of the HTTP listener.
+"""The rights that each route of the HTTP listener requires.
 
 A route without a row is refused.
 

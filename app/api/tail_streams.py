@@ -38,7 +38,7 @@ _PART_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which records of a tail are sent, and how they are read and encoded."""
+    """Selects the records of a tail, and sets how they are read and encoded."""
 
     wanted: Filter
     form: RecordForm

@@ -206,7 +206,7 @@ class Broker:
 
     @property
     def stall(self) -> StorageError | None:
-        """Why new clients should not be sent here for now, or None."""
+        """The reason not to direct new clients here for now, or None."""
         return self._engine.stall or self.cluster.stall
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:

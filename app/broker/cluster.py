@@ -44,7 +44,7 @@ _LEAVE_MS = 2 * _POLL_INTERVAL_MS
 
 
 class Cluster(Protocol):
-    """What the broker knows of its cluster; the brokers are none unless there may be several."""
+    """The broker's view of its cluster; without shared storage it has no brokers."""
 
     @property
     def is_shared(self) -> bool:
@@ -63,7 +63,7 @@ class Cluster(Protocol):
 
     @property
     def heartbeat_age_ms(self) -> int:
-        """How long ago the last heartbeat that succeeded began; 0 if there are none."""
+        """Time since the last successful heartbeat began; 0 without heartbeats."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Cluster(Protocol):
 
     @property
     def surveys(self) -> Surveys | None:
-        """What operators ask about all brokers; None if there can be no others."""
+        """Surveys of all brokers; None without shared storage."""
         ...
 
     def moved(self) -> asyncio.Future[None]:

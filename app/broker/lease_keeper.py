@@ -35,7 +35,7 @@ _GIVEN_AGAIN_MS = 60_000
 
 
 class LeaseWork(Protocol):
-    """What the holder of a lease does; the calls come one at a time."""
+    """Callbacks for the holder of a lease, called one at a time."""
 
     async def begin(self, epoch: int) -> None: ...
     async def end(self) -> None:

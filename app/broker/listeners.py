@@ -1,4 +1,4 @@
-"""Where a listener is, and what it reports: its connections and its traffic."""
+"""The address of a listener, and its connections and traffic."""
 
 from __future__ import annotations
 

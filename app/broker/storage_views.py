@@ -1,4 +1,4 @@
-"""What operators ask about how partitions are stored: segment files, free space, compaction.
+"""Storage of partitions for operators: segment files, free space, compaction.
 
 Listeners call it through ``Broker.storage``. An engine may keep no files on this machine.
 """
@@ -68,12 +68,12 @@ class StorageViews:
 
     @property
     def shared_counts(self) -> SharedStorageCounts | None:
-        """What this broker has done with shared storage; None if the storage is its own."""
+        """This broker's counts of shared storage; None with embedded storage."""
         return self._engine.shared_counts
 
     @property
     def compaction(self) -> CompactionCounts:
-        """What compaction has done since the start."""
+        """Counts of compaction since the start."""
         return self._engine.compaction
 
     def partition_compaction(self, topic: str, partition: int) -> PartitionCompaction | None:

@@ -53,7 +53,7 @@ class RoundTripTimes(Protocol):
 
 
 class PostgresTimes(Protocol):
-    """How this broker reaches PostgreSQL: totals since its start, and the round trips of the last minute."""
+    """Round trips to PostgreSQL: totals since the start, and those of the last minute."""
 
     @property
     def errors(self) -> int: ...

@@ -1,4 +1,4 @@
-"""What the broker asks of transactions when a transactional batch arrives.
+"""The broker's interface to transactions for a transactional batch.
 
 The coordinator lies above the broker and implements the gate. The broker calls it in the turn
 of the event loop in which it appends the batch, so no transaction can end in between.

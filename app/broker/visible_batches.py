@@ -1,4 +1,4 @@
-"""Which batches of a read are visible to a reader, and the bytes of those.
+"""Selects the batches that are visible to a reader.
 
 Two kinds of batches are hidden. *Control batches*, which hold markers, are hidden from every
 reader. With READ_COMMITTED so are the batches of aborted transactions: a batch has one producer,

@@ -1,4 +1,4 @@
-"""What the store keeps of groups that the broker assigns (KIP-848)."""
+"""Stored state of groups whose partitions the broker assigns (KIP-848)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramRecord:
-    """What is stored of the password of ``user``, per mechanism (RFC 5802)."""
+    """Stored SCRAM credentials of ``user``, per mechanism (RFC 5802)."""
 
     user: str
     mechanism: str

@@ -1,4 +1,4 @@
-"""Which shard a group is in, and the lease of a shard: pure functions.
+"""Maps groups to shards, and shards to leases: pure functions.
 
 Each shard has a coordinator of its own, at the broker that has its lease (ADR-0053). Migration 0004 computes the
 same numbers in PostgreSQL.

@@ -1,4 +1,4 @@
-"""Which brokers clients are sent to for a partition: rendezvous hashing, pure functions.
+"""Chooses the brokers shown as leader and replicas of a partition: rendezvous hashing, pure functions.
 
 Every broker serves every partition. That clients of one partition meet at one broker saves the database
 work and keeps its newest records in one cache; a wrong choice costs nothing else. When a broker comes or

@@ -1,4 +1,4 @@
-"""Which brokers are alive, what they have changed, and which of them has a lease.
+"""Live brokers, the versions of their changes, and leases.
 
 ``Membership`` is the interface of what several brokers agree on. Its methods block: call them in a thread,
 one at a time. Times are those of the database's clock.
@@ -22,7 +22,7 @@ _STOPS_EARLIER_MS = 500
 
 
 class MemberEndpoint(NamedTuple):
-    """Where clients reach a listener of a broker."""
+    """The address of a broker's listener for clients."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class Member:
 
     @property
     def lease_ms(self) -> int:
-        """How long after its last renewal a lease of this broker ends."""
+        """Time after its last renewal at which a lease of this broker ends."""
         return self.session_timeout_ms + _LEASE_BEYOND_MS
 
     @property
@@ -61,7 +61,7 @@ class Member:
 
     @property
     def certain_ms(self) -> int:
-        """How long after a heartbeat, or a renewal, this broker is certain of what it has."""
+        """Time after a heartbeat or a renewal for which this broker may rely on its leases."""
         return self.session_timeout_ms - _STOPS_EARLIER_MS
 
 

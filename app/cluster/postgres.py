@@ -36,7 +36,7 @@ _IS_UNUSED = f"""
 
 
 class ChangeKind(StrEnum):
-    """What a version counts the changes of; the table ``changes`` has a row for each."""
+    """Kinds of versioned changes; the table ``changes`` has a row for each."""
 
     TOPICS = "topics"
     CONFIGS = "configs"

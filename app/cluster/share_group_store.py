@@ -1,4 +1,4 @@
-"""What the group store keeps of share groups (KIP-932, ADR-0044)."""
+"""Stored state of share groups (KIP-932, ADR-0044)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class EndOfTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionUpdate(Generic[T]):
-    """What a request changes, and what it is answered.
+    """The changes of a request, and its response.
 
     ``records`` are stored. The transactions of ``ends`` get their markers, and their pending offsets their
     outcome. ``answer`` is that of a request with an idempotency key, which expires after ``answer_kept_ms``.

@@ -1,4 +1,4 @@
-"""What operators ask about a cluster: its brokers, its objects, and the work that waits.
+"""A survey of a cluster: its brokers, its objects, and its backlogs.
 
 ``Survey`` is a snapshot of the database, the same at every broker. Ages are those of the database's clock.
 """
@@ -42,7 +42,7 @@ class MergeBacklog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepBacklog:
-    """What garbage collection has to do.
+    """The backlog of garbage collection.
 
     ``suspects`` are objects that lost a run, counted up to ``SUSPECTS_COUNTED_MAX``. ``deletable_objects`` have no
     runs, and wait until no reader can want their bytes. ``silent_uploaders`` are brokers that ended: the store is

@@ -1,4 +1,4 @@
-"""What the group store keeps of transactions, beside groups and offsets.
+"""Stored state of transactions in the group store.
 
 The rows share the file, so an outcome and the offsets that are committed with it are one
 transaction of the store (ADR-0029).
@@ -51,7 +51,7 @@ class OutcomePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRecord:
-    """How a transaction ended, until its markers survive a loss of power.
+    """The outcome of a transaction, kept until its markers are synced.
 
     ``number`` ascends. ``producer_epoch`` is that of the markers.
     """

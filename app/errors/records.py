@@ -13,7 +13,7 @@ RECORD_ERRORS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """Why a record caused its batch to be refused; ``index`` counts from 0."""
+    """The reason why a record caused its batch to be refused; ``index`` counts from 0."""
 
     index: int
     reason: str

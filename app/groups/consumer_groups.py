@@ -1,4 +1,4 @@
-"""What a listener may call about consumer groups (KIP-848, ADR-0042)."""
+"""The interface of consumer groups for listeners (KIP-848, ADR-0042)."""
 
 from __future__ import annotations
 

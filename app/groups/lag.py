@@ -118,7 +118,7 @@ def _share_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a group is to continue in a partition.
+    """The position from which a group is to continue in a partition.
 
     Either ``offset``, or ``at``: a time in ms since the epoch, or one of the ``…_TIMESTAMP``.
     """

@@ -105,7 +105,7 @@ class LiveGroup:
 
     @property
     def emptied_at_ms(self) -> int | None:
-        """When its last member left; None if it has members or never had any."""
+        """Time at which its last member left; None if it has members or never had any."""
         return self.group.emptied_at_ms if self.consumer is None else self.consumer.group.emptied_at_ms
 
     def is_subscribed(self, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a listener may call about share groups: membership, states, offsets (KIP-932, ADR-0044).
+"""The interface of share groups for listeners: membership, states, offsets (KIP-932, ADR-0044).
 
 Reading is in ``share_reads``.
 """

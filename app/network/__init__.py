@@ -1,4 +1,4 @@
-"""How connections begin, for all listeners. Reading order:
+"""Accepts connections for all listeners. Reading order:
 
 - ``binding``        sockets that are bound and listen, and errors that say what to change
 - ``admission``      limits of connections: in total, per address, and of open files

@@ -32,7 +32,7 @@ class PendingBytes:
 
 
 class HeldBytes:
-    """What one connection holds of the bytes of its listener."""
+    """One connection's part of the bytes that its listener holds."""
 
     __slots__ = ("_counted", "_pending", "count")
 

@@ -1,4 +1,4 @@
-"""How many connections to PostgreSQL one broker opens.
+"""Numbers of connections to PostgreSQL per broker.
 
 PostgreSQL has a process per connection, so there are few, and each has its work: commits of records, offsets of
 groups and heartbeats must not wait for each other.

@@ -1,4 +1,4 @@
-"""What tells a broker that PostgreSQL knows less than it did (ADR-0071).
+"""Detects that PostgreSQL has lost commits, after a failover or a restore (ADR-0071).
 
 A standby that is promoted may lack the last commits of its primary, and a restored database lacks all since its
 backup. Brokers have seen these commits, clients have read what they stored, and the database gives the same offsets
@@ -79,7 +79,7 @@ class History(NamedTuple):
 
 
 class HistoryKeeper:
-    """What one broker knows of the history. Its methods may be called from any thread.
+    """One broker's view of the history. Its methods may be called from any thread.
 
     ``incarnation`` is that of the broker.
     """

@@ -56,7 +56,7 @@ class SearchTotals:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a large match is; it is read again when it is its turn to be returned."""
+    """The position of a large match, which is read again when it is returned."""
 
     offset: int
     timestamp: int

@@ -1,4 +1,4 @@
-"""What tails read, decoded and encoded once for all tails that send it.
+"""Reads, decodes and encodes records once for all tails that send them.
 
 Tails of a topic are mostly at its end, so an append is read by all of them at the same offset. A read lives as long
 as a tail is sending it: a thousand clients that do not read share one copy, and its bytes count once towards
@@ -45,7 +45,7 @@ class TailSlice:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class TailRead:
-    """What one fetch has brought.
+    """The result of one fetch.
 
     ``parts`` are the slices of each batch with the offset after it. A batch that unpacks to more than
     ``UNCOUNTED_BYTES`` has none: each tail unpacks it for itself, with room for it.

@@ -1,4 +1,4 @@
-"""Who a peer is, what it may do, and how connections are encrypted. Reading order:
+"""Authentication, authorization and TLS. Reading order:
 
 - ``certificate``         reads the validity of a certificate
 - ``distinguished_name``  writes the subject of a certificate as one line of text (RFC 4514)

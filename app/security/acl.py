@@ -249,7 +249,7 @@ def _is_address(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which rules to list or to remove; None and ANY stand for all."""
+    """Selects rules to list or to remove; None and ANY match all."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None

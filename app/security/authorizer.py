@@ -43,7 +43,7 @@ _ACCESSES_KEPT = 200
 
 
 class Access:
-    """What one principal may do, from one host."""
+    """The rights of one principal from one host."""
 
     __slots__ = (
         "__weakref__",

@@ -35,7 +35,7 @@ class ForwardedClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRequest:
-    """What a signature covers besides the client.
+    """The parts of a request that a signature covers, besides the client.
 
     ``target`` is path and query as sent.
     """
@@ -47,7 +47,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What a valid signature says: the client, and the SHA-256 of the body."""
+    """The contents of a valid signature: the client, and the SHA-256 of the body."""
 
     client: ForwardedClient
     body_digest: str

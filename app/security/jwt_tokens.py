@@ -25,7 +25,7 @@ _NAME_CHARACTERS_MAX = 255
 
 
 class InvalidToken(ValueError):
-    """Why a token is refused; for the log, not for the client."""
+    """A token was refused; the reason is for the log, not for the client."""
 
 
 class KeySource(Protocol):
@@ -34,7 +34,7 @@ class KeySource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtOptions:
-    """What a token must say; ``principal_claim`` names the user."""
+    """Required claims of a token; ``principal_claim`` names the user."""
 
     issuer: str
     audience: str

@@ -15,7 +15,7 @@ from .tls import InvalidTlsFiles, TlsOptions, no_password, read_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerTlsOptions:
-    """What the settings say about TLS to other brokers.
+    """Settings of TLS to other brokers.
 
     ``listener`` is the TLS of the HTTP listener of this broker; those of the others have the same. ``ca_file`` has
     the only CAs that are trusted. Without it, those of the system are, those of clients, and the certificates in the

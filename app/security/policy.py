@@ -1,4 +1,4 @@
-"""Which listener asks for a login, and what is refused at a start.
+"""The login policy of each listener, and the configurations that a start refuses.
 
 Addresses and settings may be refused.
 """
@@ -32,7 +32,7 @@ class UnsafeSettings(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSecurity:
-    """What one listener knows of logins.
+    """The login policy of one listener.
 
     ``mode`` none: there are no logins. optional: a client without a login is
     ``User:ANONYMOUS``. required: it can do nothing but log in.

@@ -57,7 +57,7 @@ def _hash_bytes(mechanism: ScramMechanism) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What is stored of a password.
+    """The stored form of a password.
 
     Neither the password nor a login can be made of it.
     """
@@ -123,7 +123,7 @@ def is_password(credential: ScramCredential, password: str) -> bool:
 
 
 class CredentialForm(NamedTuple):
-    """What the first message of a login shows of a credential, beside the salt itself.
+    """The parameters of a credential that the first message of a login reveals, besides the salt.
 
     ``salt_bytes`` is ``JAVA_SALT`` for salts as the tools of Apache Kafka make them.
     """

@@ -35,7 +35,7 @@ class InvalidTlsFiles(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """What the settings say about the TLS of one listener."""
+    """Settings of TLS of one listener."""
 
     certificate_file: Path
     key_file: Path

@@ -41,7 +41,7 @@ _PATIENCE = 16
 
 
 class Verdict(Enum):
-    """What retention by time says of a segment or a batch."""
+    """The verdict of retention by time on a segment or a batch."""
 
     KEEP = auto()
     DELETE = auto()

@@ -1,4 +1,4 @@
-"""What an engine returns for an append: its offsets and its durability, now or later."""
+"""The result of an append: its offsets and its durability, now or later."""
 
 from __future__ import annotations
 

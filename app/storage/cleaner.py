@@ -131,11 +131,11 @@ class Cleaner:
 
     @property
     def counts(self) -> CompactionCounts:
-        """What was done since the start."""
+        """Counts since the start."""
         return self._tally.counts
 
     def partition_compaction(self, log: DiskLog) -> PartitionCompaction:
-        """How much of ``log`` no pass has read yet, and what is done about it.
+        """The dirty part of ``log``, and the state of its compaction.
 
         It reads no file, so of segments that were written since the cleaner last looked for passes that are due,
         ``max.compaction.lag.ms`` calls for none.

@@ -1,4 +1,4 @@
-"""What only an engine with local files offers: segments, checks, free space.
+"""Views that only an engine with local files offers: segments, checks, free space.
 
 These are not part of ``LogEngine``, because an engine whose bytes are elsewhere has none of
 them. ``LogEngine.disk_views`` returns an implementation, or None.

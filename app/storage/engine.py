@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class ProducerState(Protocol):
-    """What the batches of a partition say about its producers, kept beside them.
+    """The state of a partition's producers, derived from its batches.
 
     The broker's producer states implement it, for an engine that keeps it in memory: that engine asks
     it before it appends, feeds it, and stores its snapshots. An engine that keeps the state of producers
@@ -113,7 +113,7 @@ class ProducerState(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpec:
-    """What an engine must know to hold one partition."""
+    """The specification of one partition for an engine."""
 
     topic_partition: TopicPartition
     topic_id: UUID
@@ -166,7 +166,7 @@ class PartitionCompaction:
 
 @dataclass(slots=True, kw_only=True)
 class SharedStorageCounts:
-    """What one broker has done with shared storage since its start.
+    """One broker's counts of shared storage since its start.
 
     ``objects`` were committed to the object store and ``inline_objects`` to the metadata, with these numbers of bytes.
     ``failed_uploads`` could not be stored in time. ``commit_retries`` are commits that were tried again. ``merges``
@@ -200,7 +200,7 @@ class SharedStorageCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCounts:
-    """What compaction has done since the start.
+    """Counts of compaction since the start.
 
     ``bytes_read`` and ``bytes_written`` are bytes of batches that passes have read to rewrite
     them, and written; the same of records. ``last_pass_ms`` is the wall clock when the last
@@ -246,7 +246,7 @@ class PartitionFetch:
 
 
 class BatchOrigin(Protocol):
-    """Where batches lie, for the report of a corruption; only engines with files know it."""
+    """The file and position of batches, for reports of corruption; only engines with files know it."""
 
     @property
     def path(self) -> Path: ...
@@ -267,7 +267,7 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionRead:
-    """What one partition returns to a read; ``error`` stands instead of the batches.
+    """The result of a read for one partition: batches or ``error``.
 
     ``batches`` are whole batches, verbatim. The first may begin before the offset that was
     asked for, and all end at or before ``high_watermark``, or before ``last_stable_offset`` with
@@ -337,7 +337,7 @@ class LogEngine(Protocol):
 
     @property
     def stall(self) -> StorageError | None:
-        """Why appends wait for long, without an error yet; None while they do not."""
+        """The reason why appends are stalled without an error yet, or None."""
         ...
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
@@ -585,12 +585,12 @@ class LogEngine(Protocol):
 
     @property
     def compaction(self) -> CompactionCounts:
-        """What compaction has done."""
+        """Counts of compaction."""
         ...
 
     @property
     def shared_counts(self) -> SharedStorageCounts | None:
-        """What was done with shared storage; None if the storage is this broker's own."""
+        """Counts of shared storage; None with embedded storage."""
         ...
 
     def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:

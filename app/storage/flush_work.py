@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FlushWork:
-    """What one sync of a partition must cover; made on the loop, run in a thread."""
+    """The work of one sync of a partition; made on the loop, run in a thread."""
 
     end_offset: int
     files: list[File] = field(default_factory=list[File])

@@ -52,7 +52,7 @@ SyncObserver = Callable[[float], None]
 
 
 class _InFlight(NamedTuple):
-    """How many appends waited for a sync together when a round ended.
+    """The number of appends that waited together when a round ended.
 
     ``ended_s`` is when that was, ``took_s`` how long the round took.
     """

@@ -1,4 +1,4 @@
-"""What the engine does on its own: checkpoints, retention, and passes of the cleaner."""
+"""Background work of the engine: checkpoints, retention, and passes of the cleaner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often something is done, which can change while it is waited for."""
+"""An interval that can change while a caller waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the event loop makes a sync itself, instead of a thread.
+"""Decides when the event loop makes a sync itself, instead of a thread.
 
 Handing a sync over and its result back costs the loop about as much time as a quick sync takes, and it adds latency for
 waiting producers. So the loop makes the sync itself if nothing else could be done meanwhile: all appends in flight have

@@ -1,4 +1,4 @@
-"""How many sealed segments keep their file and indexes open for readers."""
+"""Keeps a bounded number of sealed segments open for readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which transactions are open at an offset, from batches and markers alone.
+"""Finds the transactions that are open at an offset, from batches and markers alone.
 
 The first transactional batch of a producer opens a transaction, and a marker with its producer
 id ends it. The entries of ``transaction_index`` follow from the markers that abort.

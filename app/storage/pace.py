@@ -1,4 +1,4 @@
-"""How long work in a thread makes room for the event loop, and how it ends early.
+"""Makes work in a thread yield to the event loop, and lets it end early.
 
 The interpreter runs one thread at a time. A thread that computes would hold up the
 loop for milliseconds at every switch, so it pauses after every millisecond of work.

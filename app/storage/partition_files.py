@@ -155,7 +155,7 @@ class PartitionFiles:
         write_file(self.files, self.directory / ABORTED_TRANSACTIONS, self.aborted_list(base_offsets))
 
     def topic_id(self, expected: UUID) -> UUID | None:
-        """Whose partition the directory holds; ``expected`` if it does not say; None if there is none."""
+        """Return the topic id of the directory; ``expected`` if it names none; None without a partition."""
         raw = read_file(self.files, self.directory / PARTITION_METADATA)
         if raw is None:
             return expected if self.stored(LOG_SUFFIX) else None

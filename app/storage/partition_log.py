@@ -1,4 +1,4 @@
-"""What the engine needs of the log of a partition, wherever its bytes are.
+"""The engine's interface to the log of a partition, wherever its bytes are.
 
 ``log`` keeps them on disk, ``memory_log`` in a ring. What only one of them has
 (syncs, segments, files to verify) is asked of that one.
@@ -47,12 +47,12 @@ class PartitionLog(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def high_watermark(self) -> int:
-        """Where readers end: see ``engine``."""
+        """The end of reads: see ``engine``."""
         ...
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records end: see ``engine``."""
+        """The end of reads of committed records: see ``engine``."""
         ...
 
     @property

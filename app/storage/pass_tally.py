@@ -8,7 +8,7 @@ from .engine import CompactionCounts
 
 
 class PassTally:
-    """What all passes of this broker have done, and how the last one went."""
+    """Counts of all passes of this broker, and the result of the last one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Where the work of a pass is done: in a process of its own, or in a thread.
+"""Runs passes in a process of their own, or in a thread.
 
 A broker uses the process: its event loop and the pass do not share an interpreter. The
 thread is for files that exist only in this process, as those of the tests that cut the power.

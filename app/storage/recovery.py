@@ -47,7 +47,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanStart:
-    """What recovery must know of the last run and of the checkpoints."""
+    """Facts about the last run and its checkpoints that recovery needs."""
 
     recovery_point: int
     log_start_offset: int

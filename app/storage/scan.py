@@ -21,7 +21,7 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ReadableFile(Protocol):
-    """What a scan needs of a file."""
+    """The interface of a file that a scan reads."""
 
     def size(self) -> int: ...
     def read_at(self, position: int, size: int) -> bytes: ...

@@ -1,4 +1,4 @@
-"""Whether a batch is the next one of an idempotent producer (KIP-98).
+"""Checks the sequences of idempotent producers (KIP-98).
 
 It depends on what the partition knows of the producer.
 
@@ -50,7 +50,7 @@ class StoredBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerSequences:
-    """What a partition knows of the batches of one producer.
+    """A partition's record of the batches of one producer.
 
     ``is_whole``: the partition has seen the epoch from sequence 0 on, so all sequences before ``batches``
     are stored.

@@ -1,4 +1,4 @@
-"""What is wrong with the settings of shared storage.
+"""Explains errors in the settings of shared storage.
 
 It is concluded from errors of PostgreSQL and of object stores.
 

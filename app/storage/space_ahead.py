@@ -1,4 +1,4 @@
-"""How much space a segment gets ahead of its records.
+"""Decides how much space a segment gets ahead of its records.
 
 A sync of a file that has grown writes the file's new size as well as its records: that is another write that must
 reach the disk, and with a journal a commit of it. So a sync now and then gives the file more space, and the next ones

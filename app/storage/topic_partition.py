@@ -18,7 +18,7 @@ class TopicPartition(NamedTuple):
 
 
 class ByPartition(dict[TopicPartition, _T]):
-    """What is kept of each partition that is open here.
+    """A map from open partitions to values.
 
     A topic may be deleted, at this broker or another one, between the look-up of its name and the use of its
     partition: ``[]`` then raises ``UnknownTopic``.

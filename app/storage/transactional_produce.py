@@ -1,4 +1,4 @@
-"""What a produce request says of its transaction."""
+"""The transaction that a produce request names."""
 
 from __future__ import annotations
 

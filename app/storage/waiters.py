@@ -20,7 +20,7 @@ _ALL_BYTES = 1 << 62
 
 
 class Wakeup(asyncio.Future[None]):
-    """What a reader waits for: news, or the end of its time.
+    """A reader's wait for news, or for the end of its time.
 
     Who sees that work awaits one may continue it without a task (``tcp.begun_work``): what follows needs none until
     it awaits something else.
@@ -92,7 +92,7 @@ class PartitionWatch:
 
     @property
     def isolation(self) -> IsolationLevel:
-        """What the next reads will ask for; READ_UNCOMMITTED at first, which suits both."""
+        """The isolation level of the next reads; READ_UNCOMMITTED at first, which suits both."""
         return self._isolation
 
     @isolation.setter

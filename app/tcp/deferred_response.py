@@ -13,7 +13,7 @@ Response = TypeVar("Response")
 # Not frozen, because there is one per request, and a frozen instance takes twice as long to make.
 @dataclass(slots=True, kw_only=True)
 class DeferredResponse(Generic[Response]):
-    """What a handler returns for work that many requests may share.
+    """The result of a handler for work that many requests may share.
 
     The response is due when ``future`` ends, or after ``timeout_ms``. ``make`` is
     called with True in the first case and False in the second. Many requests may wait

@@ -1,4 +1,4 @@
-"""When the next request of a connection may begin, and when its peer is read from."""
+"""Decides when the next request of a connection may begin, and when to read from its peer."""
 
 from __future__ import annotations
 

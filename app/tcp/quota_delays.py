@@ -27,7 +27,7 @@ class Delayable(Protocol):
 
 
 class ClientMeters(NamedTuple):
-    """What charges the bytes of one client."""
+    """Charges the bytes of one client."""
 
     principal: Principal
     client_id: str

@@ -1,4 +1,4 @@
-"""What cuts the bytes of a connection into requests: pure, no sockets, no loop, no clock.
+"""Cuts the bytes of a connection into requests: pure, no sockets, no loop, no clock.
 
 A protocol implements ``RequestCutter``. Its connection passes on what arrived
 with ``receive`` and takes requests with ``next_request`` until that returns

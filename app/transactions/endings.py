@@ -90,7 +90,7 @@ class _Ending:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What is stored of the end of a transaction."""
+    """The stored outcome of a transaction."""
 
     ending: _Ending
     outcome: OutcomeRecord | None

@@ -83,7 +83,7 @@ def plan_members(
 
 
 class JointCommitService(Protocol):
-    """What a listener may call to commit several transactions as one."""
+    """The interface of joint commits for listeners: several transactions as one."""
 
     async def open_ids(self, prefix: str, *, besides: Collection[str]) -> list[str]:
         """Return ids with ``prefix`` that have an open transaction that is not ending."""

@@ -1,4 +1,4 @@
-"""Which requests with an idempotency key were committed; their answers are in the store.
+"""Committed requests with an idempotency key; their responses are in the store.
 
 Bounded by count and age. Changes are planned before a request commits, stored with its outcome, and
 taken over when that is durable.

@@ -1,4 +1,4 @@
-"""What a machine decides and others carry out: what to store, and how to end a transaction."""
+"""Plans of a transaction machine for others to carry out: what to store, and how to end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Moment(NamedTuple):
 
 
 class Pending(Enum):
-    """What is on its way to the store."""
+    """Changes that are being stored."""
 
     BEGIN = auto()
     ADD = auto()

@@ -1,4 +1,4 @@
-"""What the coordinator does before any client is served.
+"""Recovers transactions before the coordinator serves clients.
 
 Logs and store must agree on each transaction.
 

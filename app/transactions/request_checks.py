@@ -1,4 +1,4 @@
-"""What is checked in requests before anything is stored, by each coordinator."""
+"""Checks of requests before anything is stored, shared by the coordinators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listener may call about transactions.
+"""The interface of transactions for listeners.
 
 On one broker, or with shared storage.
 """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Coordinator(Protocol):
-    """What joint commits need of the coordinator."""
+    """The part of the coordinator that joint commits use."""
 
     async def fresh_id(self) -> int:
         """Return a producer id that no producer has."""

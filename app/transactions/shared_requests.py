@@ -1,4 +1,4 @@
-"""What requests ask of the machine of a transactional id, and what follows.
+"""Requests to the machine of a transactional id, and their effects.
 
 That is what the answer of the machine changes in the database. No I/O and no clock.
 """

@@ -32,7 +32,7 @@ class TransactionState(Enum):
 
 
 class EndAction(Enum):
-    """What to do with a request to end a transaction."""
+    """The action for a request to end a transaction."""
 
     PREPARE = auto()
     # A retry of the request that ended it: the same answer, and nothing to do.

@@ -1,4 +1,4 @@
-"""What ends without a request.
+"""Ends transactions and transactional ids without a request.
 
 Transactions that take too long, and transactional ids that no producer uses.
 """

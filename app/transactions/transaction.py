@@ -95,7 +95,7 @@ class Transaction:
 
     @property
     def ending(self) -> EndPlan | None:
-        """How the transaction ends, in a state of preparation."""
+        """The outcome of the transaction, in a state of preparation."""
         return self._ending
 
     # ── begin ──

@@ -1,4 +1,4 @@
-"""Which transactional ids are valid."""
+"""Validates transactional ids."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlements:
-    """What a transaction settles: leases, and offsets without membership, one request per group."""
+    """Settlements of a transaction: leases, and offsets without membership, one request per group."""
 
     leases: Sequence[LeaseToSettle] = ()
     offsets: Sequence[CommitRequest] = ()

@@ -75,7 +75,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a client may see and change on the screen of users, keys, rules and quotas."""
+    """A client's rights on the screen of users, keys, rules and quotas."""
 
     sees_users: bool = True
     changes_users: bool = True

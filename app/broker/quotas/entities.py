@@ -1,4 +1,4 @@
-"""What a quota is for: a user, a client id, both, or an address.
+"""The entity of a quota: a user, a client id, both, or an address.
 
 And filters over them (KIP-546).
 """
@@ -99,7 +99,7 @@ def address_text(host: str) -> str:
 
 
 class Match(StrEnum):
-    """How a filter compares the name of one type."""
+    """A filter's match on the name of one entity type."""
 
     EXACT = "exact"
     DEFAULT = "default"

@@ -1,4 +1,4 @@
-"""What every client has used, and how long it has to wait.
+"""Tracks the usage of every client, and how long it must wait.
 
 Pure: every call gets the time.
 
@@ -36,7 +36,7 @@ class QuotaClient(NamedTuple):
 
 
 class _Use:
-    """What the clients that share one quota have used."""
+    """Usage of the clients that share one quota."""
 
     __slots__ = ("is_forgotten", "rate", "seen_ms", "until_ms")
 

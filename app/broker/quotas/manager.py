@@ -24,7 +24,7 @@ _ENTITIES_MAX = 10_000
 
 @dataclass(slots=True)
 class Throttling:
-    """How often clients of a listener exceeded a kind of quota, and their waits."""
+    """Counts violations and waits per listener and kind of quota."""
 
     violations: int = 0
     delay_ms: int = 0

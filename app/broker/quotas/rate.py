@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many samples are kept, and how long each of them is."""
+    """The number of samples, and the length of each."""
 
     samples: int = 11
     sample_ms: int = 1000

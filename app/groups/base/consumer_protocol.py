@@ -46,7 +46,7 @@ class AssignedPartition(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a consumer says when it joins.
+    """The subscription that a consumer sends when it joins.
 
     ``owned`` is what it still has: nothing, unless its assignor is cooperative.
     """

@@ -19,7 +19,7 @@ from .topic_facts import TopicFacts
 
 
 class GroupContext(Protocol):
-    """What the groups of one coordinator share; ``GroupTable`` implements it."""
+    """State shared by the groups of one coordinator; ``GroupTable`` implements it."""
 
     @property
     def settings(self) -> Settings: ...

@@ -44,7 +44,7 @@ class GroupState(Enum):
 
 
 class Event(Enum):
-    """What moves a group to another state."""
+    """Events that move a group to another state."""
 
     REBALANCE = "a member joined, left or changed"
     JOINED = "all members joined or were removed: the leader may assign"

@@ -181,7 +181,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsOfTransaction:
-    """What the end of a transaction changes in the committed offsets of groups.
+    """Changes of committed offsets at the end of a transaction.
 
     The transaction coordinator writes ``changes`` together with the outcome of the transaction, and
     calls ``apply`` once when they are durable, in the order of the writes.

@@ -82,7 +82,7 @@ def offset_records(
 
 
 class GroupAge(Protocol):
-    """What the retention of offsets looks at in a group; times in ms since the Unix epoch."""
+    """Ages of a group for the retention of offsets; times in ms since the Unix epoch."""
 
     @property
     def state(self) -> GroupState: ...

@@ -1,4 +1,4 @@
-"""Which groups have pending offsets of which producer.
+"""Indexes groups by the producers of their pending offsets.
 
 The end of a transaction looks them up.
 """

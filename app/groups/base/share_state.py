@@ -23,7 +23,7 @@ class RecordState(IntEnum):
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says of a record that it holds.
+    """A member's acknowledgement of a record that it holds.
 
     ``GAP``: there is no record at the offset.
     """
@@ -61,7 +61,7 @@ class StoredRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareState:
-    """What survives a restart of one partition of a group.
+    """The durable state of one partition of a group.
 
     ``start_offset`` is the first offset that is not final. ``ranges`` ascend and begin at or
     after it; offsets between them are available and were never delivered.

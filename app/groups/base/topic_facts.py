@@ -9,7 +9,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """What an assignment needs of a topic."""
+    """Facts about a topic that an assignment needs."""
 
     topic_id: UUID
     partitions: int

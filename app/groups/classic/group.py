@@ -191,7 +191,7 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: the longest timeout that any member asks for."""
+        """The timeout of a rebalance: the longest that any member requests."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property

@@ -15,7 +15,7 @@ from .redelivery import Redelivery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseContext:
-    """What ``LeaseManager`` makes once for all polls and settlements of a broker."""
+    """State that ``LeaseManager`` shares with all polls and settlements of a broker."""
 
     broker: Broker
     coordinator: GroupCoordinator

@@ -1,4 +1,4 @@
-"""Where a group continues in the partitions that its polls are assigned."""
+"""Positions of a group in the partitions that its polls are assigned."""
 
 from __future__ import annotations
 

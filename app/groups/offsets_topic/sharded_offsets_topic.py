@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Leases(Protocol):
-    """What the topic needs of ``SharedCluster``."""
+    """The part of ``SharedCluster`` that the topic uses."""
 
     @property
     def members(self) -> Sequence[Member]: ...

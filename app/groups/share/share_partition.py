@@ -562,7 +562,7 @@ def _given_up(limits: ShareLimits) -> RecordState:
 
 @dataclass(slots=True, kw_only=True)
 class _Taking:
-    """How much one fetch may still acquire.
+    """The remaining budget of one fetch.
 
     ``new_room``: of offsets that were never delivered.
     """

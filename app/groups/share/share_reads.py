@@ -53,7 +53,7 @@ class ShareRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedRecords:
-    """What a member acquired in a partition, or ``error``.
+    """The records that a member acquired in a partition, or ``error``.
 
     ``fetched`` has the batches of ``acquired``.
     """

@@ -1,4 +1,4 @@
-"""What remains of one batch when its partition is compacted.
+"""Filters one batch when its partition is compacted.
 
 A record stays if no later record of the mapped range has its key, and it is not a
 tombstone whose time is over. Records after the mapped range stay; records without
@@ -51,7 +51,7 @@ _FLAG_OF_VERDICT = bytes(verdict in (STAYS, TOMBSTONE_STAYS) for verdict in rang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
-    """What is known of a batch before its records are read.
+    """Facts about a batch before its records are read.
 
     ``discard``: no record stays, because the batch belongs to an aborted transaction,
     or is a marker whose transaction has left no batch and whose horizon has passed.
@@ -191,7 +191,7 @@ def with_chosen(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Which records of a batch are kept.
+    """The records of a batch that are kept.
 
     ``flags`` has a byte per record, 1 if it is kept; ``count`` are kept.
     """

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pacing(Protocol):
-    """How a pass makes room for others; called between small amounts of work."""
+    """Lets a pass yield to other work; called between small amounts of work."""
 
     def __call__(self, size: int) -> object:
         """Note that ``size`` bytes were read or written since the last call.
@@ -54,7 +54,7 @@ def no_pacing(size: int) -> None:
 
 @dataclass(slots=True)
 class PassCounts:
-    """What a pass has done so far.
+    """Counts of a pass so far.
 
     ``unreadable_batches`` were kept because their records do not parse.
     """

@@ -39,7 +39,7 @@ class DirtyRecords:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes at most."""
+        """Upper bound of its memory."""
         return self._size
 
     def note(self, part: KeySlice, replaced: Sequence[int]) -> None:

@@ -67,7 +67,7 @@ class KeyMap:
 
     @property
     def capacity(self) -> int:
-        """How many keys it takes."""
+        """Maximum number of keys."""
         return self._capacity
 
     def put_all(

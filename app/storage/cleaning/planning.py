@@ -1,4 +1,4 @@
-"""Which partition is cleaned next, up to where, and in which segment groups.
+"""Plans passes: the next partition, its range, and its groups of segments.
 
 ::
 
@@ -51,7 +51,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRules:
-    """What a topic's configuration says of compaction; sizes in bytes, times in ms."""
+    """The compaction settings of a topic; sizes in bytes, times in ms."""
 
     segment_bytes: int
     index_bytes_max: int
@@ -63,7 +63,7 @@ class CleaningRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRange:
-    """What a pass over one partition would do. Offsets; sizes in bytes.
+    """The range of a pass over one partition. Offsets; sizes in bytes.
 
     ``is_overdue``: a dirty record is older than ``max.compaction.lag.ms``.
     """
@@ -96,7 +96,7 @@ def cleaning_range(
     stable_offset: int,
     now_ms: int,
 ) -> CleaningRange:
-    """What is clean, cleanable and neither in a partition.
+    """Return the clean, the cleanable and the uncleanable part of a partition.
 
     ``segments`` are all of it, ascending, the last one active. ``checkpoint`` is
     where the last pass ended, None if that is not known. ``stable_offset`` is the

@@ -59,7 +59,7 @@ NOTHING_ABORTED = AbortedBatches(())
 
 
 class CleanedTransactions:
-    """What is left of the transactions in the segments that a pass has written so far."""
+    """The remaining transactions in the segments that a pass has written so far."""
 
     def __init__(self, aborted: AbortedBatches, *, now_ms: int) -> None:
         self._aborted = aborted

@@ -54,7 +54,7 @@ _LAST = b"\xff" * (ENTRY_BYTES + 1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionPart:
-    """What a partition holds at some moment: its segments in order, and from which offset on.
+    """The segments of a partition at some moment, in order, and the offset of the first record.
 
     Those in ``final`` are sealed and synced, and no transaction is open in them: what they hold will
     never change. Batches at or after ``stable_offset`` may belong to open transactions. ``aborted_search``,

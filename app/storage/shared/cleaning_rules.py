@@ -20,7 +20,7 @@ _OFFSETS_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRules:
-    """What the configuration of a topic says of compaction; times in ms.
+    """The compaction settings of a topic; times in ms.
 
     A pass waits until there are ``wait_bytes`` of dirty records, or the oldest is ``wait_ms`` old.
     """

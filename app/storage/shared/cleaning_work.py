@@ -31,7 +31,7 @@ _INDEX_SHARE = 4
 
 
 class CleanedRun(NamedTuple):
-    """What remains of a group of runs.
+    """The result of cleaning a group of runs.
 
     ``gone_markers`` are the offsets of the markers of aborts that do not.
     """

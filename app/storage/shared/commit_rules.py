@@ -1,4 +1,4 @@
-"""What a commit decides: the offsets of batches, and which batches are refused or known already.
+"""Decides a commit: the offsets of batches, and which are refused or duplicates.
 
 Pure. The caller has locked the logs and read what they know of the producers; it stores what ``Decision``
 has. PostgreSQL and the model of the tests thus follow one set of rules.
@@ -53,7 +53,7 @@ class NewRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """What a commit stores, and what it answers.
+    """The rows that a commit stores, and its result.
 
     ``logs`` and ``producers`` are those that changed.
     ``opened`` has the first offsets of transactions that are now open and were not, or not from there; ``closed``

@@ -117,7 +117,7 @@ class Compactor:
 
     @property
     def counts(self) -> CompactionCounts:
-        """What this broker has done since its start."""
+        """This broker's counts since its start."""
         return self._tally.counts
 
     def partition_compaction(self, log: SharedLog) -> PartitionCompaction | None:

@@ -67,7 +67,7 @@ class ObjectFenced(Exception):
 
 
 class StoreKind(Enum):
-    """Where the bytes of an object are; the values are stored."""
+    """The kind of store that has the bytes of an object; the values are stored."""
 
     OBJECTS = 0
     INLINE = 1
@@ -89,7 +89,7 @@ class PartitionId(NamedTuple):
 
 
 class KeptLog(NamedTuple):
-    """What retention keeps of a log, as ``Meta.retain`` gets it. None: no limit."""
+    """The retention limits of a log, for ``Meta.retain``. None: no limit."""
 
     log_id: int
     retention_s: float | None
@@ -97,7 +97,7 @@ class KeptLog(NamedTuple):
 
 
 class KnownLog(NamedTuple):
-    """What a broker knows of a log.
+    """A broker's view of a log.
 
     Each commit moves at least one of these, unless the database has begun another ``history``.
     """
@@ -154,7 +154,7 @@ class LogRow:
 
 
 class TransactionClaim(NamedTuple):
-    """What a batch says of its transaction, and its partition."""
+    """The transaction that a batch claims, and its partition."""
 
     produce: TransactionalProduce
     topic_partition: TopicPartition
@@ -210,7 +210,7 @@ class ObjectWrite:
 
 
 class BatchPlace(NamedTuple):
-    """What became of one batch.
+    """The result of committing one batch.
 
     It has offsets from ``base_offset`` on: new ones, or with ``is_duplicate`` those of the first time. With
     ``error`` it was refused, and ``base_offset`` is -1.
@@ -223,7 +223,7 @@ class BatchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """What became of one run: an entry per batch, and the log after the whole transaction.
+    """The result of committing one run: an entry per batch, and the log after the whole transaction.
 
     ``log`` is None and ``places`` is empty if the log was deleted.
     """
@@ -301,7 +301,7 @@ class RunsFound(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """What a log knows of a producer.
+    """The state of a producer in a log.
 
     ``batches`` have base sequence, last sequence and base offset, oldest first.
     ``first_open`` is the first offset of its open transaction; -1 if none is open, and in what a commit stores.
@@ -329,7 +329,7 @@ class AbortedFound(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """What retention did.
+    """The result of retention.
 
     ``has_more``: it stopped at ``RUNS_DELETED_MAX``; call again.
     """
@@ -381,7 +381,7 @@ RUNS_PLANNED_MAX = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirt:
-    """How much of a log no pass of compaction has looked at.
+    """The dirty part of a log.
 
     ``first_dirty`` is where the next pass begins to map keys; ``clean_bytes`` are those before it.
     ``dirty_since_ms`` is the time of the oldest dirty run, None if there is none or a transaction is open in it; it

@@ -162,7 +162,7 @@ _STATES = "SELECT key, state::text FROM objects WHERE key = ANY (%s::text[]) ORD
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the first trip finds; ``inserted`` has the ids of the objects by key."""
+    """The result of the first round trip; ``inserted`` has the ids of the objects by key."""
 
     inserted: dict[str, int]
     logs: dict[int, LogRow]

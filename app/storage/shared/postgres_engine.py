@@ -42,7 +42,7 @@ _LINGER_MS = 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedStorage:
-    """What the settings say of shared storage; ``linger_ms`` None means one that suits the store."""
+    """Settings of shared storage; ``linger_ms`` None means one that suits the store."""
 
     postgres_url: str
     object_store: str

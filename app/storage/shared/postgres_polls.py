@@ -1,4 +1,4 @@
-"""What brokers ask PostgreSQL again and again about very many logs.
+"""Repeated queries of brokers about very many logs.
 
 Each is one query without locks, which answers with the few logs that there is something to do about.
 """

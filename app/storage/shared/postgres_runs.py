@@ -1,4 +1,4 @@
-"""What all SQL about runs shares: its columns, and calls in the threads of the pool."""
+"""Shared parts of the SQL about runs: columns, and calls in the threads of the pool."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .sparse_index import INTERVAL_BYTES, find
 
 
 class Batches(NamedTuple):
-    """What was read of a log. There may be holes before ``holes_until``."""
+    """Batches read from a log. There may be holes before ``holes_until``."""
 
     batches: bytes | bytearray = b""
     holes_until: int = 0
@@ -46,7 +46,7 @@ class PlannedRead(NamedTuple):
 
 
 class _RunPart(NamedTuple):
-    """What was read of a run.
+    """The part read from a run.
 
     ``empty`` is a batch without records that was left out before all others.
     """

@@ -81,7 +81,7 @@ class _RunPart:
 
 @dataclass(slots=True)
 class _LogKeys:
-    """What look-ups know of one log: the keys before ``until``, of which ``held`` has some in memory.
+    """Keys of one log before ``until`` for look-ups; ``held`` has some of them in memory.
 
     ``unheld`` are parts of runs whose keys are neither there nor in an index.
     """

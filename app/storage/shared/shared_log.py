@@ -1,4 +1,4 @@
-"""What one broker knows of the log of a partition: its offsets, and its newest runs.
+"""One broker's view of the log of a partition: its offsets, and its newest runs.
 
 Other brokers append to the same log, so what is known here may lag the metadata. It is never ahead of
 it, and offsets only rise, within one history of the metadata; when that begins another one, the log is adopted from it
@@ -32,7 +32,7 @@ _RECENT_COMPACTED_MS = 5_000
 
 
 class Progress(NamedTuple):
-    """How a log has moved.
+    """The movement of a log.
 
     ``is_in_transaction``: a transaction is open at its end, or was.
     """

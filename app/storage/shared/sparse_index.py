@@ -1,4 +1,4 @@
-"""Where the batches of a merged run are: an offset and a position at regular intervals of bytes.
+"""A sparse index of a merged run: an offset and a position at regular intervals of bytes.
 
 Entries are 8 bytes, big-endian: the offset of a batch from the first of the run, and its position from
 the start of the run. The first batch has no entry.

@@ -21,7 +21,7 @@ _BYTES = b"stele"
 
 
 class StoreCheck(NamedTuple):
-    """What came of a check.
+    """The result of a check.
 
     ``written`` is the key of the object that was perhaps written. It was deleted if the store is usable, but a request
     that was sent again may reach the store once more after that.

@@ -77,7 +77,7 @@ class UpkeepOptions:
 
 
 class KeyIndexing(NamedTuple):
-    """What makes the key index of a merged object.
+    """Builds the key index of a merged object.
 
     ``aborted`` tells whose keys are left out.
     """

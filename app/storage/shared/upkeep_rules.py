@@ -1,4 +1,4 @@
-"""What upkeep decides: runs to delete, runs to merge, looks for orphans.
+"""Rules of upkeep: runs to delete, runs to merge, searches for orphans.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""What a client of the binary listener must be allowed to do, per message.
+"""The rights that each message of the binary protocol requires.
 
 One without a row is refused.
 

@@ -1,4 +1,4 @@
-"""What tasks do otherwise than threads; ``concurrency`` has the same interface for threads.
+"""Concurrency with tasks; ``concurrency`` has the same interface for threads.
 
 Modules that exist for both use nothing else of asyncio, so that the blocking ones can be generated
 (``clients/python/unasync.py``).

@@ -1,4 +1,4 @@
-"""What both clients share without I/O: arguments → operations, and a cache."""
+"""Parts of both clients without I/O: arguments → operations, and a cache."""
 
 from __future__ import annotations
 

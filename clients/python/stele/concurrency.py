@@ -1,4 +1,4 @@
-"""What threads do otherwise than tasks, the counterpart of ``async_concurrency``.
+"""Concurrency with threads, the counterpart of ``async_concurrency``.
 
 Names of ``threading`` and ``time`` are looked up when they are used, because gevent may replace them
 after the import.

@@ -1,4 +1,4 @@
-"""Who a client is.
+"""The credentials of a client.
 
 A user and password, an API key, or a token, from arguments, the URL or the environment.
 
@@ -23,7 +23,7 @@ _FILE_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a client logs in with; without any of these it does not log in.
+    """The credentials for a login; without any of these the client does not log in.
 
     ``token`` is called for each login, also from other threads, and again after a token
     was refused; it returns a token of an issuer that is valid for a while.

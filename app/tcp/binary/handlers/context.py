@@ -1,4 +1,4 @@
-"""What every handler of the binary protocol knows, and what it may return."""
+"""The context of handlers of the binary protocol, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics exist and what they may hold; where the HTTP listener is."""
+"""Topics and their configurations, and the address of the HTTP listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL publishes of the tables, and whether that was interrupted.
+"""Tracks the publication of the tables, and whether it was interrupted.
 
 pgoutput filters each change by the publication as it was at the time of the change. So a
 publication that leaves a table out, or that publishes less of it, hides changes without

@@ -48,7 +48,7 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """What a producer has open in one partition.
+    """A producer's open transaction in one partition.
 
     ``transactional_id`` is None if the transaction hangs; then ``open_ms`` is the time since its last batch.
     """

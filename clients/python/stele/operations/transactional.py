@@ -11,7 +11,7 @@ from .base import Operation, expect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalProducer:
-    """Who writes the next transaction; its sequences begin at 0 in every partition."""
+    """The producer of the next transaction; its sequences begin at 0 in every partition."""
 
     producer_id: int
     producer_epoch: int

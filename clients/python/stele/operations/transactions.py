@@ -15,7 +15,7 @@ from .json_records import topic_record_as_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerToken:
-    """What a producer sends with each request; another producer that begins makes it invalid."""
+    """The fencing token that a producer sends with each request; a later producer makes it invalid."""
 
     producer_id: int
     producer_epoch: int

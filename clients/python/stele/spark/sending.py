@@ -131,7 +131,7 @@ class TopicWriter:
 
     @property
     def result(self) -> TaskResult | None:
-        """What the driver commits; None without rows, or without a transaction."""
+        """The transaction for the driver to commit; None without rows, or without a transaction."""
         if self._transaction is None:
             return None
         topics = tuple((name, len(topic.partitions)) for name, topic in self._topics.items())

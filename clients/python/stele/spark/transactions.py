@@ -54,7 +54,7 @@ class CommitError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteUnit:
-    """What is written exactly once: a micro-batch, or a batch write with a version.
+    """The unit that is written exactly once: a micro-batch, or a batch write with a version.
 
     ``query_id`` is empty for batch writes. ``target`` is the topic that the option names, empty if a column has
     the topics: batch writes of one application and number to different topics are different units. ``number``
@@ -69,7 +69,7 @@ class WriteUnit:
 
     @property
     def prefix(self) -> str:
-        """What the transactional ids of all tasks start with, and no others."""
+        """The common prefix of the transactional ids of all tasks, and of no others."""
         target = f"{quote(self.target, safe='')}/" if self.kind == "batch" else ""
         return f"spark-{self.kind}/{quote(self.application, safe='')}/{target}"
 
@@ -187,7 +187,7 @@ class TaskTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What an attempt has written; ``topics`` are names with their partitions."""
+    """The result of an attempt; ``topics`` are names with their partitions."""
 
     transaction: WrittenTransaction
     topics: tuple[tuple[str, int], ...]

@@ -54,7 +54,7 @@ _NONCE_BYTES = 24
 
 @dataclass(slots=True, eq=False)
 class Login:
-    """How the connections of one transport log in; ``endpoints`` are those that they may be to."""
+    """Logs the connections of one transport in; ``endpoints`` are the allowed ones."""
 
     credentials: Credentials
     endpoints: Sequence[Endpoint]

@@ -29,7 +29,7 @@ class MarkerType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionMarker:
-    """How a transaction ended, and the epoch of the coordinator that ended it."""
+    """The outcome of a transaction, and the epoch of the coordinator that ended it."""
 
     type: MarkerType
     coordinator_epoch: int

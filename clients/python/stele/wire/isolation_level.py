@@ -1,4 +1,4 @@
-"""What a reader sees of transactions, with the numbers of the Kafka protocol."""
+"""Isolation levels of readers, with the numbers of the Kafka protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users write: whole numbers, booleans, durations and times.
+"""Parses what users write: whole numbers, booleans, durations and times.
 
 Each notation has one parser, so that a text means the same in a query, a body, a header, an option of a command and
 an option of Spark. A parser returns None for a text that is not of its notation; the caller names the parameter and
