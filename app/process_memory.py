@@ -1,7 +1,4 @@
-"""Tunes the memory of a broker process.
-
-What Python collects, and what the C library gives back to the system.
-"""
+"""Tunes the memory of a broker process: Python's garbage collection and the C library's heap."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Measure share groups.
-
-With Kafka's own share consumer beside Apache Kafka, and over HTTP beside leases.
+"""Measure share groups with Kafka's consumer beside Apache Kafka, and over HTTP beside leases.
 
 Kafka's ``ShareConsumerPerformance`` takes and accepts all records of a topic, from Stele and from Apache Kafka in
 turn. Over HTTP one client polls and acknowledges, with runs of records and one by one, a share group and a lease in

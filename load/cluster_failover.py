@@ -32,10 +32,7 @@ _SHOWN_ERRORS = 5
 
 
 class Traffic(ABC):
-    """Records at a steady rate through one kind of client.
-
-    When each was sent, acknowledged, and first read.
-    """
+    """Steady traffic of one kind of client: when each record was sent, acknowledged and first read."""
 
     def __init__(self, name: str) -> None:
         self.name = name

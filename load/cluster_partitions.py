@@ -25,7 +25,7 @@ _SETTLE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Use:
-    """The CPU time of brokers and PostgreSQL so far."""
+    """CPU time, transactions, rows and WAL of brokers and PostgreSQL so far."""
 
     broker_s: float
     postgres_s: float

@@ -1,7 +1,4 @@
-"""The subjects of ``bench_cluster``.
-
-Clusters of Stele, a single broker of it, and Apache Kafka, on this machine.
-"""
+"""The subjects of ``bench_cluster``: clusters of Stele, a single broker, and Apache Kafka."""
 
 from __future__ import annotations
 

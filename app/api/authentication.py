@@ -1,6 +1,4 @@
-"""Ask every request for a login.
-
-Bearer (API key or token), Basic, the console's cookie, or a certificate.
+"""Authenticate every request: Bearer (API key or token), Basic, the console's cookie or a certificate.
 
 Everything needs a login except the paths in ``_OPEN``; a route that is added later does,
 too. A login ends with its token, or when its user or key is changed: streams of it are cut.

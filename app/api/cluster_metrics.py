@@ -1,7 +1,4 @@
-"""Metrics of several brokers.
-
-Who is there, who has the leases, and what this one does with shared storage.
-"""
+"""Metrics of a cluster: its brokers, the holders of leases, and this broker's use of shared storage."""
 
 from __future__ import annotations
 

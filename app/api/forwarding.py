@@ -79,7 +79,7 @@ class KafkaFrames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """Forwards requests to other brokers, and accepts forwarded ones."""
+    """The parts with which a broker forwards requests and accepts forwarded ones."""
 
     forwarder: Forwarder
     key: bytes

@@ -1,6 +1,4 @@
-"""Brings records back that a share group has given up.
-
-From their dead letters into their topics (KIP-1191).
+"""Redrives records that a share group has given up, from dead letters into their topics (KIP-1191).
 
 The group itself remembers which of its letters are done, as it does for all records that it shares: it has
 states in its dead-letter topic, and takes the letters under a lock. So a letter is redriven by one client

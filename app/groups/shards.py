@@ -1,7 +1,4 @@
-"""The shards of the groups of a cluster.
-
-A coordinator for each, of which some serve here and others stand by.
-"""
+"""A coordinator per shard of groups, of which some serve at this broker and others stand by."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The table of a compacted topic.
-
-The newest committed record per key, and from where to follow its changes.
+"""Reads the table of a compacted topic: the newest committed record per key, and where changes follow.
 
 A partition is read in two phases. Up to an end offset, only the records that are the
 newest of their keys below it are returned. Compaction may meanwhile remove one of them,

@@ -1,6 +1,4 @@
-"""The high watermark of a partition on disk.
-
-Readers end before the oldest batch that waits for a sync.
+"""The high watermark of a partition on disk: reads end before the oldest batch that waits for a sync.
 
 ::
 

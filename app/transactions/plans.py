@@ -40,9 +40,7 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPlan:
-    """End the transaction.
-
-    Store ``record`` with the outcome, append markers, then answer with ``next_producer``.
+    """End the transaction: store ``record``, append markers, then answer with ``next_producer``.
 
     ``producer`` is whose batches are committed or aborted; the markers have ``marker_epoch``.
     """

@@ -1,6 +1,4 @@
-"""Recovers transactions before the coordinator serves clients.
-
-Logs and store must agree on each transaction.
+"""Makes logs and store agree on each transaction before the coordinator serves clients.
 
 ========================================================  =======================================================
 in the store, and in a log                                what is done

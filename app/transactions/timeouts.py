@@ -1,7 +1,4 @@
-"""Ends transactions and transactional ids without a request.
-
-Transactions that take too long, and transactional ids that no producer uses.
-"""
+"""Ends transactions past their timeout, and forgets unused transactional ids."""
 
 from __future__ import annotations
 

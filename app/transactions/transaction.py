@@ -1,6 +1,4 @@
-"""One transactional id.
-
-Which requests its state allows, and what they change (KIP-98, KIP-360, KIP-890).
+"""State machine of one transactional id (KIP-98, KIP-360, KIP-890).
 
 A pure machine: no clock, no store, no log. Requests that change what must be durable return a
 plan, with the record to store. Until ``store`` or ``cancel`` is called with it, the machine is

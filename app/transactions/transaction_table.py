@@ -1,7 +1,4 @@
-"""The table of transactional ids.
-
-Which exist, whose producer ids they have, which have a transaction open.
-"""
+"""The table of transactional ids, their producer ids, and those with an open transaction."""
 
 from __future__ import annotations
 

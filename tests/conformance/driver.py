@@ -37,7 +37,7 @@ Isolation = Literal["committed", "uncommitted"]
 
 
 class DriverFailed(Exception):
-    """The driver is no use any more; the message has the last of its stderr."""
+    """The driver can no longer be used; the message has the last of its stderr."""
 
 
 class Refused(Exception):

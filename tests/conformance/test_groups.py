@@ -43,7 +43,7 @@ def await_shares(members: list[tuple[Driver, str]], topic: str) -> list[set[Plac
     shares: list[set[Place]] = []
 
     def are_settled() -> bool:
-        # All at once: a member whose poll ends within a rebalance may join anew with its next one, and if they
+        # All at once: a member whose poll ends within a rebalance may join again with its next one, and if they
         # polled in turn, the others would never take part in the rebalance while it waits for them.
         asked = [driver.begin_assignment(member) for driver, member in members]
         shares[:] = [places_told(pending.result()) for pending in asked]

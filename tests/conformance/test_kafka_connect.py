@@ -37,7 +37,7 @@ INTERNAL = {"config": "connect-configs", "offset": "connect-offsets", "status": 
 CONNECTORS = {"source": SOURCE, "sink": SINK}
 LINES_AT_ONCE = 200
 KILLS_MIN, KILLS_MAX = 3, 10
-# Long enough that who sees a transaction open can kill somebody before its end.
+# Long enough to kill a process after a transaction was seen open, before its end.
 TRANSACTION_MS = 2000
 
 

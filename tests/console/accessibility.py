@@ -1,4 +1,4 @@
-"""Whether everybody can use a page, those who do not see it or its colours too.
+"""Check that everyone can use a page, including people who cannot see it or its colours.
 
 The rules are those of axe.
 """

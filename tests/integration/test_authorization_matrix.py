@@ -433,7 +433,7 @@ async def test_all_listeners_decide_alike(seeds: range, tmp_path: Path) -> None:
 
 
 async def test_a_client_is_no_follower_without_the_right(tmp_path: Path) -> None:
-    """Sessions of followers push out those of clients; whoever may read could pass for one (CVE-2018-1288)."""
+    """Sessions of followers push out those of clients; a client that may read could pass for one (CVE-2018-1288)."""
     authorizer = await authorizer_over()
     alice = Principal("alice")
     read = Acl(resource_type=TOPIC, resource_name="ab", principal=str(alice), operation=Operation.READ)

@@ -167,7 +167,7 @@ def test_an_owner_keeps_over_a_rebalance_only_what_is_still_assigned_to_it(
 ) -> None:
     stale = owned_by(listener, topic, listener.join(topic, topic))
     other = listener.join(topic, topic)
-    # It has not heard of it yet: whoever it was in the last generation counts no more.
+    # It has not heard of it yet: the owners of the last generation no longer count.
     for partition in range(PARTITIONS):
         for call in (
             lambda p=partition: listener.read(topic, stale, topic, p, 0),

@@ -1,4 +1,4 @@
-"""A header name that is no text, which clients of Kafka can write, makes no record unreadable, whoever reads it how."""
+"""A header name that is no text, which Kafka clients can write, leaves the record readable over every protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP listener, as somebody with curl meets it: real requests to a real broker."""
+"""The HTTP listener, as a user of curl sees it: real requests to a real broker."""
 
 from __future__ import annotations
 

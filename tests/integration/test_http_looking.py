@@ -492,7 +492,7 @@ def test_a_stream_of_very_many_partitions_is_resumed_by_its_id() -> None:
 def test_so_many_tails_with_conditions_and_no_more(http: httpx.Client, topic: str) -> None:
     fill(http, topic, 1)
     path = f"/v1/topics/{topic}/records"
-    # Kept, for whoever drops one closes it.
+    # Kept, because dropping one closes it.
     streams: list[Iterator[str]] = []
     with contextlib.ExitStack() as stack:
         for _ in range(16):
@@ -707,7 +707,7 @@ def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
     until(lambda: {"first", "second", None} <= http_connections(http).keys() - {"short"})
     names = list(http_connections(http))
     assert names.index("first") < names.index("second") < names.index(None)
-    # And that of the test itself, if it was idle for so long that it had to be made anew.
+    # And that of the test itself, if it was idle for so long that it had to reconnect.
     now_opened = http.get("/v1/overview").json()["listeners"][0]["connections_opened"]
     assert now_opened - opened - _SHORT_CONNECTIONS in (3, 4)
     for one in (first, second, silent):

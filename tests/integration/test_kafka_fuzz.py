@@ -34,7 +34,7 @@ EXAMPLES = 200
 # The largest frame, its copy, and what the allocator keeps.
 MEMORY_GROWTH_MAX_KB = 100 * 1024
 
-# Requests that park until somebody else does something would only slow the fuzzer down.
+# Requests that park until another client acts would only slow the fuzzer down.
 _QUICK = sorted(key for key in SERVED if key not in (11, 14))
 
 

@@ -1,4 +1,4 @@
-"""Starting and stopping a broker, as whoever operates one sees it."""
+"""Starting and stopping a broker, as an operator sees it."""
 
 from __future__ import annotations
 

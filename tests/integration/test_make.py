@@ -15,7 +15,7 @@ _CHECK = Path("tests/support/own_directory.sh")
 _SCRIPTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests" / "integration").glob("install_*.sh"))
 # Those that install into a directory of the tree, and not into the system.
 _INSTALLING = [path for path in _SCRIPTS if re.search(r"--target|GOBIN", (ROOT / path).read_text())]
-# It notes that it was called; whoever calls it believes that all went well.
+# It notes that it was called; the caller believes that it succeeded.
 _PYTHON = '#!/bin/sh\necho "$@" >> "{log}"\n'
 
 

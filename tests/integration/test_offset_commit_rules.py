@@ -156,7 +156,7 @@ class Table:
     def _name(self) -> str:
         """Of a group that nobody used yet; its coordinator is ready."""
         group = f"g{next(_groups)}"
-        # Apache Kafka makes its __consumer_offsets when somebody looks for a coordinator.
+        # Apache Kafka makes its __consumer_offsets when a client looks for a coordinator.
         request = FindCoordinatorRequest(key=group)
         deadline = time.monotonic() + TIMEOUT_S
         while self.peer.call(request, 3).error_code in _NOT_READY:

@@ -144,7 +144,7 @@ def test_a_request_that_gets_no_response_has_a_span_that_ends(collector: Collect
         deadline_s = time.monotonic() + TIMEOUT_S
         while "> Fetch" not in broker.stderr:
             assert time.monotonic() < deadline_s, broker.stderr
-        # Nobody waits for it any more.
+        # No reader waits for it.
         peer.reset()
         comes("kafka Fetch")
 

@@ -89,7 +89,7 @@ class Books:
             return {transfer for transfer, outcome in self.outcomes.items() if outcome == "aborted"}
 
     def await_committed(self, more: int, *, check: Callable[[], None], timeout_s: float) -> None:
-        """Wait until so many more transfers are committed; ``check`` fails if somebody has ended."""
+        """Wait until so many more transfers are committed; ``check`` fails if a process has ended."""
         enough = len(self.committed) + more
         give_up_s = time.monotonic() + timeout_s
         while (count := len(self.committed)) < enough:

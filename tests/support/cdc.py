@@ -130,7 +130,7 @@ class Replay:
         self._truncated: dict[int, int] = {}
 
     def read_until(self, is_done: Callable[[], bool], *, check: Callable[[], None] = lambda: None) -> None:
-        """Returns when ``is_done``. Fails when nothing comes any more."""
+        """Returns when ``is_done``. Fails when no more records come."""
         give_up_s = time.monotonic() + TIMEOUT_S
         with Client(self._broker, timeout_s=10) as client:
             while True:

@@ -1,4 +1,4 @@
-"""Delete a topic, or make it anew, at each point at which a request waits."""
+"""Delete a topic, or create it again, at each point at which a request waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches of the Kafka protocol against a listener in this process, in the short way or in the generic one."""
+"""Fetches of the Kafka protocol against a listener in this process, on the fast path or the generic one."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _run_to_end(function: Callable[[], None]) -> NoReturn:
     threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        # Whoever read it may have gone.
+        # The reader may have gone.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)

@@ -72,7 +72,7 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
 
 
 class _Silent:
-    """A tracer that does nothing: where there is one, requests take the generic way."""
+    """A tracer that does nothing: where there is one, requests take the generic path."""
 
     def request(self, *_: object) -> None: ...
     def response(self, *_: object) -> None: ...
@@ -82,7 +82,7 @@ class _Silent:
 
 @asynccontextmanager
 async def served(listener: KafkaListener, *, is_generic: bool) -> AsyncGenerator[tuple[str, int]]:
-    """Accept connections; yield the address. With ``is_generic`` no request takes a short way."""
+    """Accept connections; yield the address. With ``is_generic`` no request takes a fast path."""
     tracers = (cast("RequestTracer", _Silent()),) if is_generic else ()
     server = TcpServer(
         "kafka",

@@ -1,4 +1,4 @@
-"""What every object store must do, whoever implements it."""
+"""The contract of every implementation of object stores."""
 
 from __future__ import annotations
 

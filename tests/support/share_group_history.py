@@ -76,7 +76,7 @@ class Ledger:
             one.holder, one.until_s = member, now_s + LOCK_S
 
     def forget_holders(self, member: str | None = None) -> None:
-        """Note that a member, or each, holds nothing any more."""
+        """Note that a member, or each, no longer holds anything."""
         for one in self.records.values():
             if member is None or one.holder == member:
                 one.holder = ""

@@ -364,7 +364,7 @@ class Cluster:
         self.check()
 
     async def finish(self, broker: SimulatedBroker) -> None:
-        """Do what must be done in the end, when nothing fails any more."""
+        """Do the final work, after the last fault."""
 
     def _act(self) -> None:
         """Do one thing at random."""

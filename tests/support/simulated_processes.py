@@ -48,7 +48,7 @@ class Process:
         self.held_up = 0.0
 
     def owns(self, executor: Executor) -> None:
-        """Let the work of a thread pool belong to this process, whoever hands it over."""
+        """Let the work of a thread pool belong to this process, whichever process submits it."""
         self._loop.owners[executor] = self
 
     def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:

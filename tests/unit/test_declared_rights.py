@@ -28,7 +28,7 @@ OPEN_ROUTES = {
 CLUSTER_ROUTES = {("GET", "/console/cluster")}
 # Where the HTTP listener is, which every client that may connect can find out.
 OPEN_MESSAGES: set[type[m.Request]] = {m.HttpListenerRequest}
-# Needed before a login, needed to find the brokers, or refused to everybody.
+# Needed before a login, needed to find the brokers, or refused to every client.
 OPEN_APIS = {
     "ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "CreateDelegationToken",
     "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",

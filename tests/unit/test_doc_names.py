@@ -27,7 +27,7 @@ from tests.support.documents import PAGES, ROOT, Place, Span, name, spans
 from tests.support.http_application import application
 from tests.support.simulated_time import SimulatedClock
 
-# Names that are not ours, by whose they are. One that no page uses any more must go.
+# Names that are not ours, by whose they are. Remove one that no page uses.
 FOREIGN = {
     "Apache Kafka": ("kafka-dump-log.sh", "KAFKA_OPTS"),
     "Kafka's client libraries": (

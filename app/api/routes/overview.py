@@ -165,10 +165,7 @@ def _syncs(sampler: Sampler) -> dict[str, Any]:
     summary="Get the history of the last hour",
 )
 async def get_overview_history(request: Request) -> Response:
-    """Return columns of equal length, newest last.
-
-    Rates between consecutive samples, and sizes at each sample.
-    """
+    """Return columns of equal length, newest last: rates between samples, and sizes at each sample."""
     sampler = api_state(request).sampler
     most = integer_parameter(request, "points", POINTS_MAX, minimum=1, maximum=POINTS_MAX)
     pairs = list(pairwise(sampler.history.last(most + 1)))

@@ -1,7 +1,4 @@
-"""Serve what operators need of transactions.
-
-List, describe, abort, and what is open in which partition.
-"""
+"""Administer transactions: list, describe, abort, and show open ones per partition."""
 
 from __future__ import annotations
 

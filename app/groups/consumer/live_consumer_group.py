@@ -1,6 +1,4 @@
-"""One consumer group as the coordinator serves it.
-
-Heartbeats, sessions, the store (KIP-848, ADR-0042).
+"""Serves one consumer group: heartbeats, sessions, the store (KIP-848, ADR-0042).
 
 Requests of classic members are in ``live_classic_members`` (ADR-0043).
 

@@ -147,10 +147,7 @@ async def _first_records(
 
 
 async def _visible(fetched: Fetched) -> Fetched:
-    """Return ``fetched`` with bytes that every listener may send.
-
-    No marker and no aborted record is in them.
-    """
+    """Return ``fetched`` without markers and aborted records, so that every listener may send it."""
     batches = await visible_bytes(fetched)
     return fetched if batches is fetched.batches else replace(fetched, batches=batches, aborted=())
 

@@ -1,6 +1,4 @@
-"""Acks of leases within transactions.
-
-Consume with a lease, produce and settle the lease, all or nothing.
+"""Acks of leases within transactions: consume, produce and settle a lease atomically.
 
 A client stages the ack of its lease in its transaction. From then on the lease is
 *settling*: it does not expire, no other client gets its records, and neither an ack

@@ -1,6 +1,4 @@
-"""Writes dead letters.
-
-Reads the records that a share group has given up, and appends letters about them (KIP-1191).
+"""Writes dead letters about the records that a share group has given up (KIP-1191).
 
 A letter goes to the partition of the dead-letter topic with the number of the record's partition, modulo
 their count. What prevents letters for good, such as a topic that does not allow them, is logged and counted,

@@ -1,6 +1,4 @@
-"""One share group as the coordinator serves it.
-
-Sessions of members, states of partitions (KIP-932, ADR-0044).
+"""Serves one share group: sessions of members, states of partitions (KIP-932, ADR-0044).
 
 ``ShareGroup`` decides who reads what, and ``DurableSharePartition`` has the states of the records. This
 module has the timers of the members, gives new partitions their first state, and wakes the members that

@@ -120,9 +120,7 @@ class KeyIndex:
 
 
 def search(count: int, wanted: bytes) -> Generator[tuple[int, int], bytes, int]:
-    """Look for a hash among ``count`` entries.
-
-    Yield which to read (number, how many), and get their bytes.
+    """Look for a hash among ``count`` entries: yield (number, how many) to read, and receive their bytes.
 
     Returns the last offset of its key, -1 if there is none.
     """

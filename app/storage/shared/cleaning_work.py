@@ -41,9 +41,7 @@ class CleanedRun(NamedTuple):
 
 
 class CleaningWork:
-    """One pass over one log.
-
-    ``map_run`` for each dirty run, ``end_mapping``, then ``rewrite`` for each group.
+    """One pass over one log: ``map_run`` per dirty run, ``end_mapping``, then ``rewrite`` per group.
 
     ``aborted`` are the aborted transactions of the log, and a marker stays for ``marker_ms_min`` at least after the
     batches of its transaction. ``memory_bytes`` bounds the map of keys and what is remembered beside it. ``close``

@@ -1,6 +1,4 @@
-"""Background work on shared storage.
-
-Retention, merging, and the deletion of objects that are no longer needed.
+"""Background work on shared storage: retention, merging, and the deletion of unneeded objects.
 
 Every broker does all of it; the metadata keeps two of them from doing the same merge, and every step may
 be repeated or given up at any point. Nothing here is needed for a correct answer to a client, only to keep

@@ -1,6 +1,4 @@
-"""The credentials of a client.
-
-A user and password, an API key, or a token, from arguments, the URL or the environment.
+"""A client's credentials: user and password, API key or token, from arguments, URL or environment.
 
 No secret is in a ``repr``, an error message or a log line.
 """

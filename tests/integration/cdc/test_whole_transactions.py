@@ -1,4 +1,4 @@
-"""A reader of committed records never sees half of a transaction of PostgreSQL, whoever is killed."""
+"""A reader of committed records never sees half of a transaction of PostgreSQL, whichever process is killed."""
 
 from __future__ import annotations
 

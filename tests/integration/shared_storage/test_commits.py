@@ -101,7 +101,7 @@ async def test_batches_of_an_earlier_version_of_a_named_producer_are_refused_whe
 async def test_a_new_version_of_a_named_producer_waits_for_commits_of_the_one_before(
     server: PostgresServer, schema: str, meta: PostgresMeta
 ) -> None:
-    """So whoever begins it sees them all, and none comes after."""
+    """So the broker that begins it sees them all, and none comes after."""
     session = PostgresSession(Connector(server.dsn, schema=schema))
     with PostgresProxy(server.port) as proxy:
         pool = _proxied(server, proxy, schema)

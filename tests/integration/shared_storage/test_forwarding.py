@@ -65,7 +65,7 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
     listed: list[Any] = []
 
     def is_the_same() -> bool:
-        # A coordinator may learn between two requests where a log ends, and count its lag anew.
+        # A coordinator may learn between two requests where a log ends, and count its lag again.
         listed.extend(httpx.get(f"{url}/v1/groups").json() for url in urls)
         return listed[-1] == listed[-2]
 
@@ -208,7 +208,7 @@ def test_a_queue_is_served_by_any_broker_and_survives_its_coordinator(brokers: B
     assert polled.status_code == 200, polled.text
     records = polled.json()["records"]
     assert [(one["offset"], one["deliveries"]) for one in records] == [(0, 1), (1, 1), (2, 1)]
-    # Whoever knows the lock settles, through whichever broker.
+    # Any client that knows the lock can settle, through any broker.
     place = {"topic": "parcels", "partition": 0}
     at_coordinator = brokers[coordinator].http_url
     acked = post(at_coordinator, "/packing/share/ack", {"lock": "mine", "records": [place | {"offset": 0}]})

@@ -1,4 +1,4 @@
-"""The short way of a produce over HTTP gives the same responses and the same logs as the application."""
+"""The fast path of a produce over HTTP gives the same responses and the same logs as the application."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class World:
         self.application = RequestIds(application)
 
     async def prepare(self, path: str) -> None:
-        """Make the topic of a route anew, with a record in it unless it is compacted."""
+        """Create the topic of a route again, with a record in it unless it is compacted."""
         is_compacted = any(part in path for part in COMPACTED)
         broker = self.at.broker
         self.faults.arm("", None)

@@ -139,7 +139,7 @@ async def test_a_resumed_tail_of_many_partitions_misses_nothing(
             while produced - set(received.records):
                 received.take(await anext(stream))
             if turn == 1:
-                # Nothing comes any more: the id of what was sent follows by itself.
+                # No more records come: the id of what was sent follows by itself.
                 monkeypatch.setattr(tail_streams, "_ID_S", 0.0)
                 was = received.last_id
                 while received.last_id == was:

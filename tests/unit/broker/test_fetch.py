@@ -81,7 +81,7 @@ def test_what_was_read_before_the_damage_is_given() -> None:
 
 
 async def turns_of_the_loop(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
-    """What ``work`` gives, and how often the loop served somebody else meanwhile."""
+    """What ``work`` gives, and how often the loop served other tasks meanwhile."""
     turns = 0
 
     async def count() -> None:

@@ -233,7 +233,7 @@ async def test_a_broker_that_counts_as_dead_again_and_again_gets_a_lease_when_it
 
 
 async def test_a_renewal_does_not_bring_back_a_lease_whose_work_could_not_begin() -> None:
-    """Else the broker would hold it for good and refuse whoever needs that work."""
+    """Otherwise the broker would hold it for ever and refuse requests that need that work."""
     row, clock = OneRow(), HandClock()
     row.members = [FIRST]
     work = Work(row, FIRST)

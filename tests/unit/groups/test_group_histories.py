@@ -172,7 +172,7 @@ class GroupHistories(RuleBasedStateMachine):
             def synced(done: asyncio.Future[Synced]) -> None:
                 if done.exception() is None:
                     self.stored = max(self.stored, generation)
-                    # Its own, of its own generation, whoever it is called by now; or nothing.
+                    # Its own, of its own generation, whatever its member id is now; or nothing.
                     assignment = done.result().assignment
                     assert not assignment or assignment.endswith(f"@{generation}".encode())
 
@@ -296,7 +296,7 @@ class GroupHistories(RuleBasedStateMachine):
             assert len(live.group.members) <= 5
             for member_id, timer in live.members.sessions.timers.items():
                 member = live.group.members.get(member_id)
-                # Who has no running session is parked: everybody else is found out one day.
+                # Who has no running session is parked: all others expire eventually.
                 assert timer.is_running or (
                     member is not None and (member.is_awaiting_join or member.is_awaiting_sync)
                 )
@@ -340,7 +340,7 @@ class GroupHistories(RuleBasedStateMachine):
             if hasattr(self.bench, "coordinator"):
                 self.let_pass(PATIENCE_S)
                 assert all(future.done() for _, future in self.parked), "somebody waits for ever"
-                # Nobody is there any more, and the group has found that out.
+                # All members have gone, and the group knows it.
                 assert all(one.state is GroupState.EMPTY for one in self.bench.coordinator.list_groups()), (
                     self.bench.coordinator.list_groups()
                 )

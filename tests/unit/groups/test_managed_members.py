@@ -245,7 +245,7 @@ async def test_an_owner_keeps_over_a_rebalance_what_is_still_assigned_to_it(benc
     stale, one = one, now(bench, one)
     lost = partitions(two)
     for partition in range(4):
-        # Of the generation before nothing is accepted, whoever has the partition now.
+        # Nothing of the previous generation is accepted, whichever member has the partition now.
         with pytest.raises(IllegalGeneration):
             await bench.commit_owned(claimant(stale, partition), 1)
         if partition in lost:

@@ -214,7 +214,7 @@ async def test_an_empty_group_waits_for_the_initial_delay_and_longer_while_membe
     second = bench.join()
     await asyncio.sleep(2)
     assert not first.done()
-    # Somebody came in the first 3 s, so it waits 3 s more; nobody came in these.
+    # A member joined in the first 3 s, so it waits 3 s more; none joined in these.
     await asyncio.sleep(2.1)
     assert first.done()
     assert second.done()
@@ -542,7 +542,7 @@ async def test_a_member_that_is_parked_never_expires(bench: GroupBench) -> None:
     assert not parked.done()
     bench.join(follower)
     assert (await parked).generation == generation + 1
-    # Its session begins anew with the answer.
+    # Its session starts again with the response.
     await asyncio.sleep(SESSION_MS / 1000 - 0.1)
     bench.heartbeat(leader, generation + 1)
     await bench.close()

@@ -399,7 +399,7 @@ async def test_a_deleted_topic_loses_its_offsets(bench: GroupBench) -> None:
         await bench.commit(6, group=group, topic="payments")
     del bench.topics["orders"]
     assert bench.committed() == -1
-    # Made anew, it has another id: nothing of the old one counts, forgotten or not.
+    # Created again, it has another id: nothing of the old one counts, forgotten or not.
     bench.make_topic("orders", partitions=4)
     assert bench.committed() == -1
     await bench.commit(1)

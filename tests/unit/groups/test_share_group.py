@@ -1,4 +1,4 @@
-"""Who reads which partition in a share group (KIP-932): everybody something, and every partition somebody."""
+"""Assignment in a share group (KIP-932): every member gets a partition, every partition a member."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ async def test_a_plain_commit_after_a_staged_offset_wins(bench: GroupBench) -> N
     await bench.stage(9)
     await bench.stage(8, partition=1)
     await bench.commit(4)
-    # The transaction cannot change it any more.
+    # The transaction can no longer change it.
     assert bench.stable_offset() == 4
     await bench.end()
     assert bench.committed() == 4
@@ -401,7 +401,7 @@ async def test_an_administrator_who_deletes_a_group_drops_what_is_staged(
     await bench.end()
     assert bench.committed() == -1
     assert bench.coordinator.group_count == 0
-    # A group of the same name begins anew.
+    # A group of the same name starts from scratch.
     await bench.stage(6)
     await bench.end()
     assert bench.committed() == 6

@@ -53,7 +53,7 @@ class Bench:
         asyncio.run(self.sampler.sample(lambda: self.rounds))
 
     def sample_all(self) -> None:
-        """As many rounds as it takes until everybody had a turn."""
+        """As many rounds as it takes until every group had a turn."""
         seen: set[str] = set()
         while not seen >= self.groups.keys():
             self.sample()

@@ -47,7 +47,7 @@ def test_an_address_has_a_limit_of_its_own() -> None:
 
 def test_connections_are_refused_before_the_logs_run_out_of_files() -> None:
     listener = admission(connections_max=10_000, open_files_max=100)
-    # Files 0 to 9 are somebody else's.
+    # Files 0 to 9 are in other use.
     open_files = 10
     while listener.admit("p", open_files) is None:
         open_files += 1

@@ -108,7 +108,7 @@ def test_bytes_after_the_last_batch_that_are_no_batch_are_cut(garbage: bytes) ->
 
 @pytest.mark.long
 def test_a_torn_batch_whose_records_hold_batches_is_cut_like_any_other() -> None:
-    # Somebody stores batches of another log as values: what is left of the torn
+    # A client stores batches of another log as values: what is left of the torn
     # one contains whole batches with later offsets, and they are not ours.
     async def make() -> bytes:
         files = SimulatedFiles()

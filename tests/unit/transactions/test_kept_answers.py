@@ -1,4 +1,4 @@
-"""Answers kept for idempotency keys are bounded by count and age, and an answer stored anew is not deleted."""
+"""Answers kept for idempotency keys are bounded by count and age, and an answer that is stored again is not deleted."""
 
 from __future__ import annotations
 

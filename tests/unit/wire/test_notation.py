@@ -1,4 +1,4 @@
-"""Each notation has one meaning, whoever parses it."""
+"""Each notation has one meaning in every parser."""
 
 from __future__ import annotations
 

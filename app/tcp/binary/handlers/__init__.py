@@ -1,6 +1,4 @@
-"""One handler per message of the binary protocol.
-
-It calls the broker, the groups or the transactions, and keeps no state.
+"""Handlers of the binary protocol, one per message; they call the layers below and keep no state.
 
 - ``context``                       what a handler is given and may return
 - ``simple``                        CONSUME and FLUSH of ADR-0009

@@ -33,9 +33,7 @@ class GroupForwarding(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryListener:
-    """What all connections share.
-
-    The broker, the groups, the transactions, and where clients reach this listener.
+    """Shared by all connections: the broker, groups, transactions, and the listener's address.
 
     With access rules, each connection has a copy with the ``access`` of its client.
     """

@@ -1,7 +1,4 @@
-"""Writes the rows of one task.
-
-In a transaction, or idempotently and without rows that are already stored.
-"""
+"""Writes the rows of one task in a transaction, or idempotently without rows already stored."""
 
 from __future__ import annotations
 

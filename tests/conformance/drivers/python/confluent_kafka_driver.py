@@ -278,7 +278,7 @@ class ConfluentKafkaDriver(PythonDriver):
             member.was_assigned = True
 
         def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            # Whoever has them next meets their records again, from what was committed.
+            # Their next owner reads their records again, from what was committed.
             lost = {(place.topic, place.partition) for place in partitions}
             member.met = [met for met in member.met if (met.topic(), met.partition()) not in lost]
 

@@ -80,7 +80,7 @@ class Refused(Exception):
 
 
 class Deadline:
-    """The end of a wait. Raises ``Refused`` when somebody asks for more time than is left."""
+    """The end of a wait. Raises ``Refused`` when a caller needs more time than is left."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._end_s = time.monotonic() + timeout_ms / 1000

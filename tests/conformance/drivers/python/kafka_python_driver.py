@@ -31,7 +31,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka.version import __version__ as kafka_version
 
 _POLL_MS = 100
-# A rebalance that ends between two polls of a member is lost on it: its next poll joins anew, and so on, unless
+# A rebalance that ends between two polls of a member is lost on it: its next poll joins again, and so on, unless
 # the others poll at the same time (with Apache Kafka as well). They hear of a rebalance by their next heartbeat.
 _MEMBER_POLL_MS = 2 * HEARTBEAT_INTERVAL_MS
 # On a busy machine a rebalance outlasts that, so a poll that ended within one is followed by a longer one.

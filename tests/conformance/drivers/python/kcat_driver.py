@@ -285,7 +285,7 @@ class KcatDriver(PythonDriver):
         return {"assignment": member.assignment}
 
     def op_assignment(self, command: Command) -> Any:
-        # It polls all the time; this only paces whoever asks.
+        # It polls all the time; this only paces the caller.
         time.sleep(command.get("poll_ms", POLL_DEFAULT_MS) / 1000)
         return self._assignment(self._members[command["member"]])
 

@@ -1,4 +1,4 @@
-"""A meter charges as the machine does, whoever else charges the same quota."""
+"""A meter charges as the machine does, whichever other client charges the same quota."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Producer:
 
 @pytest.mark.parametrize("stored", [0, 3])
 def test_batches_behind_one_that_failed_are_to_be_sent_again_in_order(stored: int) -> None:
-    """Neither a log that knows the producer nor one that does not tells it to start anew."""
+    """Neither a log that knows the producer nor one that does not tells it to start again."""
 
     async def run() -> None:
         producer = Producer()

@@ -71,7 +71,7 @@ async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_si
     await asyncio.sleep(DEAD_S)
     assert await engine.upkeep.collect_garbage() == 1
     assert not store.objects
-    # In the end nothing is looked for any more.
+    # Eventually nothing is searched for.
     while silent := await meta.silent_uploaders(SILENT_S):
         await asyncio.sleep(silent[0].silent_s)
         await engine.upkeep.collect_garbage()

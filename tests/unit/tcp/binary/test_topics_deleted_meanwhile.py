@@ -1,4 +1,4 @@
-"""A topic that is deleted, or made anew, while a request waits is no mistake of the broker, at whichever wait."""
+"""A topic that is deleted, or created again, while a request waits causes no internal error, at any wait."""
 
 from __future__ import annotations
 

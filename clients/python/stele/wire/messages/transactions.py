@@ -1,7 +1,4 @@
-"""Messages of transactions.
-
-Begin with a transactional id, write, end (ADR-0035), commit several (ADR-0037).
-"""
+"""Messages of transactions: begin, write, end (ADR-0035), commit several as one (ADR-0037)."""
 
 from __future__ import annotations
 
