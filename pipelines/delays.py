@@ -40,10 +40,7 @@ VERSIONS_KEPT = 2
 
 
 def windows(flights: DataFrame, watermark: str) -> DataFrame:
-    """Aggregate each window.
-
-    Flights, cancelled ones, those over 15 minutes late, minutes of delay.
-    """
+    """Aggregate each window: flights, cancelled ones, those over 15 minutes late, minutes of delay."""
     from pyspark.sql import functions as f
 
     return (

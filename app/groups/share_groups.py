@@ -177,10 +177,7 @@ class ShareGroups:
     def release_member(
         self, group: str, member_id: str, partitions: Iterable[OwnedPartition] | None = None
     ) -> None:
-        """Make available again what a member holds.
-
-        In ``partitions``; everywhere by default.
-        """
+        """Release the records that a member holds in ``partitions``; everywhere by default."""
         live = self._table.groups.get(group)
         if live is not None and live.share is not None:
             live.share.release_member(member_id, partitions)

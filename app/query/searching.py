@@ -273,10 +273,7 @@ class Search:
             yield matches
 
     async def _read_again(self, partition: int, place: _Place) -> AsyncGenerator[Match]:
-        """Yield the match at ``place`` and hold its room until it was sent.
-
-        Nothing if retention deleted it.
-        """
+        """Yield the match at ``place``, holding its room until it was sent; nothing if retention deleted it."""
         request = self._request(partition, place.offset, 1)
         try:
             (fetched,) = await self._broker.fetch([request], max_bytes=1, is_scan=True)

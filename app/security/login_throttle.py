@@ -1,6 +1,4 @@
-"""Slow down failed logins: a debt per address and per user that time pays off.
-
-Pure, without a clock.
+"""Delay failed logins by a decaying debt per address and per user; pure, without a clock.
 
 Each failure adds to the debt. An attempt waits as long as the debts of its address and
 its user say. An address whose debt is too high is refused before its password is even

@@ -31,10 +31,7 @@ class TlsReload:
             self._run(self._watch())
 
     def reload_soon(self) -> None:
-        """Reload all listeners, whether or not their files have changed.
-
-        For signal handlers.
-        """
+        """Reload all listeners, whether or not their files have changed; for signal handlers."""
         self._run(self.reload())
 
     async def close(self) -> None:

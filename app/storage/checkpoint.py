@@ -158,9 +158,9 @@ class LeaderEpochs:
 
 
 def write_epochs(files: Files, root: Path, epochs: Mapping[Path, LeaderEpochs]) -> None:
-    """Save the epochs of directories below ``root``.
+    """Save the epochs that changed since their last save, of directories below ``root``.
 
-    Those that changed since their last save. Raises ``OSError``: any of them may have been saved, and all are saved again.
+    Raises ``OSError``: any of them may have been saved, and all are saved again.
     """
     dirty = {directory: each for directory, each in epochs.items() if each.is_dirty}
     if not dirty:

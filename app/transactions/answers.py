@@ -67,7 +67,7 @@ class LocalAnswers:
 
 
 class SharedAnswers:
-    """Those of a cluster: any broker asks the database.
+    """Kept responses of a cluster, which any broker reads from the database.
 
     ``SharedTransactionStore.expire`` forgets old ones.
     """

@@ -36,9 +36,9 @@ def check_groups(transaction: Transaction, group: str) -> None:
 def refused_partitions(
     broker: Broker, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, SteleError]:
-    """Return an error for each partition if one cannot be in a transaction.
+    """Return an error for each partition if one cannot be in a transaction, otherwise nothing.
 
-    Otherwise nothing. The error is what is wrong with a partition, ``OperationNotAttempted`` for the others.
+    The error is what is wrong with a partition, ``OperationNotAttempted`` for the others.
     """
     errors = {
         partition: error for partition in partitions if (error := _error_of(broker, partition)) is not None

@@ -1,7 +1,4 @@
-"""The interface of transactions for listeners.
-
-On one broker, or with shared storage.
-"""
+"""The interface of transactions for listeners, on one broker or with shared storage."""
 
 from __future__ import annotations
 

@@ -188,9 +188,9 @@ class SharedTransactionCoordinator:
             return updated.result
 
     async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
-        """As that of the store, once no transaction of ``ids`` may be torn.
+        """Update the store like its own ``update``, but abort torn transactions of ``ids`` first.
 
-        The first broker to notice aborts it.
+        A transaction is torn if the database has lost a part of it (ADR-0071).
         """
         torn: list[EndPlan] = []
 

@@ -1,7 +1,4 @@
-"""The entity of a quota: a user, a client id, both, or an address.
-
-And filters over them (KIP-546).
-"""
+"""Entities of quotas (a user, a client id, both, or an address), and filters over them (KIP-546)."""
 
 from __future__ import annotations
 

@@ -26,10 +26,7 @@ _DELAY_MS_MAX = 2**31 - 1
 
 
 class QuotaClient(NamedTuple):
-    """The client that uses something.
-
-    The name of the principal, and the name that the client gave itself.
-    """
+    """The client that is charged: the name of its principal, and its client id."""
 
     user: str
     client_id: str = ""

@@ -122,9 +122,7 @@ class LiveShareGroup:
         *,
         is_delivered: bool = True,
     ) -> None:
-        """Make available again what a member holds.
-
-        Its share session or its connection ended.
+        """Release the records of a member whose share session or connection ended.
 
         In ``partitions``; everywhere by default. With ``is_delivered`` false it never got them.
         """

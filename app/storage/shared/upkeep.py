@@ -304,9 +304,7 @@ class Upkeep:
 
 
 def merged_run(plan: MergePlan, run: bytearray, indexing: KeyIndexing | None) -> BuiltRun:
-    """Return merged runs as one, with a key index if ``indexing`` is given.
-
-    For threads.
+    """Return merged runs as one, with a key index if ``indexing`` is given; for threads.
 
     Offsets are written into ``run``.
 
