@@ -21,7 +21,7 @@ def cluster_metrics(broker: Broker) -> Iterable[Metric]:
     if counts is None:
         return
     yield GaugeMetricFamily(
-        "stele_cluster_brokers", "Live brokers, as this one knows them.", value=len(cluster.members)
+        "stele_cluster_brokers", "Live brokers, as seen by this one.", value=len(cluster.members)
     )
     held = GaugeMetricFamily(
         "stele_cluster_lease_held", "1 for a lease that this broker has, otherwise 0.", labels=("lease",)
@@ -32,7 +32,7 @@ def cluster_metrics(broker: Broker) -> Iterable[Metric]:
     yield held
     yield GaugeMetricFamily(
         "stele_cluster_heartbeat_age_seconds",
-        "How long ago the last heartbeat of this broker began that reached PostgreSQL.",
+        "Time since this broker's last successful heartbeat began.",
         value=cluster.heartbeat_age_ms / 1000,
     )
     yield from _storage(counts)
@@ -45,12 +45,12 @@ def _postgres(surveys: Surveys) -> Iterable[Metric]:
     for name, text, value in (
         (
             "stele_shared_postgres_errors",
-            "Calls of this broker that PostgreSQL refused, or that did not reach it.",
+            "Calls of this broker that PostgreSQL refused or that failed to reach it.",
             surveys.postgres.errors,
         ),
         (
             "stele_shared_postgres_round_trips",
-            "Round trips to PostgreSQL that this broker measured.",
+            "Round trips to PostgreSQL measured by this broker.",
             surveys.postgres.round_trips,
         ),
         ("stele_shared_postgres_round_trip_seconds", "Their time.", surveys.postgres.round_trip_s),
@@ -76,17 +76,17 @@ def _survey(now: SurveyNow) -> Iterable[Metric]:
             ),
             (
                 "stele_cluster_merge_backlog_oldest_seconds",
-                "How long the oldest of these bytes have waited; 0 if there are none.",
+                "Age of the oldest bytes waiting for a merge; 0 if there are none.",
                 (oldest_ms or 0) / 1000,
             ),
             (
                 "stele_cluster_suspects",
-                "Objects that garbage collection has to look at.",
+                "Objects that garbage collection has yet to examine.",
                 survey.sweep.suspects,
             ),
             (
                 "stele_cluster_deletable_objects",
-                "Objects without records whose bytes are not deleted yet.",
+                "Objects without records whose bytes have not been deleted yet.",
                 survey.sweep.deletable_objects,
             ),
             ("stele_cluster_metadata_bytes", "Tables and indexes without records.", survey.metadata_bytes),
@@ -107,7 +107,7 @@ def _survey(now: SurveyNow) -> Iterable[Metric]:
 def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
     objects = CounterMetricFamily(
         "stele_shared_objects",
-        "Objects that this broker has committed, by where they are.",
+        "Objects that this broker has committed, by store.",
         labels=("store",),
     )
     size = CounterMetricFamily("stele_shared_object_bytes", "Bytes of these objects.", labels=("store",))
@@ -124,17 +124,17 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
     )
     yield GaugeMetricFamily(
         "stele_shared_last_commit_age_seconds",
-        "How long ago this broker committed an object, or started.",
+        "Time since this broker committed an object, or started.",
         value=counts.commit_age_ms / 1000,
     )
     yield GaugeMetricFamily(
         "stele_shared_last_upload_age_seconds",
-        "How long ago this broker stored an object in the object store, or started; 0 without one.",
+        "Time since this broker stored an object in the object store, or started; 0 without an object store.",
         value=counts.upload_age_ms / 1000,
     )
     blocks = CounterMetricFamily(
         "stele_shared_cache_blocks",
-        "Blocks that readers wanted, by whether the cache had them.",
+        "Blocks requested by readers, by cache hit or miss.",
         labels=("outcome",),
     )
     blocks.add_metric(("hit",), counts.cache_hits)
@@ -142,7 +142,7 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
     yield blocks
     for name, text, value in (
         ("stele_shared_failed_uploads", "Objects that could not be stored in time.", counts.failed_uploads),
-        ("stele_shared_commit_retries", "Commits that were tried again.", counts.commit_retries),
+        ("stele_shared_commit_retries", "Commits that were retried.", counts.commit_retries),
         (
             "stele_shared_histories",
             "Histories of the database that began while this broker ran.",
@@ -150,7 +150,7 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
         ),
         (
             "stele_shared_lost_records",
-            "Records that this broker knew, and that a promoted or restored database does not have.",
+            "Acknowledged records known to this broker that a promoted or restored database lacks.",
             counts.lost_records,
         ),
         ("stele_shared_merges", "Merges that took effect.", counts.merges),
@@ -163,7 +163,7 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
         ("stele_shared_loaded_bytes", "Bytes read from the stores for the cache.", counts.loaded_bytes),
         (
             "stele_shared_read_retries",
-            "Reads of the stores that failed and were tried again.",
+            "Failed reads of the stores that were retried.",
             counts.read_retries,
         ),
     ):

@@ -24,7 +24,7 @@ def listener_metrics(listeners: Sequence[ListenerView]) -> Iterable[Metric]:
     )
     accept_failures = CounterMetricFamily(
         "stele_listener_accept_failures",
-        "Times that no connection could be accepted because no file was left.",
+        "Failed accepts because the process or the system was out of file descriptors.",
         labels=_PROTOCOL,
     )
     bytes_in = CounterMetricFamily(

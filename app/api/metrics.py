@@ -86,7 +86,7 @@ class RequestCounts(Collector):
         yield requests
         seconds = HistogramMetricFamily(
             "stele_http_request_seconds",
-            "Time from the start of an HTTP request to the end of the answer.",
+            "Time from the start of an HTTP request to the end of its response.",
             labels=("method", "route"),
         )
         for series, times in self._times.items():
@@ -180,7 +180,7 @@ class _BrokerCounters(Collector):
             ),
             (
                 "stele_internal_errors",
-                "Requests over all protocols that ended with a mistake of the broker, which its log has.",
+                "Requests over all protocols that ended with an internal error; the log has the error.",
                 counts.internal_errors,
             ),
             (
@@ -215,7 +215,7 @@ class _BrokerCounters(Collector):
             ),
             (
                 "stele_share_group_expired_records",
-                "Records taken back from members of share groups, because their lock or the member has ended.",
+                "Records released because the lock of a share group member or its session ended.",
                 shared.expired,
             ),
             ("stele_search_scanned_records", "Records scanned by searches.", searches.scanned_records),
@@ -230,7 +230,7 @@ class _BrokerCounters(Collector):
         )
         yield GaugeMetricFamily(
             "stele_produce_queue_bytes",
-            "Memory they hold; STELE_PRODUCE_QUEUE_BYTES_MAX limits it.",
+            "Bytes of produce requests waiting for a thread; limited by STELE_PRODUCE_QUEUE_BYTES_MAX.",
             value=queue.size_bytes,
         )
         yield GaugeMetricFamily(
@@ -238,7 +238,7 @@ class _BrokerCounters(Collector):
         )
         ended = CounterMetricFamily(
             "stele_searches",
-            "Searches by how they ended; stopped means that the client disconnected or the broker stopped.",
+            "Searches by result; stopped means that the client disconnected or the broker shut down.",
             labels=("end",),
         )
         for end, number in searches.ended.items():
@@ -265,11 +265,13 @@ class _BrokerCounters(Collector):
         labels = ("protocol", "quota")
         violations = CounterMetricFamily(
             "stele_quota_violations",
-            "Requests and connections that exceeded a quota, or came before the wait after one was over.",
+            "Requests and connections that exceeded a quota, or arrived before the wait after a violation was over.",
             labels=labels,
         )
         throttled = CounterMetricFamily(
-            "stele_quota_throttle_seconds", "Sum of the times that their clients have to wait.", labels=labels
+            "stele_quota_throttle_seconds",
+            "Total time that clients had to wait because of quotas.",
+            labels=labels,
         )
         for (protocol, key), noted in quotas.throttling.items():
             violations.add_metric((protocol, key), noted.violations)
@@ -278,7 +280,7 @@ class _BrokerCounters(Collector):
         yield throttled
         yield GaugeMetricFamily(
             "stele_quota_clients",
-            "Clients whose use of a quota is remembered, at most 10,000.",
+            "Clients whose quota usage is tracked, at most 10,000.",
             value=quotas.remembered,
         )
 
@@ -286,18 +288,22 @@ class _BrokerCounters(Collector):
         counts, now = self._state.broker.storage.compaction, self._state.sampler.compaction
         for name, text, value in (
             ("stele_log_cleaner_passes", "Passes of compaction that have ended.", counts.passes),
-            ("stele_log_cleaner_failures", "Passes that ended with an error.", counts.failures),
-            ("stele_log_cleaner_read_bytes", "Bytes of batches that passes have read.", counts.bytes_read),
+            ("stele_log_cleaner_failures", "Compaction passes that ended with an error.", counts.failures),
+            (
+                "stele_log_cleaner_read_bytes",
+                "Bytes of batches that compaction passes have read.",
+                counts.bytes_read,
+            ),
             (
                 "stele_log_cleaner_written_bytes",
-                "Bytes of batches that passes have kept and written.",
+                "Bytes of batches that compaction passes have kept and written.",
                 counts.bytes_written,
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         yield GaugeMetricFamily(
             "stele_log_cleaner_last_pass_timestamp_seconds",
-            "Unix time at which the last pass ended; 0 before the first.",
+            "Unix time at which the last compaction pass ended; 0 before the first.",
             value=max(counts.last_pass_ms, 0) / 1000,
         )
         yield GaugeMetricFamily(

@@ -30,16 +30,16 @@ def transaction_metrics(counts: TransactionCounts, holds: StableOffsetHolds) -> 
     ):
         yield CounterMetricFamily(name, text, value=value)
     for name, text, gauge in (
-        ("stele_transactional_ids", "Transactional ids that the broker knows.", counts.ids),
+        ("stele_transactional_ids", "Transactional ids known to the broker.", counts.ids),
         ("stele_transactions_open", "Open transactions.", counts.open),
         (
             "stele_transactions_oldest_seconds",
-            "Time for which the oldest open transaction has been open; 0 if none is.",
+            "Age of the oldest open transaction; 0 without one.",
             counts.oldest_ms / 1000,
         ),
         (
             "stele_transactions_hanging",
-            "Transactions open in a partition that the coordinator does not know, per partition.",
+            "Hanging transactions: open in a partition, but unknown to the coordinator; counted per partition.",
             holds.hanging,
         ),
         (
@@ -49,7 +49,7 @@ def transaction_metrics(counts: TransactionCounts, holds: StableOffsetHolds) -> 
         ),
         (
             "stele_last_stable_offset_hold_seconds",
-            "Time for which the oldest transaction that holds back a partition has been open; 0 if none does.",
+            "Age of the oldest transaction that holds back a partition; 0 without one.",
             holds.oldest_ms / 1000,
         ),
     ):

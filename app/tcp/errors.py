@@ -119,7 +119,7 @@ def error_code_of(error: errors.SteleError) -> ErrorCode:
 def failure(error: Exception, request: str, counts: Counts) -> tuple[ErrorCode, str]:
     """Return the code and the message of what ended ``request``.
 
-    An error that is not in the tree is a mistake of the broker: it is logged and counted.
+    An error that is not in the tree is an internal error: it is logged and counted.
     """
     if isinstance(error, errors.SteleError):
         return error_code_of(error), str(error)

@@ -1,4 +1,4 @@
-"""A topic that one broker deletes while another serves it is an unknown topic there, and never a mistake of the broker."""
+"""A topic that one broker deletes while another serves it is an unknown topic there, never an internal error."""
 
 from __future__ import annotations
 
