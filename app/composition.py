@@ -44,9 +44,9 @@ from .security.peer_tls import PeerTls
 from .security.service import SecurityStores
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
+from .storage.disk.files import DISK_FULL, LIMIT_REACHED, RealFiles
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
-from .storage.files import DISK_FULL, LIMIT_REACHED, RealFiles
 from .storage.setup_problems import InvalidStorage
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.services import Transactions, open_services, open_shared_services

@@ -15,7 +15,7 @@ from uuid import uuid4
 from stele.broker_process import BrokerProcess
 
 from app.clock import SystemClock
-from app.storage.files import RealFiles
+from app.storage.disk.files import RealFiles
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.postgres_engine import PostgresEngine, SharedStorage
 from app.storage.shared.upkeep import UpkeepOptions

@@ -33,10 +33,10 @@ from stele.wire.record_batch import BatchHeader
 
 from ..clock import Clock
 from ..errors import CoordinatorFenced, ProducerFenced
-from ..storage.open_transactions import OpenTransactions
+from ..storage.segments.open_transactions import OpenTransactions
+from ..storage.segments.transaction_index import AbortedEntry
 from ..storage.sequences import ProducerSequences, ProducerView, StoredBatch, check_batch
 from ..storage.topic_partition import TopicPartition
-from ..storage.transaction_index import AbortedEntry
 
 # Beyond this limit a later batch of a refused producer may be accepted before the refused one.
 _REFUSED_MAX = 1000

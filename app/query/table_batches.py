@@ -24,8 +24,8 @@ from ..broker.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
 from ..broker.fetch import Fetched, PartitionFetch, batches_from
 from ..errors import CorruptLog, InvalidRequest, OffsetOutOfRange
 from ..storage.cleaning.batch_filter import with_chosen
+from ..storage.disk.pace import Pace
 from ..storage.keys.newest_offsets import NewestOffsets
-from ..storage.pace import Pace
 from ..work_budget import pause
 
 _PIECE_BYTES = 256 * 1024

@@ -15,9 +15,9 @@ from ..cluster.credentials import ApiKeyRecord
 from ..cluster.sqlite_acls import SqliteAclStore
 from ..cluster.sqlite_credentials import SqliteCredentialStore
 from ..errors import DataDirLocked
-from ..storage.data_dir import LOCK
-from ..storage.files import RealFiles
-from ..storage.whole_files import read_file
+from ..storage.disk.files import RealFiles
+from ..storage.disk.whole_files import read_file
+from ..storage.logs.data_dir import LOCK
 from .acl_text import acl_of, document_of, filter_of
 from .acls import Acls
 from .credentials import Credentials

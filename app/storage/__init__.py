@@ -4,54 +4,22 @@
 - ``topic_config``     the configuration of a topic, by Kafka's names
 - ``topic_partition``  the name of one partition
 - ``transactional_produce``  what a produce request says of its transaction
-- ``fine_timer``       a timer for microseconds
-- ``disk_threads``     threads for calls that wait for a disk
-- ``linux_calls``      calls of Linux that Python's library does not have
-- ``files``            the only module that opens, syncs and renames files
-- ``whole_files``      small files, read and replaced as a whole
-- ``kept_space``       space that is kept back for work that frees space
-- ``setup_problems``   what is wrong with the settings of shared storage, and what to do
-- ``checkpoint``, ``data_dir``   small text files; the directory: its lock, how the last run ended
-- ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout
-- ``transaction_index``   the aborted transactions of a segment, in Kafka's layout
-- ``space_ahead``      how much space a segment gets ahead of its records
-- ``segment_indexes``, ``segment``   one ``.log`` with its two indexes: state, append, sealing
-- ``segment_loader``   loading a segment at a start, or from its log alone
-- ``segment_reader``   how a fetch finds a batch, by offset and by time
-- ``newest_time``      the newest time of the records that are not deleted
-- ``single_read``      the same for most reads, with one read of the file
-- ``age``              how old records are, whatever timestamps producers choose
-- ``open_segments``    how many sealed segments stay open for readers
-- ``scan``             walking the batches of a file, past corrupt ranges
-- ``sequences``        which batch of an idempotent producer is its next one; for every engine
-- ``open_transactions``   which transactions are open, from batches and markers
-- ``recovery``         what an unclean start keeps and cuts
-- ``partition_files``, ``producer_state_replay``, ``transaction_rebuild``, ``log_loader``   loading one partition
-- ``high_watermark``   which records readers do not see yet; ``flush_work``   one sync of a partition
-- ``log``              one partition on disk: append, sync, plans, retention
-- ``memory_log``       one partition in memory: a bounded ring
-- ``partition_log``    what the engine needs of both; ``partition_logs``   the open ones, by partition
-- ``flush_schedule``   schedules background syncs
-- ``loop_syncs``       when the event loop makes a sync itself
-- ``flusher``          group commit: one sync serves all callers that wait
+- ``disk``             files, and threads for calls that wait for a disk
+- ``segments``         the files of a partition, and how a fetch finds a batch in them
+- ``recovery``         loading a partition at a start
+- ``logs``             partitions on disk and in memory, and the logs of a data directory
+- ``syncing``          group commit
 - ``waiters``          long polls, woken by appends
-- ``log_dir``          the threads, and the failure that stops the directory
-- ``offset_checkpoints``, ``log_manager``   the logs of a data directory: opened, created, deleted, closed
-- ``interval``         how often something is done, which can change meanwhile
-- ``housekeeping``     checkpoints, retention and the rounds of compaction
-- ``cleaning``         log compaction: a package with a reading order of its own
-- ``byte_rate``, ``pace``   a limit on bytes per second; how work in a thread makes room for the event loop
-- ``pass_workers``     where a pass does its work: in a process or in a thread
-- ``pass_tally``       what all passes of compaction since the start have done
-- ``cleaner``          the passes: choosing partitions, replacing segments
-- ``open_segments``, ``log_reader``   reads by offset and by time, on the loop or in a thread
-- ``keys``             which records are the newest of their keys: a package with a reading order of its own
-- ``key_reader``       reads by key: the newest record of one, and of all
+- ``sequences``        which batch of an idempotent producer is its next one; for every engine
 - ``stamps``           the times of batches, by ``message.timestamp.type``
 - ``append_ticket``    what an append returns
+- ``cleaning``         log compaction; ``cleaner``   its passes; ``pass_tally``   what they have done since the start
+- ``keys``, ``key_reader``   which records are the newest of their keys; reads by key
+- ``housekeeping``     checkpoints, retention and the rounds of compaction
 - ``engine``           the interface above all of it; ``disk_views``   what only an engine with files offers
 - ``data_dir_views``   segments, verification and free space of a data directory
 - ``embedded``         the engine on this machine's disk and memory
-- ``shared``             the engine over PostgreSQL and an object store: a package with a reading order of its own
-- ``transaction_check``, ``inspect``   ``stele dump`` and ``stele verify``
+- ``setup_problems``   what is wrong with the settings of shared storage, and what to do
+- ``shared``           the engine over PostgreSQL and an object store
+- ``inspection``       ``stele dump`` and ``stele verify``
 """

@@ -35,6 +35,7 @@ from ..work_budget import pause_among_partitions
 from .cleaning.cleaned_segment import CLEANED_SUFFIX, CleanedSegmentTooLarge
 from .cleaning.cleaning_pass import PassCounts
 from .cleaning.pass_work import PassOrder
+from .cleaning.pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from .cleaning.planning import (
     CleaningRange,
     CleaningRules,
@@ -45,18 +46,17 @@ from .cleaning.planning import (
 )
 from .cleaning.replacement import Replacement
 from .config_types import INT64_MAX
+from .disk.files import is_refusal
+from .disk.interval import Interval
+from .disk.pace import WorkAborted
 from .engine import CleanerState, CompactionCounts, PartitionCompaction
-from .files import is_refusal
-from .interval import Interval
-from .log import DiskLog
-from .log_dir import LogDir
-from .offset_checkpoints import OffsetCheckpoints
-from .open_segments import OpenSegments
-from .pace import WorkAborted
+from .logs.log import DiskLog
+from .logs.log_dir import LogDir
+from .logs.offset_checkpoints import OffsetCheckpoints
 from .pass_tally import PassTally
-from .pass_workers import PassWorker, ProcessWorker, ThreadWorker
-from .segment import SUFFIXES, Segment, segment_name
-from .segment_loader import first_timestamp
+from .segments.open_segments import OpenSegments
+from .segments.segment import SUFFIXES, Segment, segment_name
+from .segments.segment_loader import first_timestamp
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from ..errors import UnknownTopic
 from .disk_views import DiskSpace, SegmentState, Verification
-from .inspect import VerificationStopped, verify_partition
-from .log_dir import LogDir
-from .partition_logs import PartitionLogs
-from .segment import Segment
+from .inspection.inspect import VerificationStopped, verify_partition
+from .logs.log_dir import LogDir
+from .logs.partition_logs import PartitionLogs
+from .segments.segment import Segment
 from .topic_partition import TopicPartition
 
 

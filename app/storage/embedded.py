@@ -39,8 +39,8 @@ from stele.wire.record_batch import (
 from ..clock import Clock
 from ..errors import LogDirFailed, StorageError, UnknownTopic
 from .cleaner import Cleaner, CleanerOptions
-from .data_dir import DataDir, Start
 from .data_dir_views import DataDirViews
+from .disk.files import Files
 from .engine import (
     AppendTicket,
     CompactionCounts,
@@ -50,22 +50,22 @@ from .engine import (
     PartitionRead,
     PartitionSpec,
 )
-from .files import Files
-from .flush_work import FlushWork
-from .flusher import Flusher, SyncObserver
 from .housekeeping import Housekeeping
 from .key_reader import KeyReader
 from .keys.newest_offsets import NewestOffsets
-from .log import DiskLog
-from .log_dir import LogDir
-from .log_manager import LogManager
-from .log_reader import LogReader
-from .memory_log import MemoryLog
-from .partition_log import PartitionLog
-from .partition_logs import PartitionLogs
-from .segment import SegmentTornError
+from .logs.data_dir import DataDir, Start
+from .logs.flush_work import FlushWork
+from .logs.log import DiskLog
+from .logs.log_dir import LogDir
+from .logs.log_manager import LogManager
+from .logs.log_reader import LogReader
+from .logs.memory_log import MemoryLog
+from .logs.partition_log import PartitionLog
+from .logs.partition_logs import PartitionLogs
+from .segments.segment import SegmentTornError
 from .sequences import ProducerView, StoredBatch
 from .stamps import stamp
+from .syncing.flusher import Flusher, SyncObserver
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
 from .transactional_produce import TransactionalProduce

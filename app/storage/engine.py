@@ -41,10 +41,10 @@ from ..errors import SteleError, StorageError
 from .append_ticket import AppendTicket
 from .disk_views import DiskViews
 from .keys.newest_offsets import NewestOffsets
+from .segments.transaction_index import AbortedEntry
 from .sequences import ProducerView, StoredBatch
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
-from .transaction_index import AbortedEntry
 from .transactional_produce import TransactionalProduce
 from .waiters import Waiters
 

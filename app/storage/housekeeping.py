@@ -12,15 +12,15 @@ from pathlib import Path
 from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, StorageError, StorageFull, StorageLimitReached
 from .cleaner import Cleaner
-from .flusher import Flusher
-from .interval import Interval
-from .log import DiskLog
-from .log_dir import LogDir
-from .log_manager import LogManager
-from .memory_log import MemoryLog, StoredBatch
-from .open_segments import OpenSegments
-from .segment import Segment
-from .segment_reader import confirm_newest, read_record_age
+from .disk.interval import Interval
+from .logs.log import DiskLog
+from .logs.log_dir import LogDir
+from .logs.log_manager import LogManager
+from .logs.memory_log import MemoryLog, StoredBatch
+from .segments.open_segments import OpenSegments
+from .segments.segment import Segment
+from .segments.segment_reader import confirm_newest, read_record_age
+from .syncing.flusher import Flusher
 from .topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

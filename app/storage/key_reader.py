@@ -22,14 +22,14 @@ from typing import TypeVar
 
 from ..errors import BrokerClosing, OffsetOutOfRange, SteleError, UnknownTopic
 from .cleaning.transactions import AbortedBatches
+from .disk.pace import Pace, WorkAborted
 from .keys.key_index import KeyHasher
 from .keys.key_scan import SegmentPart
 from .keys.newest_offsets import NewestOffsets
 from .keys.partition_keys import PartitionKeys, PartitionPart
 from .keys.remembered_offsets import RememberedOffsets
-from .log import DiskLog
-from .log_dir import LogDir
-from .pace import Pace, WorkAborted
+from .logs.log import DiskLog
+from .logs.log_dir import LogDir
 from .topic_partition import ByPartition, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from stele.wire import record_batch as rb
 
-from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
 from app.storage.cleaning.batch_filter import DELETE_HORIZON, Treatment
 from app.storage.cleaning.key_map import KeyMap
-from app.storage.files import RealFiles
+from app.storage.disk.files import RealFiles
+from app.storage.recovery.checkpoint import CLEANER_OFFSETS, read_offsets
 from load.apache_kafka import ApacheKafka, apache_kafka
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.compaction import NOW_MS, RULES, CleanedPartition, records_of

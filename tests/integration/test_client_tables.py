@@ -29,8 +29,8 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.errors import ClosedError
 from stele.serializers import json_deserializer, str_deserializer
 
-from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
-from app.storage.files import RealFiles
+from app.storage.disk.files import RealFiles
+from app.storage.recovery.checkpoint import CLEANER_OFFSETS, read_offsets
 
 from .test_client_calls import InThreads
 from .test_compaction import DEADLINE_S, SETTINGS

@@ -12,9 +12,9 @@ from confluent_kafka.cimpl import KafkaError
 from stele import Client
 from stele.testing import BrokerProcess, run_broker
 
-from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
-from app.storage.files import RealFiles
-from app.storage.inspect import Verified, verify
+from app.storage.disk.files import RealFiles
+from app.storage.inspection.inspect import Verified, verify
+from app.storage.recovery.checkpoint import CLEANER_OFFSETS, read_offsets
 from tests.support.compaction_passes import DEADLINE_S, write_until
 from tests.support.waiting import Pauses
 

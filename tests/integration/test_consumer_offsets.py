@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from app.groups.offsets_topic.offset_records import partition_of
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from stele.broker_process import BrokerProcess, run_broker
@@ -21,6 +20,7 @@ from stele.wire.error_codes import ErrorCode
 from app.cluster.catalog import TopicRecord
 from app.cluster.sqlite import SqliteCatalog
 from app.composition import CATALOG
+from app.groups.offsets_topic.offset_records import partition_of
 from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
 from app.tcp.kafka.schemas.committed_offsets import (
     OffsetCommitRequest,

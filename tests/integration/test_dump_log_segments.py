@@ -19,7 +19,7 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
 from app.storage.cleaning.batch_filter import Treatment
-from app.storage.files import RealFiles
+from app.storage.disk.files import RealFiles
 from app.storage.topic_config import TopicConfig
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip

@@ -11,8 +11,8 @@ import pytest
 from stele import Client
 from stele.broker_process import run_broker
 
-from app.storage.files import RealFiles
-from app.storage.inspect import verify_partition
+from app.storage.disk.files import RealFiles
+from app.storage.inspection.inspect import verify_partition
 
 RECORDS = 600
 VALUE_BYTES = 200

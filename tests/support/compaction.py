@@ -24,10 +24,10 @@ from app.storage.cleaning.dirty_records import DirtyRecords
 from app.storage.cleaning.key_map import KeyMap
 from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
 from app.storage.cleaning.replacement import Replacement
-from app.storage.files import Files
-from app.storage.segment import LOG_SUFFIX, segment_name
-from app.storage.segment_indexes import SegmentIndexes
-from app.storage.whole_files import write_files
+from app.storage.disk.files import Files
+from app.storage.disk.whole_files import write_files
+from app.storage.segments.segment import LOG_SUFFIX, segment_name
+from app.storage.segments.segment_indexes import SegmentIndexes
 
 DAY_MS = 86_400_000
 NOW_MS = 1_763_664_052_224

@@ -10,9 +10,9 @@ from uuid import UUID
 from stele.wire import record_batch as rb
 
 from app.storage.cleaner import CleanerOptions
+from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogEngine, PartitionFetch, PartitionSpec
-from app.storage.files import Files
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
 from app.storage.shared.options import SharedOptions

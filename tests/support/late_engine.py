@@ -14,9 +14,9 @@ from stele.wire.record_batch import BatchHeader, check_produced
 
 from app.clock import Clock
 from app.errors import SteleError
+from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogState, PartitionFetch, PartitionRead
-from app.storage.files import Files
 from app.storage.topic_partition import TopicPartition
 from app.storage.transactional_produce import TransactionalProduce
 

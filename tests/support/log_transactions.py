@@ -20,8 +20,8 @@ from stele.wire.isolation_level import IsolationLevel
 from app.broker.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AbortedTransaction, PartitionFetch
+from app.storage.segments.transaction_index import AbortedEntry, TransactionIndex
 from app.storage.topic_config import TopicConfig
-from app.storage.transaction_index import AbortedEntry, TransactionIndex
 
 from .batches import ORDERS, batch_of, spec_of
 from .engines import DATA, segment_path

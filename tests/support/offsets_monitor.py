@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, cast
 
-from app.groups.offsets_topic.offset_records import partition_of
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from stele.broker_process import BrokerProcess
 
+from app.groups.offsets_topic.offset_records import partition_of
 from tests.support.kafka_peer import TIMEOUT_S
 from tests.support.offset_records import (
     Commit,

@@ -1,6 +1,6 @@
 """A disk in memory that loses power, tears sectors and fails on request.
 
-``SimulatedFiles`` implements ``app.storage.files.Files``. It knows for each
+``SimulatedFiles`` implements ``app.storage.disk.files.Files``. It knows for each
 byte and each name whether a real disk would have it for certain:
 
 - the content of a file is *durable* up to its last ``sync``; what was written
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from app.storage.files import Buffer, SyncFailedError
+from app.storage.disk.files import Buffer, SyncFailedError
 
 from .simulated_time import LoopThreads
 

@@ -21,8 +21,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
-from app.storage.files import RealFiles
-from app.storage.fine_timer import LoopTimer
+from app.storage.disk.files import RealFiles
+from app.storage.disk.fine_timer import LoopTimer
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")

@@ -11,6 +11,7 @@
 - ``cleaning_pass``  one pass over a partition: map the keys, rewrite the segments
 - ``replacement``    putting the cleaned segment in the place of the old, safe against crashes
 - ``pass_work``      all that a pass needs to know, and its work
+- ``pass_workers``   where a pass does its work: in a process or in a thread
 - ``worker_messages``, ``worker_process``   the process that does it for a broker
 
 The semantics are Apache Kafka's (``cleanup.policy=compact``, KIP-58, KIP-534).

@@ -18,12 +18,12 @@ from pathlib import Path
 from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
-from ..files import File, Files
-from ..offset_index import RELATIVE_OFFSET_MAX
-from ..scan import BATCH_BYTES_MAX
-from ..segment import LOG_SUFFIX, segment_name
-from ..segment_indexes import SegmentIndexes
-from ..transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedEntry, TransactionIndex
+from ..disk.files import File, Files
+from ..segments.offset_index import RELATIVE_OFFSET_MAX
+from ..segments.scan import BATCH_BYTES_MAX
+from ..segments.segment import LOG_SUFFIX, segment_name
+from ..segments.segment_indexes import SegmentIndexes
+from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedEntry, TransactionIndex
 from .planning import LOG_BYTES_MAX
 
 CLEANED_SUFFIX = ".cleaned"

@@ -24,9 +24,9 @@ from typing import Protocol
 from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
-from ..files import Files
-from ..segment import LOG_SUFFIX, segment_name
-from ..transaction_index import AbortedEntry
+from ..disk.files import Files
+from ..segments.segment import LOG_SUFFIX, segment_name
+from ..segments.transaction_index import AbortedEntry
 from .batch_filter import PLAIN, BatchFilter, Remains, Treatment
 from .cleaned_segment import CleanedSegment, read_batches
 from .dirty_records import DirtyRecords

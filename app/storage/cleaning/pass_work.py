@@ -14,8 +14,8 @@ from typing import Self
 
 from stele.wire.record_batch import BatchHeader
 
-from ..files import Files
-from ..transaction_index import AbortedEntry
+from ..disk.files import Files
+from ..segments.transaction_index import AbortedEntry
 from .batch_filter import BatchFilter, Treatment
 from .cleaned_segment import CleanedSegmentTooLarge
 from .cleaning_pass import Pacing, PassCounts, SegmentSource, map_keys, rewrite

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..offset_index import RELATIVE_OFFSET_MAX
+from ..segments.offset_index import RELATIVE_OFFSET_MAX
 
 _Name = TypeVar("_Name")
 

@@ -35,11 +35,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CorruptLog
-from ..files import Directory as OpenDirectory
-from ..files import Files
-from ..partition_files import DELETED_SUFFIX, PRODUCERS_SUFFIX
-from ..segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, segment_name
-from ..transaction_index import TRANSACTION_INDEX_SUFFIX
+from ..disk.files import Directory as OpenDirectory
+from ..disk.files import Files
+from ..segments.partition_files import DELETED_SUFFIX, PRODUCERS_SUFFIX
+from ..segments.segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, segment_name
+from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
 from .cleaned_segment import CLEANED_SUFFIX, read_batches
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from typing import Protocol
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, read_marker
 
-from ..open_transactions import OpenTransactions
-from ..transaction_index import AbortedEntry
+from ..segments.open_transactions import OpenTransactions
+from ..segments.transaction_index import AbortedEntry
 from .batch_filter import DELETE_HORIZON, Treatment
 
 

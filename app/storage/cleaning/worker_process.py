@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ...clock import SystemClock
 from ...errors import CorruptLog
-from ..files import RealFiles, lock_directory
-from ..pace import Pace
+from ..disk.files import RealFiles, lock_directory
+from ..disk.pace import Pace
 from .cleaned_segment import CleanedSegmentTooLarge
 from .cleaning_pass import PassCounts
 from .pass_work import PassWork

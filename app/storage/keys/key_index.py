@@ -27,7 +27,7 @@ from typing import NamedTuple
 import crc32c
 
 from ..cleaning.cleaning_pass import Pacing
-from ..files import File, Files
+from ..disk.files import File, Files
 
 SALT_BYTES = 16
 HASH_BYTES = 16

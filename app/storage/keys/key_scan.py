@@ -17,9 +17,9 @@ from ..cleaning.cleaned_segment import read_batches
 from ..cleaning.cleaning_pass import Pacing
 from ..cleaning.record_bounds import BatchRecords, RecordBounds
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
-from ..segment import Segment
-from ..segment_loader import examine
-from ..segment_reader import position_of
+from ..segments.segment import Segment
+from ..segments.segment_loader import examine
+from ..segments.segment_reader import position_of
 
 
 @dataclass(frozen=True, slots=True)

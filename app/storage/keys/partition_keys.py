@@ -24,8 +24,8 @@ from ...errors import CorruptLog
 from ..cleaning.cleaning_pass import Pacing
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
 from ..config_types import INT64_MAX
-from ..files import DISK_FULL
-from ..segment import Segment
+from ..disk.files import DISK_FULL
+from ..segments.segment import Segment
 from .key_index import (
     ENTRY_BYTES,
     HASH_BYTES,

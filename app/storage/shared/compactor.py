@@ -31,9 +31,9 @@ from typing import TypeVar
 
 from ...clock import Clock
 from ..cleaning.cleaning_pass import PassCounts
+from ..disk.interval import Interval
+from ..disk.pace import Pace, WorkAborted, in_paced_thread
 from ..engine import CleanerState, CompactionCounts, PartitionCompaction
-from ..interval import Interval
-from ..pace import Pace, WorkAborted, in_paced_thread
 from ..pass_tally import PassTally
 from ..topic_partition import TopicPartition
 from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of

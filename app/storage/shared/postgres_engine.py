@@ -16,9 +16,9 @@ from ...errors import StorageUnavailable
 from ...postgres.connector import PostgresUnavailable
 from ...postgres.migrations import SchemaMismatch
 from ...postgres.pool import PostgresPool
-from ..data_dir import DataDir
+from ..disk.files import Files
 from ..engine import EngineStart
-from ..files import Files
+from ..logs.data_dir import DataDir
 from ..setup_problems import InvalidStorage, postgres_advice, store_problem
 from .engine import SharedEngine
 from .meta import StoreKind

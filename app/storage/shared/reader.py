@@ -21,8 +21,8 @@ from stele.wire.isolation_level import IsolationLevel
 from ...clock import Clock
 from ...errors import CorruptLog, OffsetOutOfRange, SteleError, StorageUnavailable, UnknownTopic
 from ...work_budget import WorkBudget
-from ..age import newest_in_batch
 from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
+from ..segments.age import newest_in_batch
 from ..topic_partition import TopicPartition
 from .meta import Meta, MetaUnavailable, RunRead, RunsFound, RunsWanted
 from .objects import ObjectNotFound

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import crc32c
 from stele.wire import record_batch as rb
 
-from ..checkpoint import LeaderEpochs
+from ..recovery.checkpoint import LeaderEpochs
 from .object_format import Buffer
 from .sparse_index import SparseIndexBuilder
 

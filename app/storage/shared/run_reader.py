@@ -14,8 +14,8 @@ from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog, SteleError, StorageUnavailable
 from ...work_budget import WorkBudget
-from ..checkpoint import LeaderEpochs
 from ..engine import PartitionFetch
+from ..recovery.checkpoint import LeaderEpochs
 from .block_cache import BlockCache
 from .loads_ahead import LoadsAhead, Part
 from .meta import ObjectRef, RunRead

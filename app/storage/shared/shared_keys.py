@@ -25,12 +25,12 @@ import crc32c
 
 from ...errors import BrokerClosing, CorruptLog, OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from ..cleaning.transactions import AbortedBatches
+from ..disk.pace import Pace, WorkAborted, in_paced_thread
 from ..keys.growing_keys import GrowingKeys
 from ..keys.key_index import ENTRY_BYTES, HEADER_BYTES, KeyHasher, header_of, search
 from ..keys.newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
 from ..keys.newest_scan import too_many_keys
 from ..keys.remembered_offsets import RememberedOffsets
-from ..pace import Pace, WorkAborted, in_paced_thread
 from ..topic_partition import ByPartition, TopicPartition
 from .block_cache import BlockCache
 from .loads_ahead import LoadsAhead, Part

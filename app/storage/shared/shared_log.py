@@ -16,8 +16,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import StorageUnavailable, UnknownTopic
-from ..checkpoint import LeaderEpochs
 from ..engine import LogState
+from ..recovery.checkpoint import LeaderEpochs
 from ..topic_config import TopicConfig
 from ..topic_partition import TopicPartition
 from .meta import KnownLog, LogRow, PartitionId, RunRead

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ...errors import CorruptLog
 from ..cleaning.transactions import AbortedBatches
+from ..disk.pace import Pace
 from ..keys.growing_keys import GrowingKeys
 from ..keys.key_index import ENTRY_BYTES, HASH_BYTES, KeyHasher
-from ..pace import Pace
 from .meta import RunRead
 from .run_builder import keyed_offsets, whole_run
 

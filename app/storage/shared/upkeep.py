@@ -23,10 +23,10 @@ from uuid import UUID
 
 from ...errors import StorageError
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
+from ..disk.interval import Interval
+from ..disk.pace import Pace
 from ..engine import SharedStorageCounts
-from ..interval import Interval
 from ..keys.key_index import KeyHasher
-from ..pace import Pace
 from ..topic_partition import TopicPartition
 from .committer import Committer
 from .compactor import Compactor

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from app.groups.offsets_topic.offsets_view import EPOCH_BITS
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from stele import Client
@@ -18,6 +17,7 @@ from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode as E
 
 from app.cluster.group_shards import SHARDS, lease_of_shard, shard_of
+from app.groups.offsets_topic.offsets_view import EPOCH_BITS
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from app.tcp.kafka.schemas.groups import DeleteGroupsRequest
 from app.tcp.kafka.schemas.metadata import (

@@ -31,9 +31,9 @@ from app.errors import (
     UnknownTopic,
 )
 from app.settings import Settings
+from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
-from app.storage.log import DiskLog
+from app.storage.logs.log import DiskLog
 from tests.support.batches import batch_of
 from tests.support.engines import QUIET
 from tests.support.late_engine import LateEngine

@@ -12,8 +12,8 @@ from app.clock import SystemClock
 from app.cluster.sqlite import SqliteCatalog
 from app.errors import InvalidRequest, UnknownPartition, UnknownTopic
 from app.settings import Settings
+from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
 from tests.support.engines import QUIET
 
 

@@ -30,9 +30,9 @@ from app.errors import (
     UnknownPartition,
 )
 from app.settings import Settings
+from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
 from app.storage.engine import AbortedTransaction, PartitionRead
-from app.storage.files import RealFiles
 from app.storage.topic_partition import TopicPartition
 from app.storage.transactional_produce import TransactionalProduce
 from tests.support.batches import batch_of

@@ -6,6 +6,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+
+from app.cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OffsetRecord
 from app.groups.offsets_topic.offset_records import (
     GROUP_BYTES_MAX,
     group_key,
@@ -14,8 +16,6 @@ from app.groups.offsets_topic.offset_records import (
     offset_value,
     partition_of,
 )
-
-from app.cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OffsetRecord
 from tests.support.offset_records import GroupKey, OffsetKey, decode_commit, decode_group, decode_key
 
 COMMIT = OffsetRecord(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from app.groups.offsets_topic.replay_log import ReplayLog
 from hypothesis import given
 from hypothesis import strategies as st
+
+from app.groups.offsets_topic.replay_log import ReplayLog
 
 START = 5 << 40
 PUTS = st.lists(st.tuples(st.integers(0, 8), st.one_of(st.none(), st.integers(0, 9))), max_size=400)

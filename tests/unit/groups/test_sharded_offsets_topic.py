@@ -8,9 +8,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from app.groups.offsets_topic.offsets_topic import OffsetsTopic
-from app.groups.offsets_topic.offsets_view import EPOCH_BITS
-from app.groups.offsets_topic.sharded_offsets_topic import ShardedOffsetsTopic
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -23,6 +20,9 @@ from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, UnknownPartition
 from app.groups.coordinator import GroupCoordinator
 from app.groups.offsets_topic import offsets_view
+from app.groups.offsets_topic.offsets_topic import OffsetsTopic
+from app.groups.offsets_topic.offsets_view import EPOCH_BITS
+from app.groups.offsets_topic.sharded_offsets_topic import ShardedOffsetsTopic
 from app.storage.engine import PartitionFetch
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters

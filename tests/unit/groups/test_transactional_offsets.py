@@ -7,8 +7,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from app.groups.offsets_topic.offset_records import partition_of
-from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
 
 from app.errors import (
     CoordinatorNotAvailable,
@@ -25,6 +23,8 @@ from app.errors import (
 )
 from app.groups.base.group_states import GroupState
 from app.groups.base.messages import StagedGroup
+from app.groups.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 

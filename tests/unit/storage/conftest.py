@@ -20,10 +20,10 @@ def without_logs() -> Iterator[None]:
 @pytest.fixture
 def much_space_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give segments of a few records space ahead of them."""
-    monkeypatch.setattr("app.storage.space_ahead.BLOCK_BYTES", 16)
-    monkeypatch.setattr("app.storage.space_ahead.AHEAD_BYTES_MIN", 64)
-    monkeypatch.setattr("app.storage.space_ahead.SIZE_PER_AHEAD", 1)
-    monkeypatch.setattr("app.storage.space_ahead.SYNCS_PER_AHEAD", 0)
+    monkeypatch.setattr("app.storage.segments.space_ahead.BLOCK_BYTES", 16)
+    monkeypatch.setattr("app.storage.segments.space_ahead.AHEAD_BYTES_MIN", 64)
+    monkeypatch.setattr("app.storage.segments.space_ahead.SIZE_PER_AHEAD", 1)
+    monkeypatch.setattr("app.storage.segments.space_ahead.SYNCS_PER_AHEAD", 0)
 
 
 @pytest.fixture
@@ -32,4 +32,4 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     They make room for an event loop in real time, and these tests simulate time.
     """
-    monkeypatch.setattr("app.storage.pace._WORK_S", math.inf)
+    monkeypatch.setattr("app.storage.disk.pace._WORK_S", math.inf)

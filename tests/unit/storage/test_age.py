@@ -10,7 +10,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
-from app.storage.age import RecordAge, Verdict, age_of_batch, judge
+from app.storage.segments.age import RecordAge, Verdict, age_of_batch, judge
 from app.storage.topic_config import StorageKind, TopicConfig
 from tests.support.batches import ORDERS, batch_of, batch_of_times, spec_of, untimed_first_batch, with_new_crc
 from tests.support.engines import append_raw, open_engine, read_from

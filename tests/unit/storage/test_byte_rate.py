@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.byte_rate import ByteRate
+from app.storage.disk.byte_rate import ByteRate
 
 
 def test_a_second_of_bytes_passes_at_once_and_the_rest_waits() -> None:

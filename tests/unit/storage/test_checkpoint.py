@@ -7,7 +7,13 @@ from random import Random
 
 import pytest
 
-from app.storage.checkpoint import LEADER_EPOCHS, LeaderEpochs, read_offsets, write_epochs, write_offsets
+from app.storage.recovery.checkpoint import (
+    LEADER_EPOCHS,
+    LeaderEpochs,
+    read_offsets,
+    write_epochs,
+    write_offsets,
+)
 from tests.support.simulated_files import SimulatedFiles
 
 FILE = Path("/data/recovery-point-offset-checkpoint")

@@ -13,7 +13,7 @@ from app.errors import CorruptLog, LogDirFailed
 from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import LogState, PartitionCompaction
-from app.storage.partition_files import HOLES_UNTIL
+from app.storage.segments.partition_files import HOLES_UNTIL
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.compaction import Keyed, Stored, batch, records_of

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from app.errors import DataDirLocked
-from app.storage.data_dir import CLEAN_SHUTDOWN, LOCK, START_RECORD, DataDir, Start
-from app.storage.files import RealFiles
+from app.storage.disk.files import RealFiles
+from app.storage.logs.data_dir import CLEAN_SHUTDOWN, LOCK, START_RECORD, DataDir, Start
 from tests.support.simulated_files import Fault, SimulatedFiles
 
 DATA = Path("/data")

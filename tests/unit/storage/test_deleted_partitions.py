@@ -9,8 +9,8 @@ import pytest
 from stele.wire import record_batch as rb
 
 from app.errors import UnknownTopic
+from app.storage.disk.files import Files
 from app.storage.engine import LogEngine
-from app.storage.files import Files
 from app.storage.shared.options import SharedOptions
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, batch_of, spec_of

@@ -12,9 +12,9 @@ import pytest
 from stele.wire.messages import Durability
 
 from app.errors import LogDirFailed, StorageError, StorageFull
-from app.storage import loop_syncs
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, PartitionSpec
+from app.storage.syncing import loop_syncs
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, spec_of

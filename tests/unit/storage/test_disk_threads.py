@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from app.storage.disk_threads import DiskThreads
+from app.storage.disk.disk_threads import DiskThreads
 
 
 def run_on(threads: DiskThreads, *works: object) -> list[object]:

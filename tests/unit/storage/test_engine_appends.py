@@ -25,7 +25,7 @@ from app.errors import (
 )
 from app.storage.embedded import EmbeddedEngine
 from app.storage.engine import AppendTicket
-from app.storage.log import DiskLog
+from app.storage.logs.log import DiskLog
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, batch_of, spec_of

@@ -19,9 +19,9 @@ from stele.wire.messages import Durability
 
 from app.clock import SystemClock
 from app.errors import DataDirLocked, OffsetOutOfRange, UnknownTopic
+from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogEngine, PartitionRead, PartitionSpec
-from app.storage.files import Files
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
 from app.storage.shared.options import SharedOptions

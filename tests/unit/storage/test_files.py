@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from app.storage.files import Buffer, Files, RealFiles
-from app.storage.whole_files import read_file, write_file
+from app.storage.disk.files import Buffer, Files, RealFiles
+from app.storage.disk.whole_files import read_file, write_file
 from tests.support.simulated_files import SECTOR_BYTES, Fault, SimulatedFiles
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import uvloop
 
-from app.storage.flush_schedule import FlushSchedule
+from app.storage.syncing.flush_schedule import FlushSchedule
 
 
 def test_a_log_that_is_due_at_once_waits_for_no_later_time_on_the_loop_of_the_broker() -> None:

@@ -8,10 +8,10 @@ import errno
 import pytest
 
 from app.errors import StorageLimitReached
+from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
-from app.storage.flush_work import FlushWork
-from app.storage.log import DiskLog
+from app.storage.logs.flush_work import FlushWork
+from app.storage.logs.log import DiskLog
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, spec_of

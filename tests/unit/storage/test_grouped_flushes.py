@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import LogDirFailed
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.flush_schedule import FlushSchedule
+from app.storage.syncing.flush_schedule import FlushSchedule
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import spec_of
 from tests.support.engines import QUIET, append, append_synced, open_engine, read_from

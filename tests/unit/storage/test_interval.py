@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.storage.interval import Interval
+from app.storage.disk.interval import Interval
 
 NEVER_MS = 2**63 - 1
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from app.errors import StorageFull
-from app.storage.log_dir import LogDir
+from app.storage.logs.log_dir import LogDir
 from tests.support.engines import DATA
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.simulated_time import simulated

@@ -14,11 +14,11 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_b
 from app.clock import SystemClock
 from app.storage.cleaning.cleaning_pass import no_pacing
 from app.storage.cleaning.transactions import AbortedBatches
+from app.storage.disk.whole_files import write_file
 from app.storage.embedded import EmbeddedEngine
 from app.storage.engine import AbortedTransaction
 from app.storage.keys.key_index import bounds_of, check_key_index, entries_of, salt_of, write_key_index
 from app.storage.topic_config import TopicConfig
-from app.storage.whole_files import write_file
 from tests.support.batches import ORDERS, spec_of
 from tests.support.compaction import Keyed, batch
 from tests.support.engines import QUIET, open_engine, segment_path

@@ -11,8 +11,8 @@ from stele.wire.messages import Durability
 from app.errors import LogDirFailed
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket
-from app.storage.log import DiskLog
-from app.storage.loop_syncs import (
+from app.storage.logs.log import DiskLog
+from app.storage.syncing.loop_syncs import (
     APPENDS_MAX,
     BYTES_MAX,
     PAUSE_FACTOR,

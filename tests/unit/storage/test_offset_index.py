@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.offset_index import ENTRY_BYTES, OffsetIndex
+from app.storage.segments.offset_index import ENTRY_BYTES, OffsetIndex
 
 steps = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), max_size=50)
 

@@ -17,10 +17,10 @@ from app.storage.cleaning import worker_process
 from app.storage.cleaning.cleaned_segment import CLEANED_SUFFIX
 from app.storage.cleaning.cleaning_pass import PassCounts
 from app.storage.cleaning.pass_work import PassOrder
+from app.storage.cleaning.pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from app.storage.cleaning.planning import SegmentFacts, groups
-from app.storage.files import RealFiles
-from app.storage.pace import WorkAborted
-from app.storage.pass_workers import PassWorker, ProcessWorker, ThreadWorker
+from app.storage.disk.files import RealFiles
+from app.storage.disk.pace import WorkAborted
 from tests.support.compaction import NOW_MS, RULES, CleanedPartition, Keyed, batch
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from app.storage import loop_syncs
-from app.storage.flusher import Flusher
-from app.storage.high_watermark import HighWatermark
-from app.storage.log import DiskLog
-from app.storage.segment import Segment
+from app.storage.logs.high_watermark import HighWatermark
+from app.storage.logs.log import DiskLog
+from app.storage.segments.segment import Segment
+from app.storage.syncing import loop_syncs
+from app.storage.syncing.flusher import Flusher
 from tests.support.histories import (
     assert_forgotten_sync_is_noticed,
     replay_history,

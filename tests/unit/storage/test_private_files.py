@@ -7,8 +7,8 @@ from pathlib import Path
 from app.clock import SystemClock
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
+from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import QUIET, append_synced

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.broker.producer_state import ProducerStates
-from app.storage.files import RealFiles
-from app.storage.partition_files import PartitionFiles
-from app.storage.producer_state_replay import ProducerStateReplay
-from app.storage.whole_files import write_file
+from app.storage.disk.files import RealFiles
+from app.storage.disk.whole_files import write_file
+from app.storage.recovery.producer_state_replay import ProducerStateReplay
+from app.storage.segments.partition_files import PartitionFiles
 from tests.support.batches import header_of
 from tests.support.log_transactions import StillClock
 

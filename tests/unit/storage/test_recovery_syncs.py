@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from app.errors import LogDirFailed
-from app.storage import files as files_module
-from app.storage.checkpoint import LEADER_EPOCHS, LeaderEpochs
-from app.storage.files import RealFiles
+from app.storage.disk import files as files_module
+from app.storage.disk.files import RealFiles
+from app.storage.disk.whole_files import write_many
+from app.storage.recovery.checkpoint import LEADER_EPOCHS, LeaderEpochs
 from app.storage.topic_partition import TopicPartition
-from app.storage.whole_files import write_many
 from tests.support.batches import spec_of
 from tests.support.engines import DATA, QUIET, append, open_engine, read_from
 from tests.support.simulated_files import Fault, SimulatedFiles

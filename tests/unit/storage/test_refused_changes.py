@@ -19,10 +19,10 @@ from stele.wire import record_batch as rb
 from app.clock import SystemClock
 from app.errors import LogDirFailed, SteleError, StorageFull, UnknownTopic
 from app.storage.cleaner import CleanerOptions
+from app.storage.disk.files import RealFile, RealFiles
+from app.storage.disk.kept_space import KEPT_SPACE
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import PartitionSpec
-from app.storage.files import RealFile, RealFiles
-from app.storage.kept_space import KEPT_SPACE
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, spec_of

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from stele.wire import record_batch as rb
 
-from app.storage import scan
-from app.storage.scan import CorruptRange, scan_batches
+from app.storage.segments import scan
+from app.storage.segments.scan import CorruptRange, scan_batches
 from tests.support.batches import batch_of
 from tests.support.simulated_files import SimulatedFiles
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 
-from app.storage import segment_reader
-from app.storage.files import RealFile, RealFiles
-from app.storage.segment import Segment
-from app.storage.segment_reader import Extent, extent_from
-from app.storage.single_read import read_at_once
+from app.storage.disk.files import RealFile, RealFiles
+from app.storage.segments import segment_reader
+from app.storage.segments.segment import Segment
+from app.storage.segments.segment_reader import Extent, extent_from
+from app.storage.segments.single_read import read_at_once
 from tests.support.batches import batch_of
 
 BASE_OFFSET = 1000

@@ -13,11 +13,11 @@ from random import Random
 import pytest
 from stele.wire import record_batch as rb
 
+from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
-from app.storage.inspect import dump, verify_partition
-from app.storage.scan import CorruptRange, scan_batches
-from app.storage.space_ahead import (
+from app.storage.inspection.inspect import dump, verify_partition
+from app.storage.segments.scan import CorruptRange, scan_batches
+from app.storage.segments.space_ahead import (
     AHEAD_BYTES_MAX,
     AHEAD_BYTES_MIN,
     BLOCK_BYTES,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.time_index import ENTRY_BYTES, TimeIndex
+from app.storage.segments.time_index import ENTRY_BYTES, TimeIndex
 
 entries_of_any_order = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 2**31 - 1)), max_size=50)
 

@@ -10,11 +10,11 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
 from app.broker.producer_state import ProducerStates
+from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import Files
-from app.storage.inspect import dump, verify_partition
+from app.storage.inspection.inspect import dump, verify_partition
+from app.storage.segments.transaction_index import AbortedEntry, TransactionIndex
 from app.storage.topic_config import TopicConfig
-from app.storage.transaction_index import AbortedEntry, TransactionIndex
 from tests.support.batches import ORDERS, batch_of, spec_of
 from tests.support.engines import DATA, fetch_of, open_engine, segment_path
 from tests.support.simulated_files import SimulatedFiles

@@ -14,7 +14,7 @@ from stele.wire.isolation_level import IsolationLevel
 from app.errors import LogDirFailed, OffsetOutOfRange
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import PartitionFetch
-from app.storage.high_watermark import HighWatermark
+from app.storage.logs.high_watermark import HighWatermark
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, batch_of, spec_of

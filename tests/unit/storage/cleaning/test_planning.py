@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets, write_offsets
 from app.storage.cleaning.planning import (
     CleaningRange,
     CleaningRules,
@@ -16,6 +15,7 @@ from app.storage.cleaning.planning import (
     dirtiest,
     groups,
 )
+from app.storage.recovery.checkpoint import CLEANER_OFFSETS, read_offsets, write_offsets
 from tests.support.compaction import RULES
 from tests.support.simulated_files import SimulatedFiles
 

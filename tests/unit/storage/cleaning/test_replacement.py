@@ -11,7 +11,7 @@ import pytest
 from app.errors import CorruptLog
 from app.storage.cleaning.cleaned_segment import read_batches
 from app.storage.cleaning.replacement import Replacement, recover_replacement
-from app.storage.whole_files import write_file
+from app.storage.disk.whole_files import write_file
 from tests.support.compaction import CleanedPartition, Keyed, Stored, batch, compacted
 from tests.support.simulated_files import SimulatedFiles
 

@@ -20,7 +20,7 @@ from app.storage.keys.key_index import (
 )
 from app.storage.keys.key_scan import SegmentPart
 from app.storage.keys.segment_keys import SegmentKeys
-from app.storage.segment import Segment
+from app.storage.segments.segment import Segment
 from tests.support.compaction import Keyed, batch
 from tests.support.simulated_files import SimulatedFiles
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from .files import Files
+from ..disk.files import Files
+from ..disk.whole_files import read_file
 from .offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from .offset_index import OffsetIndex
 from .time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from .time_index import TimeIndex
-from .whole_files import read_file
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"

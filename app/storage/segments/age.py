@@ -32,7 +32,7 @@ from enum import Enum, auto
 
 from stele.wire import record_batch as rb
 
-from .topic_config import TopicConfig
+from ..topic_config import TopicConfig
 
 # A tenth of a millisecond of decoding.
 _RECORDS_PER_SLICE = 500

@@ -22,19 +22,19 @@ from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from ..clock import Clock
+from ...clock import Clock
+from ..cleaning.cleaned_segment import CLEANED_SUFFIX
+from ..cleaning.replacement import SWAP_SUFFIX, recover_replacement
+from ..config_types import INT64_MAX
+from ..engine import PartitionSpec
+from ..segments.open_transactions import marker_at
+from ..segments.partition_files import ABORTED_TRANSACTIONS, HOLES_UNTIL, PRODUCERS_SUFFIX, PartitionFiles
+from ..segments.segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, Segment
+from ..segments.segment_loader import adopt_active, adopt_sealed
+from ..topic_config import TopicConfig
 from .checkpoint import LEADER_EPOCHS, LeaderEpochs
-from .cleaning.cleaned_segment import CLEANED_SUFFIX
-from .cleaning.replacement import SWAP_SUFFIX, recover_replacement
-from .config_types import INT64_MAX
-from .engine import PartitionSpec
-from .open_transactions import marker_at
-from .partition_files import ABORTED_TRANSACTIONS, HOLES_UNTIL, PRODUCERS_SUFFIX, PartitionFiles
 from .producer_state_replay import ProducerStateReplay
 from .recovery import UncleanStart, recover_segments
-from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, Segment
-from .segment_loader import adopt_active, adopt_sealed
-from .topic_config import TopicConfig
 from .transaction_rebuild import rebuild_aborted
 
 logger = logging.getLogger(__name__)

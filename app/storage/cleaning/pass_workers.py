@@ -16,14 +16,16 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from ..clock import Clock
-from ..errors import CorruptLog
-from .cleaning import worker_process
-from .cleaning.cleaned_segment import CleanedSegmentTooLarge
-from .cleaning.cleaning_pass import PassCounts
-from .cleaning.pass_work import PassOrder, PassWork
-from .cleaning.planning import SegmentFacts
-from .cleaning.worker_messages import (
+from ...clock import Clock
+from ...errors import CorruptLog
+from ..disk.files import Files
+from ..disk.pace import Pace, WorkAborted
+from . import worker_process
+from .cleaned_segment import CleanedSegmentTooLarge
+from .cleaning_pass import PassCounts
+from .pass_work import PassOrder, PassWork
+from .planning import SegmentFacts
+from .worker_messages import (
     Answer,
     Begin,
     Corrupt,
@@ -38,8 +40,6 @@ from .cleaning.worker_messages import (
     decode_answer,
     encode,
 )
-from .files import Files
-from .pace import Pace, WorkAborted
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from ..clock import Clock
+from ...clock import Clock
 from .byte_rate import ByteRate
 
 # Work between two pauses, and how long a pause is: with 1 ms the loop of a busy broker wakes within 3 ms.

@@ -6,10 +6,10 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .files import DISK_FULL, File, Files, is_refusal
-from .partition_files import ABORTED_TRANSACTIONS
-from .segment import Segment
-from .whole_files import write_file
+from ..disk.files import DISK_FULL, File, Files, is_refusal
+from ..disk.whole_files import write_file
+from ..segments.partition_files import ABORTED_TRANSACTIONS
+from ..segments.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from stele.wire.record_batch import BatchHeader
 
-from ..errors import OffsetOutOfRange
-from .checkpoint import LeaderEpochs
-from .config_types import INT64_MAX
-from .engine import AbortedTransaction, ProducerState
-from .topic_config import TopicConfig
-from .topic_partition import TopicPartition
+from ...errors import OffsetOutOfRange
+from ..config_types import INT64_MAX
+from ..engine import AbortedTransaction, ProducerState
+from ..recovery.checkpoint import LeaderEpochs
+from ..topic_config import TopicConfig
+from ..topic_partition import TopicPartition
 
 
 class Span(Protocol):

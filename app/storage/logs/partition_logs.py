@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..topic_partition import ByPartition, TopicPartition
 from .log import DiskLog
 from .memory_log import MemoryLog
 from .partition_log import PartitionLog
-from .topic_partition import ByPartition, TopicPartition
 
 
 class PartitionLogs:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from stele.wire import record_batch as rb
 
-from ..clock import Clock
-from .age import RecordAge, Verdict, age_of_batch, age_of_header, newest_in_batch, retention_verdict
-from .checkpoint import LeaderEpochs
-from .config_types import INT64_MAX
-from .engine import PartitionSpec
+from ...clock import Clock
+from ..config_types import INT64_MAX
+from ..engine import PartitionSpec
+from ..recovery.checkpoint import LeaderEpochs
+from ..segments.age import RecordAge, Verdict, age_of_batch, age_of_header, newest_in_batch, retention_verdict
+from ..topic_config import TopicConfig
 from .partition_log import Span, check_offset
-from .topic_config import TopicConfig
 
 # Bounds a ring of large records; 10,000 records of the usual size stay far below it.
 RING_BYTES_MAX = 64 * 1024 * 1024

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from ..clock import Clock
-from ..errors import InvalidTopicName, StorageError, TooManyPartitions
+from ...clock import Clock
+from ...errors import InvalidTopicName, StorageError, TooManyPartitions
+from ..disk.files import ManySyncs
+from ..engine import PartitionSpec
+from ..recovery.log_loader import load_log
+from ..recovery.recovery import UncleanStart
+from ..segments.partition_files import DELETED_SUFFIX, PartitionFiles
+from ..topic_partition import ByPartition, TopicPartition
 from .data_dir import DataDir, Start
-from .engine import PartitionSpec
-from .files import ManySyncs
 from .log import DiskLog
 from .log_dir import LogDir
-from .log_loader import load_log
 from .offset_checkpoints import OffsetCheckpoints
-from .partition_files import DELETED_SUFFIX, PartitionFiles
-from .recovery import UncleanStart
-from .topic_partition import ByPartition, TopicPartition
 
 logger = logging.getLogger(__name__)
 

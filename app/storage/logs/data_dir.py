@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ..errors import DataDirLocked
-from .engine import EngineStart
-from .files import Files, Lock
-from .whole_files import read_file, write_file
+from ...errors import DataDirLocked
+from ..disk.files import Files, Lock
+from ..disk.whole_files import read_file, write_file
+from ..engine import EngineStart
 
 logger = logging.getLogger(__name__)
 

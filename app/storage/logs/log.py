@@ -29,23 +29,23 @@ from uuid import UUID
 from stele.wire import record_batch as rb
 from stele.wire.control_record import read_marker
 
-from ..clock import Clock
-from .age import Verdict, retention_verdict
-from .checkpoint import LEADER_EPOCHS
-from .config_types import INT64_MAX
-from .engine import AbortedTransaction, PartitionSpec, ProducerState
+from ...clock import Clock
+from ..config_types import INT64_MAX
+from ..disk.whole_files import write_file, write_files
+from ..engine import AbortedTransaction, PartitionSpec, ProducerState
+from ..recovery.checkpoint import LEADER_EPOCHS
+from ..recovery.log_loader import LoadedLog, new_segment
+from ..segments.age import Verdict, retention_verdict
+from ..segments.newest_time import newest_time
+from ..segments.partition_files import ABORTED_TRANSACTIONS, PartitionFiles
+from ..segments.segment import Segment
+from ..segments.segment_loader import adopt_sealed
+from ..segments.segment_reader import Extent, extent_from, extent_with_records, find_time
+from ..segments.transaction_index import AbortedEntry, overlapping
+from ..topic_config import TopicConfig
 from .flush_work import FlushWork
 from .high_watermark import HighWatermark
-from .log_loader import LoadedLog, new_segment
-from .newest_time import newest_time
-from .partition_files import ABORTED_TRANSACTIONS, PartitionFiles
 from .partition_log import Span, check_offset
-from .segment import Segment
-from .segment_loader import adopt_sealed
-from .segment_reader import Extent, extent_from, extent_with_records, find_time
-from .topic_config import TopicConfig
-from .transaction_index import AbortedEntry, overlapping
-from .whole_files import write_file, write_files
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from stele.wire import record_batch as rb
 
-from ..errors import CorruptLog
-from .open_transactions import OpenTransactions, marker_at
-from .segment import Segment
-from .segment_reader import headers
-from .transaction_index import TransactionIndex
+from ...errors import CorruptLog
+from ..segments.open_transactions import OpenTransactions, marker_at
+from ..segments.segment import Segment
+from ..segments.segment_reader import headers
+from ..segments.transaction_index import TransactionIndex
 
 
 def rebuild_aborted(segments: Sequence[Segment]) -> None:

@@ -16,18 +16,18 @@ from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 from stele.wire.control_record import read_marker
 
-from .config_types import INT64_MAX
-from .files import Files, RealFiles
-from .keys.key_index import bounds_of, check_key_index, entries_of
-from .offset_index import OffsetIndex
-from .partition_files import PartitionFiles
-from .scan import CorruptRange, scan_batches
-from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX
-from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from .time_index import TimeIndex
+from ..config_types import INT64_MAX
+from ..disk.files import Files, RealFiles
+from ..disk.whole_files import read_file
+from ..keys.key_index import bounds_of, check_key_index, entries_of
+from ..segments.offset_index import OffsetIndex
+from ..segments.partition_files import PartitionFiles
+from ..segments.scan import CorruptRange, scan_batches
+from ..segments.segment import KEY_INDEX_SUFFIX, LOG_SUFFIX
+from ..segments.segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from ..segments.time_index import TimeIndex
+from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 from .transaction_check import TransactionCheck
-from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
-from .whole_files import read_file
 
 _HEX_WIDTH = 16
 

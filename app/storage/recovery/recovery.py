@@ -34,10 +34,10 @@ from pathlib import Path
 
 from stele.wire.record_batch import BatchHeader
 
-from .files import Files
-from .scan import CorruptRange
-from .segment import Segment
-from .segment_loader import rebuild
+from ..disk.files import Files
+from ..segments.scan import CorruptRange
+from ..segments.segment import Segment
+from ..segments.segment_loader import rebuild
 
 logger = logging.getLogger(__name__)
 

@@ -27,16 +27,16 @@ from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from ..errors import CorruptLog
+from ...errors import CorruptLog
+from ..config_types import INT64_MAX
+from ..disk.files import Buffer, File, Files, is_refusal
+from ..disk.whole_files import read_file, write_files
 from .age import RecordAge
-from .config_types import INT64_MAX
-from .files import Buffer, File, Files, is_refusal
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from .space_ahead import space_end
 from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
-from .whole_files import read_file, write_files
 
 LOG_SUFFIX = ".log"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from contextvars import Context
 from pathlib import Path
 
-from ..errors import StorageError
-from .checkpoint import (
+from ...errors import StorageError
+from ..disk.files import Files
+from ..recovery.checkpoint import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -23,11 +24,10 @@ from .checkpoint import (
     write_epochs,
     write_offsets,
 )
+from ..topic_partition import TopicPartition
 from .data_dir import DataDir
-from .files import Files
 from .log import DiskLog
 from .log_dir import LogDir
-from .topic_partition import TopicPartition
 
 
 class OffsetCheckpoints:

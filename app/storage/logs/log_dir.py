@@ -23,9 +23,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import LogDirFailed, StorageError, StorageFull, StorageLimitReached
-from .files import DISK_FULL, LIMIT_REACHED, Files, is_refusal
-from .kept_space import KeptSpace
+from ...errors import LogDirFailed, StorageError, StorageFull, StorageLimitReached
+from ..disk.files import DISK_FULL, LIMIT_REACHED, Files, is_refusal
+from ..disk.kept_space import KeptSpace
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from .files import Files
-from .open_transactions import OpenTransactions, marker_at
-from .scan import ReadableFile
-from .transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedEntry, TransactionIndex
-from .whole_files import read_file
+from ..disk.files import Files
+from ..disk.whole_files import read_file
+from ..segments.open_transactions import OpenTransactions, marker_at
+from ..segments.scan import ReadableFile
+from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedEntry, TransactionIndex
 
 _REMEDY = "stop the broker and delete the .index file of this segment; the next start builds all its indexes"
 

@@ -20,11 +20,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from .config_types import INT64_MAX
-from .files import Files
+from ..config_types import INT64_MAX
+from ..disk.files import Files
+from ..disk.whole_files import read_file, write_file
 from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, segment_name
 from .transaction_index import TRANSACTION_INDEX_SUFFIX
-from .whole_files import read_file, write_file
 
 logger = logging.getLogger(__name__)
 

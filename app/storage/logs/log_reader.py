@@ -15,16 +15,16 @@ from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import CorruptBatchError
 
-from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, UnknownTopic
-from ..work_budget import WorkBudget
-from .config_types import INT64_MAX
-from .engine import AbortedTransaction, PartitionFetch, PartitionRead
+from ...errors import CorruptLog, LogDirFailed, SteleError, StorageError, UnknownTopic
+from ...work_budget import WorkBudget
+from ..config_types import INT64_MAX
+from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
+from ..segments.open_segments import OpenSegments
+from ..segments.segment_reader import Extent, WouldBlockError
+from ..topic_partition import TopicPartition
 from .log_dir import LogDir
-from .open_segments import OpenSegments
 from .partition_log import PartitionLog, Span
 from .partition_logs import PartitionLogs
-from .segment_reader import Extent, WouldBlockError
-from .topic_partition import TopicPartition
 
 _T = TypeVar("_T")
 

@@ -44,9 +44,9 @@ from typing import TypeVar
 
 from stele.wire import record_batch as rb
 
-from ..errors import CorruptLog
+from ...errors import CorruptLog
+from ..config_types import INT64_MAX
 from .age import RecordAge, age_of_batch, age_of_header
-from .config_types import INT64_MAX
 from .scan import follows
 from .segment import Segment
 from .segment_loader import examine

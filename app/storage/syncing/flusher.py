@@ -25,12 +25,12 @@ from contextvars import Context
 from functools import partial
 from typing import NamedTuple
 
-from ..errors import LogDirFailed, StorageError
-from .files import Threads
-from .fine_timer import FineTimer
+from ...errors import LogDirFailed, StorageError
+from ..disk.files import Threads
+from ..disk.fine_timer import FineTimer
+from ..logs.flush_work import FlushWork
+from ..logs.log import DiskLog
 from .flush_schedule import FlushSchedule
-from .flush_work import FlushWork
-from .log import DiskLog
 from .loop_syncs import APPENDS_MAX, BYTES_MAX, LoopSyncs
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from .files import Files
-from .whole_files import read_file, write_file, write_many
+from ..disk.files import Files
+from ..disk.whole_files import read_file, write_file, write_many
 
 logger = logging.getLogger(__name__)
 

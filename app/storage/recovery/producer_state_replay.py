@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker
 
-from ..errors import StorageError
-from .engine import ProducerState
-from .open_transactions import marker_at
-from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
-from .scan import CorruptRange
-from .segment import Segment
-from .segment_reader import headers
-from .transaction_index import AbortedEntry
-from .whole_files import read_file
+from ...errors import StorageError
+from ..disk.whole_files import read_file
+from ..engine import ProducerState
+from ..segments.open_transactions import marker_at
+from ..segments.partition_files import PRODUCERS_SUFFIX, PartitionFiles
+from ..segments.scan import CorruptRange
+from ..segments.segment import Segment
+from ..segments.segment_reader import headers
+from ..segments.transaction_index import AbortedEntry
 
 logger = logging.getLogger(__name__)
 
