@@ -131,7 +131,7 @@ class Surveys:
             self._objects = await self._surveyor.objects()
             self._objects_ms = begun_ms
         finally:
-            # Also after a count that took too long.
+            # Even after a count that took too long.
             now_ms = self._clock.monotonic_ms()
             self._next_objects_ms = now_ms + max(_FRESH_MS, _OBJECTS_COST * (now_ms - begun_ms))
 

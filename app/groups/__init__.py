@@ -9,7 +9,7 @@ Every listener serves them. Reading order:
 - ``coordinator``, ``descriptions``   what a listener may call about groups
 - ``consumer_groups``, ``share_groups``   and about those of one protocol
 - ``share_queue``, ``redrive``      single records of share groups without a session (ADR-0045); dead letters again
-- ``transactional_offsets``, ``ended_elsewhere``   offsets of transactions, also of those that end at other brokers
+- ``transactional_offsets``, ``ended_elsewhere``   offsets of transactions, including those that end at other brokers
 - ``offset_retention``, ``lag``     expiry of offsets; lag, and what a reset would do
 - ``leases``                        polls under leases, for consumers that are no members
 - ``group_lease``, ``shards``       which broker of a cluster serves which groups (ADR-0047, ADR-0053)

@@ -456,7 +456,7 @@ class GroupCoordinator:
     def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
         """Delete committed offsets, and pending ones of the same partitions.
 
-        The results are in the order of ``partitions``: None, also if there was no offset, or an error.
+        The results are in the order of ``partitions``: None, even if there was no offset, or an error.
 
         Raises:
             GroupNotFound: the group does not exist.

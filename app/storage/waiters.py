@@ -260,7 +260,7 @@ class Waiters:
     ) -> None:
         """Wait until ``min_bytes`` have come to the partitions, or ``timeout_ms``.
 
-        With READ_COMMITTED also when a transaction ends in one of them.
+        With READ_COMMITTED, also when a transaction ends in one of them.
         """
         waiter = _Waiter(min_bytes, isolation)
         names = list(partitions)

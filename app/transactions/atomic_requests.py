@@ -6,7 +6,7 @@ the outcome of its transaction, so it exists if, and only if, the transaction co
 
     records appended, leases and offsets staged ─▶ answer made ─▶ outcome and answer stored ─▶ markers ─▶ answer
 
-Once begun, a request runs to its end, also if its client disconnects. What a crash interrupts before
+Once begun, a request runs to its end, even if its client disconnects. What a crash interrupts before
 the outcome is stored is aborted at the next start.
 """
 

@@ -28,7 +28,7 @@ class TransactionTable:
 
     @property
     def open(self) -> Iterable[Transaction]:
-        """The transactions that are open, also those that are ending."""
+        """The transactions that are open, including those that are ending."""
         return self._open.values()
 
     @property

@@ -154,7 +154,7 @@ async def _settle(request: Request, kind: AcknowledgeType) -> int:
 
 @router.post("/v1/groups/{group}/share/ack", openapi_extra=openapi.SETTLE, summary="Acknowledge records")
 async def share_ack(request: Request) -> Response:
-    """Finish records of a lock: the group never delivers them again, also after a crash.
+    """Finish records of a lock: the group never delivers them again, even after a crash.
 
     Either all records of the request change, or none: 409 if the lock no longer holds one of them.
     """

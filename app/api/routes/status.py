@@ -69,7 +69,7 @@ async def get_metrics(request: Request) -> Response:
 async def get_cluster(request: Request) -> Response:
     """Return the cluster: id, live brokers, leases, counts of topics and partitions.
 
-    ``broker_id`` is the broker that answers. ``survey`` has all brokers, also those that were killed in the last
+    ``broker_id`` is the broker that answers. ``survey`` has all brokers, including those that were killed in the last
     day, the objects and the work that waits. It is null for a broker on its own, and for clients that may not
     describe the cluster.
     """

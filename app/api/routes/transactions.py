@@ -50,7 +50,7 @@ async def transact(request: Request) -> Response:
     """Append records to several topics, acknowledge leases and commit offsets: all of it, or nothing.
 
     Readers see the records when the answer arrives. With an `Idempotency-Key` the request may be repeated: if it was
-    committed, the first answer comes again, also after a restart of the broker, with `Idempotent-Replayed: true`.
+    committed, the first answer comes again, even after a restart of the broker, with `Idempotent-Replayed: true`.
     """
     state = api_state(request)
     raw, body = await raw_json_body(request, TransactionBody, _EXAMPLE)

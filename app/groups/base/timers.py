@@ -91,7 +91,7 @@ class Sessions:
         self._is_closed = False
 
     def start(self, member_id: str, timeout_ms: int) -> None:
-        """Restart the timer of a member; it is kept until ``stop``, also after it expired."""
+        """Restart the timer of a member; it is kept until ``stop``, even after it expired."""
         if self._is_closed:
             return
         timer = self.timers.get(member_id)

@@ -176,7 +176,7 @@ class ConsumerGroup:
         return any(topic in self.topics_of_member(member) for member in self.members.values())
 
     def topics_of_member(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the topics of its subscription, also those that do not exist."""
+        """Return the topics of its subscription, including those that do not exist."""
         return member.topics | self.regexes.get(member.regex, frozenset())
 
     # ── members ──

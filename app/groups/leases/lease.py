@@ -1,6 +1,6 @@
 """Leases on records, and the opaque tokens that name them.
 
-A token holds all that is needed to decide, also after a restart, whether the
+A token holds all that is needed to decide, even after a restart, whether the
 lease can still be acknowledged (``LeaseSettlement``). It is not secret: a client
 that makes one up can do no more than commit an offset.
 """

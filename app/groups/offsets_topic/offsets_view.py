@@ -4,7 +4,7 @@ Each group and each committed offset gets an entry when a client first reads the
 durable change appends an entry.
 
 Offsets of a coordinator begin at ``epoch << EPOCH_BITS``, with the epoch that it took from its store. So they only
-go up, also after a crash, though they are not stored: the log of an earlier epoch ends below the start of this one,
+go up, even after a crash, though they are not stored: the log of an earlier epoch ends below the start of this one,
 and the current state is repeated above it. Clients see the epoch as the leader epoch, so they notice. A coordinator
 that serves again with the same epoch, which no other broker had in between, begins where its log ended.
 

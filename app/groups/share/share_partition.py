@@ -421,7 +421,7 @@ class SharePartition:
         )
 
     def release_member(self, member_id: str, limits: ShareLimits, *, is_delivered: bool = True) -> int:
-        """Take back all records of a member, also those whose transition fails later; return how many at once.
+        """Take back all records of a member, including those whose transition fails later; return how many at once.
 
         With ``is_delivered`` false their last delivery does not count.
         """

@@ -182,7 +182,7 @@ class ProcessWorker:
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
-            # It ends with its input, also in the middle of a pass.
+            # It ends with its input, even in the middle of a pass.
             process.stdin.close()
             await process.wait()
 

@@ -165,7 +165,7 @@ def recover_replacement(files: Files, directory: Path) -> bool:
     After an undone or completed replacement the directory holds the old segments or
     the new one, without any file of the other. Indexes may be missing, and are never
     those of another log. Returns True if a replacement was completed. Running it
-    again, also after a crash inside it, changes nothing more.
+    again, even after a crash inside it, changes nothing more.
 
     Raises:
         OSError: the disk failed.

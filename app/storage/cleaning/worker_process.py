@@ -4,7 +4,7 @@ The broker starts it with its first pass.
 
 It reads segments, writes ``*.cleaned`` files beside them, and changes nothing that a
 reader of the log sees; the broker puts them in place. It ends with its standard input,
-so also when the broker is killed, and waits on start until a process that a killed broker
+even when the broker is killed, and waits on start until a process that a killed broker
 left has ended: two of them would write the same files.
 """
 

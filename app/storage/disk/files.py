@@ -99,7 +99,7 @@ class File(Protocol):
     def allocate(self, start: int, end: int) -> None:
         """Give the file space on the disk from byte ``start`` to ``end``.
 
-        The file ends at ``end`` then, if it ended before that. Bytes that are there stay, also those that are
+        The file ends at ``end`` then, if it ended before that. Bytes that are there stay, including those that are
         written meanwhile; others read as zeros. If it raises, some of the space may have been given.
         """
         ...

@@ -28,7 +28,7 @@ def _libc() -> ctypes.CDLL:
 def fallocate(fd: int, start: int, size: int) -> None:
     """Call fallocate(2).
 
-    Not ``posix_fallocate``: where the file system has no such call, it writes zeros, also over what another
+    Not ``posix_fallocate``: where the file system has no such call, it writes zeros, even over what another
     thread writes meanwhile.
     """
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_long) < 8 or not hasattr(_libc(), "fallocate"):

@@ -198,5 +198,5 @@ class LogDir:
                 try:
                     await self.in_thread(self.keep_space_now)
                 finally:
-                    # Also if the caller stops waiting: appends are refused until then.
+                    # Even if the caller stops waiting: appends are refused until then.
                     self._is_in_use = False

@@ -100,7 +100,7 @@ class OffsetCheckpoints:
         """Save a later start of a log before it is in force.
 
         Raises:
-            StorageFull, StorageLimitReached: the log begins where it did, also after a restart.
+            StorageFull, StorageLimitReached: the log begins where it did, even after a restart.
             LogDirFailed: as ``save``.
         """
         move = (log, offset)

@@ -1,7 +1,7 @@
 """Batches that could not be stored yet, and which later ones must not overtake.
 
 A log accepts any first batch of a producer that it does not know. So if the first batch fails and the
-second is committed, the first one would be out of order for ever. The broker remembers the failed
+second is committed, the first one would be out of order forever. The broker remembers the failed
 batch until the producer sends it again.
 
 Batches that were sent after it before the producer knew get the same retriable error, not that they are

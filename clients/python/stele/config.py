@@ -142,7 +142,7 @@ class Endpoint:
         Raises ValueError for others.
         """
         if not url.isprintable():
-            # ``urlsplit`` would leave some of them out, also of a password.
+            # ``urlsplit`` would leave some of them out, including those of a password.
             raise ValueError(
                 f"{shown_url(url)!r} has control characters, such as a line break; write the URL without them"
             )

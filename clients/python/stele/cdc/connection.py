@@ -48,7 +48,7 @@ def describe_dsn(dsn: str) -> str:
 
 
 def has_password(dsn: str) -> bool:
-    """Return whether a DSN holds a password, also that of a private key.
+    """Return whether a DSN holds a password, including that of a private key.
 
     Raises CdcError.
     """

@@ -410,7 +410,7 @@ class LogWriter:
     ) -> tuple[bytes, BatchHeader] | None:
         """Return the batch at ``offset`` if it is this producer's, or another's.
 
-        None also if retention has deleted it, in which case it was confirmed long ago.
+        Also None if retention has deleted it, in which case it was confirmed long ago.
         """
         fetch = RawFetch(
             topic=topic,

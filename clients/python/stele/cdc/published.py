@@ -2,7 +2,7 @@
 
 pgoutput filters each change by the publication as it was at the time of the change. So a
 publication that leaves a table out, or that publishes less of it, hides changes without
-an error, also if it is restored before anything reads the stream. The rows of the
+an error, even if it is restored before anything reads the stream. The rows of the
 catalogs tell: each has an OID, and the id of the transaction that wrote it (``xmin``).
 Both differ after a change that was undone.
 """

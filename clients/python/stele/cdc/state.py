@@ -13,7 +13,7 @@ from .events import Event
 from .log_writer import LogWriter
 from .options import ValueFormat
 
-# The state is a few records per table, kept for ever.
+# The state is a few records per table, kept forever.
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
 

@@ -199,7 +199,7 @@ def commit_unit(
 ) -> bool:
     """Commit what the tasks have written, unless the unit is committed already; return whether it was not.
 
-    ``partitions`` is the number of tasks, also of those that had no rows.
+    ``partitions`` is the number of tasks, including those that had no rows.
 
     Raises:
         CommitError: nothing was committed.
