@@ -61,9 +61,9 @@ def check_user_name(user: str) -> None:
     if not 0 < len(user) <= _NAME_CHARACTERS_MAX or not user.isprintable():
         raise InvalidCredential(user, f"a name has 1 to {_NAME_CHARACTERS_MAX} printable characters")
     if user == ANONYMOUS.name:
-        raise InvalidCredential(user, "this name stands for clients without a login")
+        raise InvalidCredential(user, "this name is reserved for clients without a login")
     if user == WILDCARD:
-        raise InvalidCredential(user, "this name stands for everybody in access rules")
+        raise InvalidCredential(user, "this name matches every principal in access rules")
 
 
 def check_password(user: str, password: str) -> None:

@@ -138,7 +138,7 @@ def check_exposure(settings: Settings, tls: Mapping[ListenerName, ListenerTls | 
         is_closed = mode_of(settings, listener) == "required" or has_certificates
         if not is_closed and not settings.allow_anonymous_network:
             raise UnsafeSettings(
-                f"the {listener} listener would let everybody who reaches {settings.host} read, write and delete all "
+                f"the {listener} listener would let every client that reaches {settings.host} read, write and delete all "
                 "topics: require logins with STELE_AUTHENTICATION=required, or accept this with "
                 "STELE_ALLOW_ANONYMOUS_NETWORK=true (or bind to 127.0.0.1)"
             )

@@ -251,7 +251,7 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         "file_delete_delay_ms",
         ConfigType.LONG,
         int64(0),
-        "Keep the files that compaction replaced this long; other files are deleted as soon as nobody reads them.",
+        "Keep the files that compaction replaced this long; other files are deleted once no reader uses them.",
         ("log.segment.delete.delay.ms",),
     ),
     "cleanup.policy": ConfigEntry(

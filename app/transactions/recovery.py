@@ -88,7 +88,7 @@ def _orphans(
             table.changed(transaction)
             continue
         logger.warning(
-            "%s has an open transaction of producer %d, epoch %d, that nobody can end: it is aborted",
+            "%s has an open transaction of producer %d, epoch %d, that no producer can end: it is aborted",
             opened.topic_partition,
             *producer,
         )

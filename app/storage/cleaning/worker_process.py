@@ -3,9 +3,9 @@
 The broker starts it with its first pass.
 
 It reads segments, writes ``*.cleaned`` files beside them, and changes nothing that a
-reader of the log sees; the broker puts them in place. It ends with its standard input,
-even when the broker is killed, and waits on start until a process that a killed broker
-left has ended: two of them would write the same files.
+reader of the log sees; the broker puts them in place. It ends when its standard
+input does, so it also ends when the broker is killed. On start it waits until the process of
+a killed broker has ended, because two of them would write the same files.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Copies:
             elif self._options.snapshot == "never":
                 raise CdcError(
                     f"{reason}; run once with --snapshot again, which copies it, or once without {name} in --tables, "
-                    "to go on without these changes"
+                    "to continue without these changes"
                 )
             else:
                 logger.warning("%s; it is copied again", reason)

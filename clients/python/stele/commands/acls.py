@@ -96,7 +96,9 @@ def list_acls(
 
 @acls.command("add")
 @click.option(
-    "--principal", metavar="User:NAME", help="Principal that the rule applies to; User:* is everybody."
+    "--principal",
+    metavar="User:NAME",
+    help="Principal that the rule applies to; User:* matches every principal.",
 )
 @click.option("--admin", metavar="User:NAME", help="Allow this principal everything.")
 @click.option(

@@ -228,7 +228,7 @@ def report_loss(topic: str, partition: int, start: int, end: int, *, fail: bool)
     )
     if fail:
         raise DataLossError(
-            f"{what}. Make retention.ms or retention.bytes of the topic larger; to go on without these "
+            f"{what}. Make retention.ms or retention.bytes of the topic larger; to continue without these "
             "records set failOnDataLoss=false"
         )
     logger.warning("%s. The query continues without them, because failOnDataLoss is false", what)
@@ -243,6 +243,6 @@ def report_cut(topic: str, partition: int, offset: int, latest: int | None, *, f
     )
     if fail:
         raise DataLossError(
-            f"{what}. Start the query with a new checkpoint; to go on with what is there set failOnDataLoss=false"
+            f"{what}. Start the query with a new checkpoint; to continue with what is there set failOnDataLoss=false"
         )
     logger.warning("%s. The query continues with what is there, because failOnDataLoss is false", what)

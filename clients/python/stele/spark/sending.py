@@ -268,7 +268,7 @@ class TopicWriter:
                 raise DataLossError(
                     f"{wanted} records of this task were stored in {topic}-{number} before it failed, and only "
                     f"{len(marks)} of them are still there: so it is unknown which rows are missing. Make "
-                    "retention.ms or retention.bytes of the topic larger; go on with another txnAppId"
+                    "retention.ms or retention.bytes of the topic larger; continue with another txnAppId"
                 )
             # Other producers have written in between.
             window *= 4
