@@ -1,10 +1,10 @@
 """The HTTP listener. Reading order:
 
 - ``application``, ``server``   the FastAPI application; uvicorn, fed by the accept loop
-- ``state``                     what every route shares
+- ``state``                     state shared by all routes
 - ``routes``                    one module per subject: requests in, responses out
 - ``requests``, ``json_bodies``, ``bodies``   parameters, bodies within their bounds, JSON as typed structs
-- ``rights``, ``guarded_route`` what a client must be allowed to do, per route, and where that is checked
+- ``rights``, ``guarded_route`` required rights per route, and their check
 - ``encoded_slash``             routes on which an encoded slash is part of a name
 - ``errors``                    the error tree as RFC 9457 problem documents
 - ``record_page``               one page of records, and the offset to continue from
@@ -15,13 +15,13 @@
 - ``direct_produce``            fast path for a produce of one JSON record, before the application
 - ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out
 - ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams
-- ``cluster_document``          the cluster as JSON, and what a broker reports to the others
+- ``cluster_document``          the cluster as JSON, and a broker's report to the others
 - ``transaction_records``   records for several topics in one request
 - ``table_streams``             tables of compacted topics, and the changes after them
 - ``cross_site``                CSRF and DNS-rebinding protection
 - ``authentication``, ``sessions``   a login for every request; the sessions of the console
 - ``forwarding``                requests for groups that another broker of the cluster coordinates
-- ``settlement_forwarding``     what a transaction settles in such groups
+- ``settlement_forwarding``     settlements of transactions in such groups
 - ``http_rules``, ``http_refusals``   whether a request is served, by its head; answers without the application
 - ``http_exchange``, ``http_connection``   one request and its response; a connection and the order of its requests
 - ``body_codings``              bodies that are compressed

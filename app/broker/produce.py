@@ -14,7 +14,7 @@ from ..storage.engine import AppendTicket
 
 
 class Acks(IntEnum):
-    """When to answer: immediately, once appended, or once synced (ADR-0003)."""
+    """The acknowledgement mode: immediately, once appended, or once synced (ADR-0003)."""
 
     NONE = 0
     LEADER = 1

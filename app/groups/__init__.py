@@ -2,15 +2,15 @@
 
 Every listener serves them. Reading order:
 
-- ``services``                      what a listener may call
-- ``base``                          what every kind of group stands on
+- ``services``                      the interface for listeners
+- ``base``                          shared parts of all kinds of groups
 - ``classic``, ``consumer``, ``share``   the three protocols: pure state machines, their timers and writes
 - ``live_group``, ``group_table``   a group of any protocol; which groups exist, and the store of their changes
-- ``coordinator``, ``descriptions``   what a listener may call about groups
+- ``coordinator``, ``descriptions``   the facade of groups, and their descriptions
 - ``consumer_groups``, ``share_groups``   and about those of one protocol
 - ``share_queue``, ``redrive``      single records of share groups without a session (ADR-0045); dead letters again
 - ``transactional_offsets``, ``ended_elsewhere``   offsets of transactions, including those that end at other brokers
-- ``offset_retention``, ``lag``     expiry of offsets; lag, and what a reset would do
+- ``offset_retention``, ``lag``     expiry of offsets; lag and resets
 - ``leases``                        polls under leases, for consumers that are no members
 - ``group_lease``, ``shards``       which broker of a cluster serves which groups (ADR-0047, ADR-0053)
 - ``offsets_topic``                 the topic ``__consumer_offsets``

@@ -3,9 +3,9 @@
 - ``binding``        sockets that are bound and listen, and errors that say what to change
 - ``admission``      limits of connections: in total, per address, and of open files
 - ``accept_rate``    how fast connections may come
-- ``accept_loop``    accepts connections, refuses what is too much, and hands the others on
+- ``accept_loop``    accepts connections within the limits, and hands them on
 - ``handshake_thread``   TLS handshakes beside the event loop, one at a time
 - ``tls_transport``  TLS between the transport of a socket and the protocol above it
 - ``first_bytes``    tells TLS from plaintext, to answer clients that use the wrong one
-- ``pending_bytes``  a limit of what a listener holds of incomplete requests
+- ``pending_bytes``  bounds the bytes of incomplete requests
 """

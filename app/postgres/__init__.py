@@ -1,8 +1,8 @@
-"""Connections to PostgreSQL, and the schema of what brokers share in it.
+"""Connections to PostgreSQL, and the schema of the shared stores.
 
 Reading order:
 
-- ``connection_counts``  how many connections a broker opens, and for what
+- ``connection_counts``  numbers of connections per purpose
 - ``migrations``  the numbered SQL files, and how a database gets from one version to the next
 - ``history``     whether the database still is the one that the broker knows
 - ``connector``   a connection with the settings that every session needs

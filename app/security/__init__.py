@@ -7,20 +7,20 @@
 - ``peer_tls``            the certificate and CAs for requests to other brokers
 - ``tls_settings``        the TLS of a listener and for other brokers, from the settings
 - ``tls_reload``          notices changed files, and reloads them
-- ``principal``           who a peer is, and the login that says so
+- ``principal``           the principal of a peer, and its login
 - ``scram``               SCRAM credentials, messages and proofs (RFC 5802)
 - ``sasl``                the SASL mechanisms as exchanges without I/O
 - ``login_throttle``      slows failed logins down
 - ``credentials``         users and API keys, in memory and in the catalog
-- ``jwt_keys``, ``jwt_tokens``   the keys of a token issuer; what a token must have
+- ``jwt_keys``, ``jwt_tokens``   the keys of a token issuer; validation of tokens
 - ``audit``               one line per login, change and denied request
-- ``authenticator``       checks what clients present, for all listeners
+- ``authenticator``       verifies credentials, for all listeners
 - ``acl``                 access rules and filters of them, in Kafka's terms
 - ``acl_text``            rules as names, for JSON and the command line
 - ``acl_index``           decides by rules: a pure function
 - ``acls``                the rules in force, in memory and in the catalog
-- ``authorizer``          what a principal may do; remembers decisions until rules change
-- ``policy``              which listener asks for a login; what is refused at a start
+- ``authorizer``          authorizes principals; caches decisions until rules change
+- ``policy``              login policy of listeners; configurations refused at a start
 - ``forwarding``          signatures of requests that a broker forwards for its client
 - ``service``, ``offline``   puts these together; users, keys and rules without a broker
 """

@@ -22,7 +22,7 @@ class InvalidStorage(Exception):
 
 
 class Advice(NamedTuple):
-    """What to do. ``is_mistake``: waiting does not help."""
+    """Advice for the operator. ``is_mistake``: waiting does not help."""
 
     text: str
     is_mistake: bool = True

@@ -4,7 +4,7 @@
 - ``request_cutter``                cuts the bytes received into requests
 - ``connection_state``, ``deferred_response``, ``response_queue``, ``flow_control``   the parts of a connection
 - ``begun_work``                    coroutines that get a task only if they wait
-- ``connection_owner``              what a connection needs of its listener
+- ``connection_owner``              the interface of a connection to its listener
 - ``connection``, ``deadlines``     moves bytes between these parts and the socket; one timer per listener
 - ``quota_delays``                  delays a connection whose client has exceeded a quota
 - ``errors``                        the error tree as error codes

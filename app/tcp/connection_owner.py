@@ -1,4 +1,4 @@
-"""What a connection needs of its listener: limits, admission, and a watch over its deadlines."""
+"""The interface of a connection to its listener: limits, admission, and a watch over its deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the assignment of partitions needs to know about topics."""
+"""Facts about topics that the assignment of partitions needs."""
 
 from __future__ import annotations
 

@@ -2,5 +2,5 @@
 
 - ``group``                         a pure state machine
 - ``assignors``, ``managed_members``   members that the broker joins for and assigns to
-- ``live_members``, ``rebalance``, ``answers``   requests that wait, sessions, and what ends a rebalance
+- ``live_members``, ``rebalance``, ``answers``   waiting requests, sessions, and the end of a rebalance
 """

@@ -3,8 +3,8 @@
 - ``key_map``        hashes of keys → last offset, in bounded memory
 - ``record_bounds``  where the records of a batch begin and end, without decoding them
 - ``record_keys``    the keys of a batch, by the compiled codec
-- ``dirty_records``  what mapping the keys finds out about each dirty record
-- ``batch_filter``   what remains of one batch
+- ``dirty_records``  the verdict of mapping on each dirty record
+- ``batch_filter``   filters one batch
 - ``transactions``   which batches are aborted, and which markers are still needed
 - ``planning``       which partition is cleaned next, up to which offset, in which groups of segments
 - ``cleaned_segment``   reading segments with holes, writing a cleaned one beside the old

@@ -105,7 +105,7 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """When this returns the bytes and the size survive a loss of power.
+        """Sync the bytes and the size, so that they survive a loss of power.
 
         Raises ``SyncFailedError``.
         """
@@ -118,7 +118,7 @@ class Directory(Protocol):
     """An open directory: its sync needs no further file descriptor."""
 
     def sync(self) -> None:
-        """When this returns the names in it last. Raises ``SyncFailedError``."""
+        """Sync the names in it, so that they last. Raises ``SyncFailedError``."""
         ...
 
     def close(self) -> None: ...
@@ -159,7 +159,7 @@ class ManySyncs(Protocol):
         ...
 
     def sync(self, paths: Sequence[Path]) -> None:
-        """When this returns, all that was written to ``paths`` lasts.
+        """Sync everything written to ``paths``, so that it lasts.
 
         They are files and directories, in no order. If it raises ``OSError``, nothing is known of any of them.
         """

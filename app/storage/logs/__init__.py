@@ -1,6 +1,6 @@
 """Partitions on disk and in memory. Reading order:
 
-- ``partition_log``    what the engine needs of both kinds; ``partition_logs``   the open ones, by partition
+- ``partition_log``    the engine's interface to both kinds; ``partition_logs``   the open ones, by partition
 - ``high_watermark``   which records readers do not see yet; ``flush_work``   one sync of a partition
 - ``log``              one partition on disk: append, sync, plans, retention
 - ``memory_log``       one partition in memory: a bounded ring

@@ -1,4 +1,4 @@
-"""When and how logs are synced. Reading order:
+"""Schedules and performs syncs of logs. Reading order:
 
 - ``flush_schedule``   schedules background syncs
 - ``loop_syncs``       when the event loop makes a sync itself

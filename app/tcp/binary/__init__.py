@@ -3,7 +3,7 @@
 - ``request_cutter``                cuts the stream into requests
 - ``login``                         AUTHENTICATE, and which requests may begin before it (ADR-0033)
 - ``connection``                    one connection: from a request to its handler, and its response
-- ``guards``                        what a client must be allowed to do, per message
-- ``dispatch``, ``handlers``        one row per message; what each request calls
+- ``guards``                        required rights per message
+- ``dispatch``, ``handlers``        one row per message; its handler
 - ``forwarding``                    requests for groups that another broker of the cluster coordinates
 """

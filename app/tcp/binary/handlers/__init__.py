@@ -1,6 +1,6 @@
 """Handlers of the binary protocol, one per message; they call the layers below and keep no state.
 
-- ``context``                       what a handler is given and may return
+- ``context``                       the arguments and results of handlers
 - ``simple``                        CONSUME and FLUSH of ADR-0009
 - ``topics``, ``produce``, ``fetch``   topics, batches in, batches out (ADR-0010)
 - ``groups``, ``leases``            members, offsets and claims; polls under leases
