@@ -26,8 +26,8 @@ from .cluster.catalog import Catalog
 from .cluster.group_shards import lease_of_shard
 from .cluster.group_store import GroupStore
 from .cluster.membership import Member, MemberEndpoint
-from .cluster.sqlite import SqliteCatalog
-from .cluster.sqlite_groups import SqliteGroupStore
+from .cluster.sqlite.catalog import SqliteCatalog
+from .cluster.sqlite.groups import SqliteGroupStore
 from .errors import StorageFull, StorageLimitReached
 from .groups.coordinator import GroupCoordinator
 from .groups.ended_elsewhere import AskEnded
@@ -40,8 +40,8 @@ from .groups.shards import GroupShards
 from .groups.share.dead_letter_writer import DeadLetterWriter
 from .groups.share_queue import ShareQueue
 from .network.admission import open_files_for_partitions, open_files_limit
-from .security.peer_tls import PeerTls
 from .security.service import SecurityStores
+from .security.tls.peer_tls import PeerTls
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
 from .storage.disk.files import DISK_FULL, LIMIT_REACHED, RealFiles

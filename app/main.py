@@ -50,9 +50,9 @@ from .security import audit
 from .security.forwarding import forwarding_key
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
-from .security.tls import InvalidTlsFiles, ListenerTls
-from .security.tls_reload import TlsReload
-from .security.tls_settings import listener_tls, peer_tls
+from .security.tls.tls import InvalidTlsFiles, ListenerTls
+from .security.tls.tls_reload import TlsReload
+from .security.tls.tls_settings import listener_tls, peer_tls
 from .settings import Settings, unknown_settings, unknown_variables
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
@@ -60,7 +60,7 @@ from .tcp.binary.forwarding import serve_frame
 from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.context import KafkaListener
-from .tcp.kafka.fetch_sessions import FetchSessionCache
+from .tcp.kafka.sessions.fetch_sessions import FetchSessionCache
 from .tcp.kafka.share_forwarding import ForwardedFrames, end_sessions_of_dead
 from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer
@@ -73,9 +73,9 @@ if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.forwarding import Forwarder
     from .groups.services import GroupServices
-    from .security.peer_tls import PeerTls
     from .security.service import Security
-    from .security.tls_settings import ListenerName
+    from .security.tls.peer_tls import PeerTls
+    from .security.tls.tls_settings import ListenerName
     from .tracing import Traces
     from .transactions.services import Transactions
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from uuid import UUID
 
 from .cluster.group_shards import SHARDS
-from .cluster.postgres import PostgresCatalog
-from .cluster.postgres_acls import PostgresAclStore
-from .cluster.postgres_credentials import PostgresCredentialStore
-from .cluster.postgres_groups import PostgresGroupStore
-from .cluster.postgres_import import import_data_dir
-from .cluster.postgres_membership import PostgresMembership
-from .cluster.postgres_survey import PostgresSurveyor
-from .cluster.postgres_transactions import PostgresTransactions
+from .cluster.postgres.acls import PostgresAclStore
+from .cluster.postgres.catalog import PostgresCatalog
+from .cluster.postgres.credentials import PostgresCredentialStore
+from .cluster.postgres.groups import PostgresGroupStore
+from .cluster.postgres.membership import PostgresMembership
+from .cluster.postgres.sqlite_import import import_data_dir
+from .cluster.postgres.survey import PostgresSurveyor
+from .cluster.postgres.transactions import PostgresTransactions
 from .postgres.connection_counts import GROUPS
 from .postgres.pool import PostgresPool
 from .postgres.session import PostgresSession
-from .storage.shared.postgres_markers import PostgresMarkers
+from .storage.shared.postgres.postgres_markers import PostgresMarkers
 
 
 class SharedStores:
@@ -55,7 +55,7 @@ class SharedStores:
         return self._group_threads[shard % GROUPS]
 
     def import_data_dir(self, catalog: Path, groups: Path) -> bool:
-        """See ``app.cluster.postgres_import``."""
+        """See ``app.cluster.postgres.sqlite_import``."""
         return import_data_dir(self._session, catalog, groups)
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ from stele.broker_process import run_broker
 from stele.wire.record_batch import BatchBuilder
 
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch, records_in_turns
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
+from app.broker.reading.fetch import PartitionFetch, records_in_turns
 from app.composition import open_broker
 from app.settings import Settings
 

@@ -19,8 +19,8 @@ from stele.wire import messages as m
 from stele.wire.record_batch import build_values
 
 from app.broker.broker import Broker
-from app.broker.produce import Acks
-from app.security.tls_settings import ListenerName
+from app.broker.producing.produce import Acks
+from app.security.tls.tls_settings import ListenerName
 
 from .in_process import HOST, Caller, InProcess
 from .kafka_frames import fetch_request, produce_request

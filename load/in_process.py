@@ -27,7 +27,7 @@ from app.network.admission import Admission
 from app.network.pending_bytes import PendingBytes
 from app.security.policy import ListenerSecurity
 from app.security.service import Security, SecurityStores, open_security
-from app.security.tls_settings import ListenerName
+from app.security.tls.tls_settings import ListenerName
 from app.settings import Settings
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.handlers.context import BinaryListener
@@ -35,7 +35,7 @@ from app.tcp.connection import Connection
 from app.tcp.deadlines import Deadlines
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.fetch_sessions import FetchSessionCache
+from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
 
 HOST = "127.0.0.1"
 _UNLIMITED = 1 << 30

@@ -7,25 +7,15 @@
 - ``rights``, ``guarded_route`` required rights per route, and their check
 - ``encoded_slash``             routes on which an encoded slash is part of a name
 - ``errors``                    the error tree as RFC 9457 problem documents
-- ``record_page``               one page of records, and the offset to continue from
-- ``record_json``, ``record_form``, ``record_arrow``   records as JSON, in pieces if they are large, and as Arrow
-- ``showing``, ``record_responses``   which records, how much of each; an answer with one record
-- ``record_decoding``           JSON of large records decoded in several turns of the event loop
+- ``http``                      HTTP below the application
+- ``records``, ``showing``      records in requests and responses; which records, how much of each
+- ``metrics``                   Prometheus
 - ``group_json``                offsets of groups in JSON, by topic
 - ``direct_produce``            fast path for a produce of one JSON record, before the application
-- ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out
-- ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams
 - ``cluster_document``          the cluster as JSON, and a broker's report to the others
-- ``transaction_records``   records for several topics in one request
-- ``table_streams``             tables of compacted topics, and the changes after them
-- ``cross_site``                CSRF and DNS-rebinding protection
 - ``authentication``, ``sessions``   a login for every request; the sessions of the console
 - ``forwarding``                requests for groups that another broker of the cluster coordinates
 - ``settlement_forwarding``     settlements of transactions in such groups
-- ``http_rules``, ``http_refusals``   whether a request is served, by its head; answers without the application
-- ``http_exchange``, ``http_connection``   one request and its response; a connection and the order of its requests
-- ``body_codings``              bodies that are compressed
-- ``request_ids``, ``http_traffic``, ``metrics``, ``listener_metrics``, ``cluster_metrics``, ``transaction_metrics``   request ids, connections and bytes, Prometheus
 - ``throttling``                requests charged to quotas; 429
 - ``openapi``                   the OpenAPI document beyond the signatures of the routes
 - ``console``                   the console's pages and modules

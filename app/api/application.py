@@ -34,13 +34,13 @@ from ..security.policy import ListenerSecurity
 from ..settings import Settings
 from ..transactions.services import Transactions
 from . import openapi
-from .body_codings import DecodeBodies
 from .console import pages as console
 from .console.login import login_routes
 from .errors import HttpError, error_response, http_problem, problem_response
 from .guarded_route import GuardedRoute, guarded_app
-from .http_traffic import HttpTraffic
-from .metrics import HttpMetrics, RequestCounts, observe_broker
+from .http.body_codings import DecodeBodies
+from .http.http_traffic import HttpTraffic
+from .metrics.metrics import HttpMetrics, RequestCounts, observe_broker
 from .openapi import document
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes

@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stele.wire.record_batch import HEADER_BYTES, build_rows
 
-from ..broker.produce import Acks, PendingProduce
+from ..broker.producing.produce import Acks, PendingProduce
 from ..broker.quotas.limits import QuotaKey
 from ..broker.quotas.machine import QuotaClient
 from ..broker.quotas.timed import HeldTime
@@ -22,13 +22,13 @@ from ..security.acl import WRITE_TOPIC
 from ..security.authorizer import Access
 from ..settings import Settings
 from .errors import problem_response
-from .http_traffic import HttpTraffic
-from .metrics import RequestCounts
-from .ndjson_upload import all_refused
-from .record_json import decode_produce_body, decode_record
+from .http.http_traffic import HttpTraffic
+from .metrics.metrics import RequestCounts
+from .records.ndjson_upload import all_refused
+from .records.record_json import decode_produce_body, decode_record
+from .records.upload import Chunk, record_bytes_max
 from .state import ApiState
 from .throttling import DOOR, client_of
-from .upload import Chunk, record_bytes_max
 
 _PREFIX, _SUFFIX = b"/v1/topics/", b"/records"
 _ROUTE = "/v1/topics/{topic}/records"

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ..errors import InvalidRequest
 from .errors import HttpError
-from .record_json import encode
+from .records.record_json import encode
 from .requests import content_type, read_body
 from .state import api_state
 

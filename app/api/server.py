@@ -20,17 +20,17 @@ from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
 from ..network.pending_bytes import PendingBytes
 from ..security.policy import ListenerSecurity
-from ..security.tls import ListenerTls
+from ..security.tls.tls import ListenerTls
 from ..tracing import Traces
 from ..transactions.services import Transactions
 from .application import create_application
 from .authentication import Authenticate
 from .cluster_document import broker_report
-from .cross_site import RefuseCrossSite
 from .direct_produce import DirectProduce
 from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
-from .http_traffic import CountedProtocol, counted_protocol
-from .request_ids import RequestIds
+from .http.cross_site import RefuseCrossSite
+from .http.http_traffic import CountedProtocol, counted_protocol
+from .http.request_ids import RequestIds
 from .routes.status import VERSION
 from .state import CdcView
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from ..errors import InvalidRequest
 from ..query.filters import Filter, make_filter
-from .record_form import RecordForm
+from .records.record_form import RecordForm
 from .requests import INT32_MAX, integer_parameter
 
 

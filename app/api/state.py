@@ -21,7 +21,7 @@ from ..security.acls import Acls
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
 from ..transactions.services import Transactions
-from .stream_slots import StreamSlots
+from .records.stream_slots import StreamSlots
 
 
 class CdcView(Protocol):

@@ -30,29 +30,29 @@ from ..storage.sequences import ProducerView
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce
 from ..storage.waiters import PartitionWatch
-from .appending import Appender
 from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
 from .cluster import Cluster, SoloCluster
 from .counts import Counts
-from .decoded_bytes import DecodedBytes, DecodedReader
 from .dynamic_configs import DynamicConfigs
-from .keyed_reading import KeyedReader, KeyedRecord
 from .listeners import Endpoint
-from .partitioner import Partitioner
 from .placement import Placement
-from .produce import Acks, PendingProduce
-from .produce_queue import QueueSize
-from .producer_state import OpenTransaction
-from .producers import Producers
+from .producing.appending import Appender
+from .producing.partitioner import Partitioner
+from .producing.produce import Acks, PendingProduce
+from .producing.produce_queue import QueueSize
+from .producing.producer_state import OpenTransaction
+from .producing.producers import Producers
+from .producing.transaction_gate import MarkerOrder, TransactionGate
 from .quotas.manager import Quotas
 from .quotas.rate import Window
-from .reading import PartitionReader
+from .reading.decoded_bytes import DecodedBytes, DecodedReader
+from .reading.keyed_reading import KeyedReader, KeyedRecord
+from .reading.reading import PartitionReader
+from .reading.tail_subscriptions import TailSubscription, TailSubscriptions
 from .storage_views import StorageViews
-from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
-from .transaction_gate import MarkerOrder, TransactionGate
 from .virtual import PartitionLeader, VirtualTopic, VirtualTopics
 
 

@@ -12,10 +12,10 @@ from ..errors import BrokerClosing, InternalTopic, SteleError, TopicExists
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from .cluster import Cluster
-from .partitioner import Partitioner
 from .placement import Placement
-from .producers import Producers
-from .tail_subscriptions import TailSubscriptions
+from .producing.partitioner import Partitioner
+from .producing.producers import Producers
+from .reading.tail_subscriptions import TailSubscriptions
 from .topics import INTERNAL_TOPICS, Topic, Topics
 from .virtual import VirtualTopics
 

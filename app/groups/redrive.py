@@ -16,10 +16,10 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import Row, build_rows
 
 from ..broker.broker import Broker
-from ..broker.decoded_bytes import DecodedReader
 from ..broker.entity_configs import DEAD_LETTER_TOPIC
-from ..broker.fetch import record_at, records_in_turns
-from ..broker.produce import Acks
+from ..broker.producing.produce import Acks
+from ..broker.reading.decoded_bytes import DecodedReader
+from ..broker.reading.fetch import record_at, records_in_turns
 from ..errors import CorruptLog, InvalidRequest, RequestError, SteleError
 from ..storage.topic_partition import TopicPartition
 from .base.share_state import AcknowledgeType

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
-from ..broker.fetch import records_in_turns
-from ..broker.record_counts import DecodedLimit
+from ..broker.reading.fetch import records_in_turns
+from ..broker.reading.record_counts import DecodedLimit
 from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld
 from ..errors.base import short
 from ..storage.topic_partition import TopicPartition

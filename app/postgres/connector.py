@@ -3,7 +3,7 @@
 They bound how long a session can hold locks: a broker that is paused inside a transaction keeps its row locks for
 ``idle_in_transaction_session_timeout``, then the server ends the session. That time does not begin in the middle of a
 pipeline. The name of a session therefore says which broker it belongs to, and other brokers end the sessions of a dead
-one (``app.cluster.postgres_membership``).
+one (``app.cluster.postgres.membership``).
 """
 
 from __future__ import annotations

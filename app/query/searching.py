@@ -22,9 +22,9 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import BatchHeader, RecordView
 
 from ..broker.broker import Broker
-from ..broker.decoded_bytes import DecodedReader
-from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, is_large, record_at
-from ..broker.fetch import size_of as record_size
+from ..broker.reading.decoded_bytes import DecodedReader
+from ..broker.reading.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, is_large, record_at
+from ..broker.reading.fetch import size_of as record_size
 from ..errors import CorruptLog, OffsetOutOfRange, ReadMemoryFull, SteleError
 from ..work_budget import WorkBudget
 from .filters import Filter

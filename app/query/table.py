@@ -16,8 +16,8 @@ from contextlib import aclosing
 from stele.wire.record_batch import BatchHeader, RecordView
 
 from ..broker.broker import Broker
-from ..broker.decoded_bytes import DecodedReader
-from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from
+from ..broker.reading.decoded_bytes import DecodedReader
+from ..broker.reading.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from
 from ..errors import CorruptLog, OffsetOutOfRange, SteleError
 from ..storage.keys.newest_offsets import NewestOffsets
 from ..work_budget import WorkBudget, pause, pause_among_partitions

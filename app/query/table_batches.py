@@ -20,8 +20,8 @@ from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
 from ..broker.broker import Broker
-from ..broker.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
-from ..broker.fetch import Fetched, PartitionFetch, batches_from
+from ..broker.reading.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
+from ..broker.reading.fetch import Fetched, PartitionFetch, batches_from
 from ..errors import CorruptLog, InvalidRequest, OffsetOutOfRange
 from ..storage.cleaning.batch_filter import with_chosen
 from ..storage.disk.pace import Pace

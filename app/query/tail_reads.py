@@ -18,8 +18,8 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import BatchHeader, RecordView
 
 from ..broker.broker import Broker
-from ..broker.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
-from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, size_of
+from ..broker.reading.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
+from ..broker.reading.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, size_of
 from ..errors import CorruptLog
 from ..work_budget import WorkBudget
 

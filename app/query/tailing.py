@@ -11,9 +11,9 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import BatchHeader
 
 from ..broker.broker import Broker
-from ..broker.decoded_bytes import DecodedReader
-from ..broker.fetch import batch_in_turns, read_bound
-from ..broker.tail_subscriptions import TailSubscription
+from ..broker.reading.decoded_bytes import DecodedReader
+from ..broker.reading.fetch import batch_in_turns, read_bound
+from ..broker.reading.tail_subscriptions import TailSubscription
 from ..errors import CorruptLog, SteleError, TopicError, UnknownTopic
 from ..storage.engine import LogState
 from ..work_budget import WorkBudget, pause, pause_among_partitions

@@ -1,12 +1,6 @@
 """Authentication, authorization and TLS. Reading order:
 
-- ``certificate``         reads the validity of a certificate
-- ``distinguished_name``  writes the subject of a certificate as one line of text (RFC 4514)
-- ``principal_mapping``   turns that text into the name of a principal, by Kafka's rules
-- ``tls``                 the certificate, key and client CAs of one listener, and how they are replaced
-- ``peer_tls``            the certificate and CAs for requests to other brokers
-- ``tls_settings``        the TLS of a listener and for other brokers, from the settings
-- ``tls_reload``          notices changed files, and reloads them
+- ``tls``                 TLS of listeners, and of requests to other brokers
 - ``principal``           the principal of a peer, and its login
 - ``scram``               SCRAM credentials, messages and proofs (RFC 5802)
 - ``sasl``                the SASL mechanisms as exchanges without I/O

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from ..clock import SystemClock
 from ..cluster.credentials import ApiKeyRecord
-from ..cluster.sqlite_acls import SqliteAclStore
-from ..cluster.sqlite_credentials import SqliteCredentialStore
+from ..cluster.sqlite.acls import SqliteAclStore
+from ..cluster.sqlite.credentials import SqliteCredentialStore
 from ..errors import DataDirLocked
 from ..storage.disk.files import RealFiles
 from ..storage.disk.whole_files import read_file

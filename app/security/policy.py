@@ -17,8 +17,8 @@ from .authorizer import Access, Authorizer
 from .credentials import Credentials
 from .principal import Principal
 from .sasl import Mechanism
-from .tls import ListenerTls
-from .tls_settings import ListenerName
+from .tls.tls import ListenerTls
+from .tls.tls_settings import ListenerName
 
 Mode = Literal["none", "optional", "required"]
 LISTENERS: tuple[ListenerName, ...] = get_args(ListenerName)

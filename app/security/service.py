@@ -14,8 +14,8 @@ from ..broker.cluster import Cluster, SoloCluster
 from ..clock import Clock
 from ..cluster.acls import AclStore
 from ..cluster.credentials import CredentialStore
-from ..cluster.sqlite_acls import SqliteAclStore
-from ..cluster.sqlite_credentials import SqliteCredentialStore
+from ..cluster.sqlite.acls import SqliteAclStore
+from ..cluster.sqlite.credentials import SqliteCredentialStore
 from ..settings import Settings
 from .acls import Acls
 from .authenticator import Authenticator
@@ -32,8 +32,8 @@ from .policy import (
     mode_of,
     super_users_of,
 )
-from .tls import warn_if_readable
-from .tls_settings import ListenerName
+from .tls.tls import warn_if_readable
+from .tls.tls_settings import ListenerName
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from contextvars import Context
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
-from ..broker.produce import Acks, Produced
+from ..broker.producing.produce import Acks, Produced
 from ..clock import Clock
 from ..cluster.transaction_store import StoredAnswer, TransactionChange
 from ..errors import (

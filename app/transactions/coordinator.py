@@ -22,8 +22,8 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType
 from stele.wire.record_batch import BatchHeader
 
 from ..broker.broker import Broker
-from ..broker.producer_state import OpenTransaction
-from ..broker.transaction_gate import MarkerOrder
+from ..broker.producing.producer_state import OpenTransaction
+from ..broker.producing.transaction_gate import MarkerOrder
 from ..clock import Clock
 from ..cluster.group_store import StoreChange
 from ..errors import (

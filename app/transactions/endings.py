@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from stele.wire.control_record import EndTransactionMarker, MarkerType
 
 from ..broker.broker import Broker
-from ..broker.transaction_gate import MarkerOrder
+from ..broker.producing.transaction_gate import MarkerOrder
 from ..cluster.group_store import StoreChange
 from ..cluster.transaction_store import DeleteOutcome, OutcomePartition, OutcomeRecord
 from ..errors import ConcurrentTransactions, SteleError, TopicError

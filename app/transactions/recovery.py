@@ -21,7 +21,7 @@ import logging
 from stele.wire.control_record import EndTransactionMarker, MarkerType
 
 from ..broker.broker import Broker
-from ..broker.transaction_gate import MarkerOrder
+from ..broker.producing.transaction_gate import MarkerOrder
 from ..cluster.group_store import StoreChange
 from ..cluster.transaction_store import DeleteOutcome
 from ..errors import SteleError, TopicError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stele.wire.record_batch import Row, build_rows
 
 from ..broker.broker import Broker
-from ..broker.produce import Acks, PendingProduce, Produced
+from ..broker.producing.produce import Acks, PendingProduce, Produced
 from ..errors import ProducerFenced, TransactionFenced
 from ..groups.base.messages import CommitRequest, Results
 from ..groups.services import GroupServices

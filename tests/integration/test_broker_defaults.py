@@ -13,7 +13,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.messages import EARLIEST_TIMESTAMP
 
 from app.cluster.catalog import TopicRecord
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.composition import CATALOG
 from app.tcp.kafka.schemas.configs import (
     AlterableConfig,

@@ -18,7 +18,7 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
 from app.cluster.catalog import TopicRecord
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.composition import CATALOG
 from app.groups.offsets_topic.offset_records import partition_of
 from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest

@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Producer
 from stele.testing import BrokerProcess, run_broker
 
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from tests.support.variants import long_but
 
 SSE = {"accept": "text/event-stream"}

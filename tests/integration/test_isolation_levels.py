@@ -22,7 +22,7 @@ from stele.wire.control_record import MarkerType
 from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch, end_of, records_from
+from app.broker.reading.fetch import PartitionFetch, end_of, records_from
 from app.errors import SteleError
 from app.query.tailing import Tail
 from app.storage.embedded import EmbeddedEngine

@@ -31,7 +31,7 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
 from app.clock import SystemClock
-from app.cluster.sqlite_credentials import SqliteCredentialStore
+from app.cluster.sqlite.credentials import SqliteCredentialStore
 from app.security.credentials import Credentials
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from app.tcp.kafka.schemas.metadata import MetadataRequest

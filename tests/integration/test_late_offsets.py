@@ -9,7 +9,7 @@ from typing import Any
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
-from app.broker.fetch import PartitionFetch
+from app.broker.reading.fetch import PartitionFetch
 from app.errors import StorageUnavailable
 from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -13,7 +13,7 @@ _NAMES = "tests/integration/test_refused_names.py"
 SECURITY_MUTANTS = (
     # The body of a request that offers an upgrade is executed as a request (uvicorn #2722).
     Mutant(
-        "app/api/http_connection.py",
+        "app/api/http/http_connection.py",
         "        if self._is_upgrade:\n            return\n        self._is_framing = False\n",
         "        self._is_upgrade = self._is_framing = False\n",
         "tests/unit/api/test_http_exchange.py",
@@ -21,7 +21,7 @@ SECURITY_MUTANTS = (
     ),
     # A trailer becomes a field of the request.
     Mutant(
-        "app/api/http_connection.py",
+        "app/api/http/http_connection.py",
         "        if self._is_outside and not self._is_framing:\n",
         "        if not self._is_framing:\n",
         "tests/integration/test_http_conformance.py",
@@ -37,7 +37,7 @@ SECURITY_MUTANTS = (
     ),
     # A body may come as slowly as its client likes.
     Mutant(
-        "app/api/http_connection.py",
+        "app/api/http/http_connection.py",
         "        return min(self._since_s + self.head_timeout_s, self._body_since_s + slowest_s)\n",
         "        return self._since_s + self.head_timeout_s\n",
         "tests/unit/api/test_http_exchange.py",
@@ -103,7 +103,7 @@ SECURITY_MUTANTS = (
         "takers",
     ),
     Mutant(
-        "app/tcp/kafka/handlers/share_fetch.py",
+        "app/tcp/kafka/handlers/groups/share_fetch.py",
         "if access is None or access.allows(READ_TOPIC, one.partition.topic):",
         "if True:",
         "tests/integration/test_authorization.py",
@@ -111,7 +111,7 @@ SECURITY_MUTANTS = (
     ),
     # An upload goes on, or a body that comes late is stored, after the right to write has ended.
     Mutant(
-        "app/api/upload.py",
+        "app/api/records/upload.py",
         "                if self._check is not None:\n                    self._check()\n",
         "",
         "tests/integration/test_authorization.py",
@@ -213,13 +213,13 @@ SECURITY_MUTANTS = (
         f"{_UNIT}/test_jwt.py",
     ),
     Mutant(
-        "app/security/principal_mapping.py",
+        "app/security/tls/principal_mapping.py",
         '_RESERVED = ("*", "ANONYMOUS")',
         '_RESERVED = ("ANONYMOUS",)',
         f"{_UNIT}/test_principal_mapping.py",
     ),
     Mutant(
-        "app/security/principal_mapping.py",
+        "app/security/tls/principal_mapping.py",
         '_RESERVED = ("*", "ANONYMOUS")',
         '_RESERVED = ("*",)',
         f"{_UNIT}/test_principal_mapping.py",
@@ -241,7 +241,7 @@ SECURITY_MUTANTS = (
     ),
     # A value within a certificate passes for another attribute (CVE-2026-33248).
     Mutant(
-        "app/security/principal_mapping.py",
+        "app/security/tls/principal_mapping.py",
         "rule.apply(hidden)",
         "rule.apply(name)",
         f"{_UNIT}/test_principal_mapping.py",
@@ -423,7 +423,7 @@ SECURITY_MUTANTS = (
     ),
     # A client reads on through another connection, or another broker, while it has to wait.
     Mutant(
-        "app/tcp/kafka/handlers/share_fetch.py",
+        "app/tcp/kafka/handlers/groups/share_fetch.py",
         "    wait_ms = context.consume_wait_ms()\n",
         "    wait_ms = 0\n",
         "tests/integration/test_quotas.py",
@@ -546,14 +546,14 @@ SECURITY_MUTANTS = (
         "by_id",
     ),
     Mutant(
-        "app/tcp/kafka/handlers/share_groups.py",
+        "app/tcp/kafka/handlers/groups/share_groups.py",
         "    is_allowed = _may(context, READ_TOPIC, topic.topic_name)\n",
         "    is_allowed = True\n",
         _SEVERAL,
         "AlterShareGroupOffsets",
     ),
     Mutant(
-        "app/tcp/kafka/handlers/share_fetch.py",
+        "app/tcp/kafka/handlers/groups/share_fetch.py",
         "if context.access is not None and not context.access.allows(READ_TOPIC, topic.name):",
         "if False:",
         _SEVERAL,

@@ -60,21 +60,21 @@ MUTANTS = (
         "read_no_more",
     ),
     Mutant(
-        "app/tcp/kafka/wide_fetch.py",
+        "app/tcp/kafka/fetching/wide_fetch.py",
         "asked.partition in self._already_read[name]",
         "False",
         _WIDE_FETCH,
         "named_twice",
     ),
     Mutant(
-        "app/tcp/kafka/wide_fetch.py",
+        "app/tcp/kafka/fetching/wide_fetch.py",
         "at_least_one=not self._records_bytes,\n",
         "at_least_one=True,\n",
         _WIDE_FETCH,
         "limit",
     ),
     Mutant(
-        "app/tcp/kafka/wide_requests.py",
+        "app/tcp/kafka/fetching/wide_requests.py",
         "or key == last",
         "",
         "tests/unit/tcp/kafka/test_wide_requests.py",
@@ -167,7 +167,7 @@ MUTANTS = (
         f"{_STORAGE}/shared/test_claims.py",
     ),
     Mutant(
-        "app/cluster/postgres_transactions.py",
+        "app/cluster/postgres/transactions.py",
         "_end_offsets(connection, end) for end in update.ends]",
         "_end_offsets(connection, end) for end in list(update.ends)[:1]]",
         "tests/integration/shared_storage/test_transactions.py",
@@ -193,7 +193,7 @@ MUTANTS = (
     ),
     # ── writes of a broker that was paused and replaced ──
     Mutant(
-        "app/cluster/postgres_groups.py",
+        "app/cluster/postgres/groups.py",
         "if row is None or (row[0], row[1]) != (epoch, self._incarnation):",
         "if row is None:",
         "tests/integration/shared_storage/test_fencing.py",
@@ -353,7 +353,7 @@ MUTANTS = (
         f"{_BROKER}/test_producer_state.py",
     ),
     Mutant(
-        "app/broker/producer_state.py",
+        "app/broker/producing/producer_state.py",
         "if state.timestamp_ms < before_ms and",
         "if state.timestamp_ms > before_ms and",
         f"{_BROKER}/test_producer_state.py",
@@ -371,13 +371,13 @@ MUTANTS = (
         "tests/unit/network/test_admission.py",
     ),
     Mutant(
-        "app/broker/timestamps.py",
+        "app/broker/producing/timestamps.py",
         "timestamp_ms <= self.latest_ms and",
         "timestamp_ms < self.latest_ms and",
         f"{_BROKER}/test_timestamps.py",
     ),
     Mutant(
-        "app/broker/timestamps.py",
+        "app/broker/producing/timestamps.py",
         "if len(self._errors) < RECORD_ERRORS_MAX:",
         "if True:",
         f"{_BROKER}/test_timestamps.py",
@@ -395,7 +395,7 @@ MUTANTS = (
         f"{_BROKER}/test_placement.py",
     ),
     Mutant(
-        "app/broker/produce_queue.py",
+        "app/broker/producing/produce_queue.py",
         "        self._bytes -= job.size\n",
         "",
         f"{_BROKER}/test_produce_queue.py",
@@ -407,7 +407,7 @@ MUTANTS = (
         "tests/unit/storage/test_engine_appends.py",
     ),
     Mutant(
-        "app/broker/reading.py",
+        "app/broker/reading/reading.py",
         "if len(names) == len(reads) and await self._engine.refresh(names):",
         "if False:",
         _LATE,

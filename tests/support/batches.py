@@ -9,7 +9,7 @@ from uuid import UUID
 import crc32c
 from stele.wire import record_batch as rb
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.clock import Clock
 from app.storage.engine import PartitionSpec
 from app.storage.topic_config import TopicConfig

@@ -30,13 +30,13 @@ from uvicorn.server import ServerState
 
 from app.api.authentication import LOGIN_PATH, Authenticate
 from app.api.console.login import login_routes
-from app.api.cross_site import RefuseCrossSite
 from app.api.errors import HttpError, problem_response
-from app.api.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
-from app.api.http_traffic import HttpTraffic, counted_protocol
-from app.api.request_ids import RequestIds
+from app.api.http.cross_site import RefuseCrossSite
+from app.api.http.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
+from app.api.http.http_traffic import HttpTraffic, counted_protocol
+from app.api.http.request_ids import RequestIds
 from app.api.sessions import Sessions
-from app.cluster.sqlite_credentials import SqliteCredentialStore
+from app.cluster.sqlite.credentials import SqliteCredentialStore
 from app.network.admission import Admission
 from app.network.first_bytes import HANDSHAKE_FAILURE_ALERT
 from app.network.handshake_thread import HandshakeThread
@@ -45,9 +45,9 @@ from app.network.tls_transport import _HANDSHAKE_BYTES_MAX, TlsTransport
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
-from app.security.principal_mapping import PrincipalMapping
 from app.security.sasl import MECHANISMS
-from app.security.tls import ListenerTls, TlsOptions
+from app.security.tls.principal_mapping import PrincipalMapping
+from app.security.tls.tls import ListenerTls, TlsOptions
 from app.settings import Settings
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.handlers.context import BinaryListener

@@ -17,7 +17,7 @@ from random import Random
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.topic_config import TopicConfig

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.errors import (
     ConcurrentTransactions,
     InvalidTransactionState,

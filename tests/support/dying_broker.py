@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 from stele.broker_process import BrokerProcess, Process
 
 from app.cluster.group_store import StoreChange
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.cluster.transaction_store import OutcomeRecord
 from app.transactions.endings import Endings
 from tests.support.faults.hooks import HOOK

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from stele.wire import record_batch as rb
 
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.support.kafka_application import served

@@ -39,7 +39,7 @@ _PRELOADED = (
     "stele.commands.topics",
     "app.main",
     "app.api.server",
-    "app.cluster.postgres",
+    "app.cluster.postgres.catalog",
     "app.shared_stores",
     "app.storage.shared.postgres_engine",
     "encodings.idna",

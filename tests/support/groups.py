@@ -15,7 +15,7 @@ from stele.wire.messages.fetch import EARLIEST_TIMESTAMP
 
 from app.broker.topics import Topic
 from app.cluster.group_store import GroupStore, MemberProtocol
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import GroupError, MemberIdRequired, SteleError, UnknownTopic
 from app.groups.base.group_states import GroupState
 from app.groups.base.messages import (

@@ -11,9 +11,9 @@ from fastapi import FastAPI
 from app.api.application import create_application
 from app.broker.broker import Broker
 from app.clock import Clock
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_credentials import SqliteCredentialStore
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.lease_manager import LeaseManager
 from app.groups.services import Groups

@@ -10,8 +10,8 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType
 from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.broker import Broker
-from app.broker.produce import Acks
-from app.broker.transaction_gate import MarkerOrder
+from app.broker.producing.produce import Acks
+from app.broker.producing.transaction_gate import MarkerOrder
 from app.storage.topic_partition import TopicPartition
 from app.storage.transactional_produce import TransactionalProduce
 

@@ -12,8 +12,8 @@ from typing import cast
 
 from app.broker.broker import Broker
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.lease_manager import LeaseManager
 from app.groups.services import Groups
@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.fetch_sessions import FetchSessionCache
+from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator

@@ -13,11 +13,11 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType
 
 from app.broker.broker import Broker
-from app.broker.fetch import records_from
-from app.broker.produce import Acks
-from app.broker.transaction_gate import MarkerOrder
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.broker.producing.produce import Acks
+from app.broker.producing.transaction_gate import MarkerOrder
+from app.broker.reading.fetch import records_from
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import SteleError
 from app.groups.base.messages import CommitRequest, Results
 from app.groups.base.parking import answer

@@ -17,8 +17,8 @@ from app.api.application import create_application
 from app.api.authentication import Authenticate
 from app.broker.broker import Broker
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.lease_manager import LeaseManager
 from app.groups.services import Groups
@@ -32,7 +32,7 @@ from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.handlers.context import BinaryListener
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.fetch_sessions import FetchSessionCache
+from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
 from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.services import open_services

@@ -17,7 +17,7 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 from stele.wire.isolation_level import IsolationLevel
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AbortedTransaction, PartitionFetch
 from app.storage.segments.transaction_index import AbortedEntry, TransactionIndex

@@ -17,8 +17,8 @@ from app.cluster.shared_transactions import Decide, EndOfTransaction, T, Updated
 from app.cluster.transaction_store import TransactionRecord
 from app.storage.shared.commit_rules import IdRow, ProducerKey
 from app.storage.shared.meta import ObjectWrite, PartitionId, RunWrite
-from app.storage.shared.object_format import ObjectRun, footer_bytes, header_bytes
-from app.storage.shared.object_keys import MARKERS, ObjectKeys
+from app.storage.shared.runs.object_format import ObjectRun, footer_bytes, header_bytes
+from app.storage.shared.store.object_keys import MARKERS, ObjectKeys
 from app.storage.shared.write_buffer import object_run
 from app.storage.topic_partition import TopicPartition
 from app.transactions.messages import ProducerIdentity

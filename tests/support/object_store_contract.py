@@ -7,7 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from app.storage.shared.objects import LIST_MAX, ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError
+from app.storage.shared.store.objects import (
+    LIST_MAX,
+    ByteRange,
+    ObjectNotFound,
+    ObjectStore,
+    ObjectStoreError,
+)
 
 # More than the part size of any client's multipart upload.
 _LARGE_BYTES = 6 << 20

@@ -18,7 +18,7 @@ from uuid import UUID
 from stele.wire import record_batch as rb
 from stele.wire.messages import Durability
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, PartitionSpec
 from app.storage.topic_config import TopicConfig

@@ -20,8 +20,8 @@ from app.broker.broker import Broker
 from app.broker.cluster import SoloCluster
 from app.broker.dynamic_configs import DynamicConfigs
 from app.broker.entity_configs import GroupConfigs
-from app.broker.keyed_reading import KeyedReader
 from app.broker.quotas.manager import Quotas
+from app.broker.reading.keyed_reading import KeyedReader
 from app.broker.storage_views import StorageViews
 from app.groups.consumer_groups import ConsumerGroups
 from app.groups.coordinator import GroupCoordinator

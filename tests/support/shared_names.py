@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from app.cluster.postgres import PostgresCatalog
-from app.cluster.postgres_transactions import PostgresTransactions
+from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.transactions import PostgresTransactions
 from app.cluster.shared_transactions import (
     EndOfTransaction,
     SharedTransactionStore,
@@ -18,7 +18,7 @@ from app.cluster.shared_transactions import (
 from app.cluster.transaction_store import TransactionRecord
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
-from app.storage.shared.postgres_markers import PostgresMarkers
+from app.storage.shared.postgres.postgres_markers import PostgresMarkers
 from app.transactions.states import TransactionState
 
 from .model_meta import ModelMeta

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.cluster.sqlite_file import SqliteFile
+from app.cluster.sqlite.file import SqliteFile
 
 TEXTS = {
     sqlite3.SQLITE_FULL: "database or disk is full",

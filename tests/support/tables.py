@@ -10,9 +10,9 @@ from random import Random
 from stele.wire import record_batch as rb
 
 from app.broker.broker import Broker
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.settings import Settings
 from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions

@@ -13,10 +13,10 @@ from stele.wire.control_record import MarkerType, read_marker
 from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.broker import Broker
-from app.broker.produce import Acks, PendingProduce
+from app.broker.producing.produce import Acks, PendingProduce
 from app.cluster.group_store import StoreChange
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.groups.coordinator import GroupCoordinator
 from app.settings import Settings

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from ..guarded_route import GuardedRoute
 from ..openapi import cdc as openapi
-from ..record_json import encode
+from ..records.record_json import encode
 from ..state import api_state
 
 router = APIRouter(tags=["broker"], route_class=GuardedRoute)

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.decoded_bytes import DecodedReader
+from ...broker.reading.decoded_bytes import DecodedReader
 from ...groups.leases.lease import Polled, PollRequest
 from ...groups.leases.lease_reads import leased_records
 from ...security.acl import READ_TOPIC
@@ -20,11 +20,11 @@ from ..encoded_slash import EncodedSlashRoute
 from ..group_json import leased_part
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
-from ..record_form import RecordForm, Separator
-from ..record_json import encode
+from ..records.record_form import RecordForm, Separator
+from ..records.record_json import encode
+from ..records.stream_slots import sized_or_streamed
 from ..rights import require, require_lease
 from ..state import broker_of, group_of
-from ..stream_slots import sized_or_streamed
 from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)

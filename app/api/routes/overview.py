@@ -15,7 +15,7 @@ from ...monitor.histories import POINTS_MAX, Point
 from ...monitor.sampler import Sampler, resident_bytes
 from ..guarded_route import GuardedRoute
 from ..openapi import overview as openapi
-from ..record_json import encode
+from ..records.record_json import encode
 from ..requests import integer_parameter
 from ..state import api_state
 from .status import VERSION

@@ -13,16 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.notation import parse_signed, parse_whole
 
-from ...broker.produce import Acks
+from ...broker.producing.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
 from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, http_problem, problem_of, problem_response
-from ..ndjson_upload import NdjsonUpload, all_refused
 from ..openapi import produce as openapi
-from ..record_decoding import to_record_in_turns
-from ..record_json import NewRecord, decode_produce_body, parse_record
+from ..records.ndjson_upload import NdjsonUpload, all_refused
+from ..records.record_decoding import to_record_in_turns
+from ..records.record_json import NewRecord, decode_produce_body, parse_record
+from ..records.upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
 from ..requests import (
     INT32_MAX,
     INT64_MAX,
@@ -33,7 +34,6 @@ from ..requests import (
     read_body,
 )
 from ..state import api_state, broker_of
-from ..upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
 
 router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 

@@ -15,26 +15,26 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.notation import parse_whole
 
 from ...broker.broker import Broker
-from ...broker.decoded_bytes import DecodedReader
-from ...broker.fetch import PartitionFetch, visible_bytes
+from ...broker.reading.decoded_bytes import DecodedReader
+from ...broker.reading.fetch import PartitionFetch, visible_bytes
 from ...concurrency import several
 from ...errors import CorruptLog, InvalidRequest, OffsetOutOfRange, ReadMemoryFull
 from ...query.positions import offset_at, position_at
 from ...work_budget import pause_among_partitions
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
-from ..event_ids import parse_event_id
 from ..openapi import records as openapi
-from ..record_arrow import MEDIA_TYPE as _ARROW
-from ..record_arrow import arrow_body, decoder_of
-from ..record_form import RecordForm
-from ..record_json import encode
-from ..record_page import RecordPage, read_page
+from ..records.event_ids import parse_event_id
+from ..records.record_arrow import MEDIA_TYPE as _ARROW
+from ..records.record_arrow import arrow_body, decoder_of
+from ..records.record_form import RecordForm
+from ..records.record_json import encode
+from ..records.record_page import RecordPage, read_page
+from ..records.stream_slots import SlottedStream
+from ..records.tail_streams import Shown, events, lines
 from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate, path_integer
 from ..showing import filter_of, form_of
 from ..state import api_state, broker_of, groups_of
-from ..stream_slots import SlottedStream
-from ..tail_streams import Shown, events, lines
 from ..throttling import page_bytes_max
 from .group_members import owner_check
 

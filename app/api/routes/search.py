@@ -20,9 +20,9 @@ from stele.wire.notation import parse_whole
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
-from ...broker.decoded_bytes import DecodedReader
-from ...broker.fetch import Fetched, OpenRecord, PartitionFetch, is_large, read_bound, record_at
-from ...broker.visible_batches import hidden_by
+from ...broker.reading.decoded_bytes import DecodedReader
+from ...broker.reading.fetch import Fetched, OpenRecord, PartitionFetch, is_large, read_bound, record_at
+from ...broker.reading.visible_batches import hidden_by
 from ...concurrency import several
 from ...errors import InvalidRequest, UnknownPartition
 from ...query.filters import Filter
@@ -33,9 +33,10 @@ from ..bodies import RangesBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
 from ..openapi import search as openapi
-from ..record_form import RecordForm, base64_pieces, is_text, text_pieces
-from ..record_json import RecordOut, encode, encode_lines
-from ..record_responses import bytes_response, record_response
+from ..records.record_form import RecordForm, base64_pieces, is_text, text_pieces
+from ..records.record_json import RecordOut, encode, encode_lines
+from ..records.record_responses import bytes_response, record_response
+from ..records.stream_slots import AnswerAborted, SlottedStream
 from ..requests import (
     INT32_MAX,
     INT64_MAX,
@@ -47,7 +48,6 @@ from ..requests import (
 )
 from ..showing import filter_of, form_of
 from ..state import api_state, broker_of
-from ..stream_slots import AnswerAborted, SlottedStream
 
 router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.record_batch import RecordView
 
-from ...broker.decoded_bytes import DecodedReader
-from ...broker.fetch import Fetched, records_in_turns
+from ...broker.reading.decoded_bytes import DecodedReader
+from ...broker.reading.fetch import Fetched, records_in_turns
 from ...errors import CorruptLog, TopicAuthorizationFailed
 from ...groups.base.share_state import AcknowledgeType, AcquiredRange
 from ...groups.redrive import DeadLetterRedrive
@@ -26,11 +26,11 @@ from ..bodies import RedriveBody, ShareLockBody, SharePollBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import json_answer, json_body
 from ..openapi import share_queue as openapi
-from ..record_form import RecordForm, Separator
-from ..record_json import encode
+from ..records.record_form import RecordForm, Separator
+from ..records.record_json import encode
+from ..records.stream_slots import sized_or_streamed
 from ..rights import access_of, require
 from ..state import broker_of, group_of
-from ..stream_slots import sized_or_streamed
 from ..throttling import page_bytes_max
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from ...security.acl import DESCRIBE_CLUSTER
 from ..cluster_document import member_document, own_document, survey_document
 from ..guarded_route import GuardedRoute
 from ..openapi import status as openapi
-from ..record_json import encode
+from ..records.record_json import encode
 from ..rights import access_of
 from ..state import broker_of
 

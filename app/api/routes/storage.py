@@ -19,7 +19,7 @@ from ...storage.disk_views import SegmentState
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import storage as openapi
-from ..record_json import encode
+from ..records.record_json import encode
 from ..requests import path_integer
 from ..state import api_state, broker_of
 

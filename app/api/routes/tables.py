@@ -19,15 +19,15 @@ from ...query.table import TableSnapshot
 from ...work_budget import pause_among_partitions
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
-from ..event_ids import parse_event_id
 from ..openapi import tables as openapi
-from ..record_responses import bytes_response, record_response
+from ..records.event_ids import parse_event_id
+from ..records.record_responses import bytes_response, record_response
+from ..records.stream_slots import SlottedStream
+from ..records.table_streams import table_events, table_lines
+from ..records.tail_streams import Shown, events
 from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate
 from ..showing import form_of
 from ..state import api_state, broker_of
-from ..stream_slots import SlottedStream
-from ..table_streams import table_events, table_lines
-from ..tail_streams import Shown, events
 
 router = APIRouter(tags=["tables"], route_class=EncodedSlashRoute)
 

@@ -32,7 +32,7 @@ from ..bodies import TopicBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import topics as openapi
-from ..record_json import encode
+from ..records.record_json import encode
 from ..requests import (
     INT32_MAX,
     boolean_parameter,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from stele.wire.messages import Durability
 from stele.wire.notation import parse_whole
 
-from ...broker.produce import Acks, Produced
+from ...broker.producing.produce import Acks, Produced
 from ...errors import ConcurrentTransactions, InvalidRequest
 from ...groups.base.messages import CommitRequest, OffsetToCommit
 from ...security.acl import READ_GROUP, READ_TOPIC
@@ -27,12 +27,12 @@ from ..bodies import LeaseOfGroup, OffsetOfGroup, SettleBody, TransactionBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import json_answer, json_body, raw_json_body
 from ..openapi import transactions as openapi
-from ..record_json import ProduceBody
+from ..records.record_json import ProduceBody
+from ..records.transaction_records import TransactionRecords
 from ..requests import INT32_MAX, INT64_MAX, integer_parameter
 from ..rights import require, require_lease, require_write
 from ..settlement_forwarding import coordinators, forward, only_coordinator
 from ..state import api_state, transactions_of
-from ..transaction_records import TransactionRecords
 
 router = APIRouter(tags=["transactions"], route_class=EncodedSlashRoute)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...broker.fetch import Fetched
+from ...broker.reading.fetch import Fetched
 from ...errors import InvalidRequest
 from ..base.consumer_protocol import AssignedPartition
 

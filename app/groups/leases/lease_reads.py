@@ -9,10 +9,10 @@ from dataclasses import replace
 from stele.wire import record_batch as rb
 
 from ...broker.broker import Broker
-from ...broker.decoded_bytes import DecodedReader
-from ...broker.fetch import Fetched, PartitionFetch, records_from, records_in_turns, visible_bytes
-from ...broker.record_counts import DecodedLimit, count_records
-from ...broker.visible_batches import hidden_by, without_records
+from ...broker.reading.decoded_bytes import DecodedReader
+from ...broker.reading.fetch import Fetched, PartitionFetch, records_from, records_in_turns, visible_bytes
+from ...broker.reading.record_counts import DecodedLimit, count_records
+from ...broker.reading.visible_batches import hidden_by, without_records
 from ...errors import SteleError
 from ..base.consumer_protocol import AssignedPartition
 from .lease import LeasedPartition

@@ -15,8 +15,8 @@ from stele.wire.record_batch import RecordView, Row, build_rows
 
 from ...broker.broker import Broker
 from ...broker.entity_configs import COPY_TO_DEAD_LETTERS, DEAD_LETTER_TOPIC
-from ...broker.fetch import end_of, records_in_turns
-from ...broker.produce import Acks
+from ...broker.producing.produce import Acks
+from ...broker.reading.fetch import end_of, records_in_turns
 from ...broker.topics import Topic
 from ...errors import (
     BatchTooLarge,

@@ -14,8 +14,8 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import BatchHeader
 
 from ...broker.broker import Broker
-from ...broker.fetch import Fetched, PartitionFetch, batches_from, end_of
-from ...broker.record_counts import DecodedLimit
+from ...broker.reading.fetch import Fetched, PartitionFetch, batches_from, end_of
+from ...broker.reading.record_counts import DecodedLimit
 from ...errors import CorruptLog, OffsetOutOfRange, SteleError
 from ...storage.engine import OFFSET_MAX
 from ...storage.topic_partition import TopicPartition

@@ -1,36 +1,23 @@
 """The shared engine: brokers that hold nothing (ADR-0040). Reading order:
 
-- ``objects``          the interface of the object store
 - ``meta``             the interface of the metadata: which bytes of which object have which offsets
 - ``commit_rules``     decisions of a commit: offsets, duplicates, refusals
 - ``upkeep_rules``     decisions of retention and merging
 - ``cleaning_rules``   decisions of compaction: the log, its range, and groups of runs
-- ``postgres_runs``    shared parts of the SQL about runs
-- ``postgres_commit``  a commit in PostgreSQL, in two trips
-- ``postgres_markers``  the markers of transactions that end
-- ``postgres_cleaning``  the calls of compaction and of reads by key
-- ``postgres_polls``   repeated queries about very many logs
-- ``postgres_meta``    all other calls
-- ``postgres_inline``  small objects in PostgreSQL
-- ``aws_profiles``     credentials of AWS that are in files
-- ``object_stores``, ``store_urls``   the stores of cloud providers, and directories for tests
-- ``object_format``, ``object_keys``   the format and the names of objects
+- ``postgres``         the metadata in PostgreSQL
+- ``store``            object stores
+- ``runs``             the format of objects, and the runs of batches in them
+- ``reader``           reads by offset and by time
 - ``shared_log``       one broker's view of a log
 - ``refused_batches``  failed batches that must not be overtaken
 - ``write_buffer``, ``committer``   from appends to objects to acknowledgements
-- ``sparse_index``, ``run_batches``   batches out of the bytes of a run
-- ``backoff``, ``object_reads``   reads of objects that are repeated while the store fails
-- ``block_cache``, ``loads_ahead``   blocks in memory, several loads at a time
-- ``run_reader``, ``reader``   reads by offset and by time
 - ``histories``        another history of the metadata, which may know less
 - ``log_ends``         follows appends of other brokers
-- ``run_builder``, ``merged_objects``   objects that replace runs
 - ``cleaning_work``, ``compactor``   passes of compaction
 - ``table_offsets``, ``shared_keys``   the newest record of a key, and those of all keys
 - ``upkeep``           retention, merging, garbage collection
 - ``options``          sizes and times
 - ``engine``           the engine, above all of it
-- ``store_check``      checks the object store at a start
 - ``store_identity``   whether all brokers have the same object store
 - ``postgres_engine``  the engine over PostgreSQL and the object store that the settings name
 """

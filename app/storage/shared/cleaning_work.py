@@ -22,7 +22,7 @@ from ..cleaning.transactions import AbortedBatches, CleanedTransactions
 from ..engine import AbortedTransaction
 from ..keys.key_index import KeyHasher
 from .meta import RunRead
-from .run_builder import BuiltRun, RunBuilder, whole_run
+from .runs.run_builder import BuiltRun, RunBuilder, whole_run
 
 # As in ``cleaning/pass_work.py``: the part that remembers dirty records.
 _DIRTY_SHARE = 8

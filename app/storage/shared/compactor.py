@@ -38,11 +38,11 @@ from ..pass_tally import PassTally
 from ..topic_partition import TopicPartition
 from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of
 from .cleaning_work import CleaningWork
-from .merged_objects import MergedObjects
 from .meta import CleaningPlan, LogDirt, MergePlan, Meta, MetaUnavailable, RunRead
-from .objects import ObjectNotFound, ObjectStoreError
-from .run_batches import CorruptRunError
+from .runs.merged_objects import MergedObjects
+from .runs.run_batches import CorruptRunError
 from .shared_log import SharedLog
+from .store.objects import ObjectNotFound, ObjectStoreError
 
 logger = logging.getLogger(__name__)
 

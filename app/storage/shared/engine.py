@@ -48,22 +48,22 @@ from ..topic_config import TopicConfig
 from ..topic_partition import ByPartition, TopicPartition
 from ..transactional_produce import TransactionalProduce
 from ..waiters import Waiters
-from .block_cache import BlockCache
 from .commit_rules import view_of
 from .committer import Committer
 from .compactor import Compactor
 from .histories import Histories
 from .log_ends import LogEnds
-from .merged_objects import MergedObjects
 from .meta import Meta, MetaUnavailable, StoreKind
-from .object_keys import WRITTEN, ObjectKeys
-from .object_reads import ObjectReads
-from .objects import ObjectStore
 from .options import SharedOptions
 from .reader import SharedReader
-from .run_reader import RunReader
+from .runs.merged_objects import MergedObjects
+from .runs.object_reads import ObjectReads
+from .runs.run_reader import RunReader
 from .shared_keys import SharedKeyReader
 from .shared_log import SharedLog
+from .store.block_cache import BlockCache
+from .store.object_keys import WRITTEN, ObjectKeys
+from .store.objects import ObjectStore
 from .upkeep import Upkeep
 from .write_buffer import QueuedAppend, Rotation, WriteBuffer
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .committer import CommitOptions
 from .compactor import CompactorOptions
-from .object_reads import ReadOptions
+from .runs.object_reads import ReadOptions
 from .upkeep import UpkeepOptions
 
 

@@ -22,13 +22,13 @@ from ..logs.data_dir import DataDir
 from ..setup_problems import InvalidStorage, postgres_advice, store_problem
 from .engine import SharedEngine
 from .meta import StoreKind
-from .objects import ObjectStore, ObjectStoreError
 from .options import SharedOptions
-from .postgres_inline import PostgresInlineStore
-from .postgres_meta import PostgresMeta
-from .store_check import check_store
+from .postgres.postgres_inline import PostgresInlineStore
+from .postgres.postgres_meta import PostgresMeta
+from .store.objects import ObjectStore, ObjectStoreError
+from .store.store_check import check_store
+from .store.store_urls import open_object_store
 from .store_identity import IdentifiedStore, check_inline
-from .store_urls import open_object_store
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
 from ..segments.age import newest_in_batch
 from ..topic_partition import TopicPartition
 from .meta import Meta, MetaUnavailable, RunRead, RunsFound, RunsWanted
-from .objects import ObjectNotFound
-from .run_reader import Batches, LateRead, PlannedRead, ReadCall, RunReader, corrupt_run
+from .runs.run_reader import Batches, LateRead, PlannedRead, ReadCall, RunReader, corrupt_run
 from .shared_log import SharedLog, of_another_history
+from .store.objects import ObjectNotFound
 
 # A plan for less would make readers with a small limit plan for each batch.
 _PLAN_BYTES_MIN = 256 << 10

@@ -32,16 +32,16 @@ from ..keys.newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
 from ..keys.newest_scan import too_many_keys
 from ..keys.remembered_offsets import RememberedOffsets
 from ..topic_partition import ByPartition, TopicPartition
-from .block_cache import BlockCache
-from .loads_ahead import LoadsAhead, Part
 from .meta import ByteSpan, KeyRuns, Meta, MetaUnavailable, ObjectRef, RunRead
-from .object_keys import size_of
-from .object_reads import ReadOptions
-from .objects import ObjectNotFound, ObjectStoreError
-from .run_batches import CorruptRunError
-from .run_builder import keyed_offsets, put_keys, whole_run
-from .run_reader import corrupt_run
+from .runs.loads_ahead import LoadsAhead, Part
+from .runs.object_reads import ReadOptions
+from .runs.run_batches import CorruptRunError
+from .runs.run_builder import keyed_offsets, put_keys, whole_run
+from .runs.run_reader import corrupt_run
 from .shared_log import SharedLog
+from .store.block_cache import BlockCache
+from .store.object_keys import size_of
+from .store.objects import ObjectNotFound, ObjectStoreError
 from .table_offsets import TableOffsets
 
 logger = logging.getLogger(__name__)

@@ -30,13 +30,13 @@ from ..keys.key_index import KeyHasher
 from ..topic_partition import TopicPartition
 from .committer import Committer
 from .compactor import Compactor
-from .merged_objects import MergedObjects
 from .meta import KeptLog, MergePlan, Meta, MetaUnavailable, ObjectRef, StoreKind
-from .object_keys import MERGED, WRITTEN, prefix_of
-from .objects import DELETE_MAX, ObjectStore, ObjectStoreError
-from .run_batches import CorruptRunError, batches_of, index_run
-from .run_builder import BuiltRun, key_index_of
+from .runs.merged_objects import MergedObjects
+from .runs.run_batches import CorruptRunError, batches_of, index_run
+from .runs.run_builder import BuiltRun, key_index_of
 from .shared_log import SharedLog
+from .store.object_keys import MERGED, WRITTEN, prefix_of
+from .store.objects import DELETE_MAX, ObjectStore, ObjectStoreError
 from .upkeep_rules import is_look_due
 
 logger = logging.getLogger(__name__)

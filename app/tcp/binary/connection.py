@@ -26,7 +26,7 @@ from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 from stele.wire.record_batch import HEADER_BYTES, build_values
 
-from ...broker.produce import Acks, PendingProduce
+from ...broker.producing.produce import Acks, PendingProduce
 from ...broker.quotas.timed import HeldTime
 from ...errors import AuthorizationError, BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
 from ...patience import Timeout

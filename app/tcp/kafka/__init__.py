@@ -10,16 +10,14 @@
 - ``schemas``                       requests and responses as declarations, one module per subject
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the short way of the commonest produce, with the same result as its handler
-- ``fetch_routes``, ``direct_fetch``  the same for a fetch
-- ``wide_requests``, ``idle_answers``, ``wide_fetch``  the same for a fetch of many partitions, most of them idle
+- ``fetching``, ``idle_answers``    the same for a fetch; cached responses for idle partitions
+- ``sessions``                      of fetches and of members of share groups
 - ``direct_charge``                 charges requests of the short ways to quotas
 - ``route_learning``                when a request is decoded for the short ways
 - ``handlers``                      one handler per API, over the broker, and the rows of the table
 - ``throttling``                    charges a request to quotas
 - ``failures``                      the response to a request whose handler has failed, made from the schemas
 - ``message_set``                   message formats v0 and v1, to and from record batches
-- ``fetch_sessions``                fetch sessions (KIP-227), a state machine without I/O
-- ``share_sessions``                sessions of members of share groups (KIP-932), a state machine without I/O
 - ``frame_forwarding``, ``share_forwarding``  requests of share groups whose coordinator is another broker
 - ``trace``, ``spans``              log lines and OpenTelemetry spans of requests
 """

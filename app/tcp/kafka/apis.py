@@ -13,27 +13,29 @@ from .guards.rights import open_to_all
 from .handlers import (
     acls,
     cluster,
-    committed_offsets,
     configs,
-    consumer_groups,
     fetch,
-    groups,
     leader_epoch,
     list_offsets,
     log_dirs,
-    membership,
     metadata,
-    not_served,
     produce,
     producers,
     quotas,
     security,
-    share_fetch,
-    share_groups,
     topics,
     transaction_admin,
     transactions,
     users,
+)
+from .handlers.groups import (
+    committed_offsets,
+    consumer_groups,
+    groups,
+    membership,
+    not_served,
+    share_fetch,
+    share_groups,
 )
 from .schemas.api_versions import API_VERSIONS_API, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from .served import Served

@@ -25,8 +25,8 @@ from typing import Any, cast
 
 from stele.wire.schema import MalformedMessage
 
-from ...broker.fetch import Fetched
-from ...broker.produce import PendingProduce
+from ...broker.producing.produce import PendingProduce
+from ...broker.reading.fetch import Fetched
 from ...errors import SteleError, UnknownPartition
 from ...patience import Timeout
 from ...security.acl import WRITE_TOPIC
@@ -38,13 +38,15 @@ from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
-from . import fetch_routes
 from .apis import API_VERSIONS_KEY, SERVED, unsupported_api_versions
 from .context import Answer, Context, KafkaListener, NoResponse
 from .direct_charge import DirectCharge
-from .direct_fetch import DirectFetch, begin_fetch, has_batches
 from .direct_produce import Route, Routes
 from .failures import failure_of
+from .fetching import fetch_routes
+from .fetching.direct_fetch import DirectFetch, begin_fetch, has_batches
+from .fetching.wide_fetch import WideFetch
+from .fetching.wide_requests import cut as cut_wide
 from .handlers import produce
 from .handlers.fetch import fetch_changes, fetch_more
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
@@ -54,12 +56,10 @@ from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDS
 from .schemas.fetch import FETCH_API as FETCH
 from .schemas.produce import PRODUCE_API as PRODUCE
 from .served import Served
+from .sessions.share_sessions import ClientConnection
 from .share_forwarding import FORWARDED, ForwardedShares
-from .share_sessions import ClientConnection
 from .throttling import ThrottledRequest
 from .trace import RequestTracer
-from .wide_fetch import WideFetch
-from .wide_requests import cut as cut_wide
 
 logger = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from ...security.principal import ANONYMOUS, Principal
 from ...transactions.service import TransactionService
 from ..deferred_response import DeferredResponse
 from ..errors import error_code_of
-from .fetch_sessions import FetchSessionCache
 from .frame_forwarding import FrameForwarding
 from .idle_answers import Room
-from .share_sessions import NO_CONNECTION, ClientConnection, ShareSession, ShareSessions
+from .sessions.fetch_sessions import FetchSessionCache
+from .sessions.share_sessions import NO_CONNECTION, ClientConnection, ShareSession, ShareSessions
 
 # The protocol allows strings of 32 KiB; clients log messages as one line.
 MESSAGE_CHARACTERS_MAX = 1000

@@ -21,7 +21,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import MalformedMessage, writer
 from stele.wire.schema.varints import read_varint
 
-from ...broker.produce import Acks
+from ...broker.producing.produce import Acks
 from .headers import REQUEST_BYTES_MIN, read_client_id, response_head
 from .route_learning import RouteLearning
 from .schemas.produce import (

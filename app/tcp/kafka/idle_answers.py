@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stele.wire.isolation_level import IsolationLevel
 
 from ...storage.topic_partition import TopicPartition
-from .fetch_sessions import Watch
+from .sessions.fetch_sessions import Watch
 
 # Each takes some 700 bytes.
 ANSWERS_MAX = 100_000

@@ -23,7 +23,7 @@ from .apis import SERVED
 from .context import Context, KafkaListener
 from .failures import failure_of
 from .frame_forwarding import FrameForwarding
-from .handlers.share_fetch import refusal_of, wait_ms_of
+from .handlers.groups.share_fetch import refusal_of, wait_ms_of
 from .headers import read_client_id, read_head, request_head
 from .schemas.share_groups import (
     SHARE_ACKNOWLEDGE_API,
@@ -33,7 +33,7 @@ from .schemas.share_groups import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from .share_sessions import ClientConnection
+from .sessions.share_sessions import ClientConnection
 
 FORWARDED = frozenset((SHARE_FETCH_API.key, SHARE_ACKNOWLEDGE_API.key))
 # In a response, next to the bytes of records: the ranges of a million records, 18 bytes each, and the partitions.

@@ -39,17 +39,17 @@ from app.cluster.group_store import (
     StoredGroups,
 )
 from app.cluster.membership import Displaced, Member, MemberEndpoint
-from app.cluster.postgres import ChangeKind, PostgresCatalog, read_versions
-from app.cluster.postgres_acls import PostgresAclStore
-from app.cluster.postgres_credentials import PostgresCredentialStore
-from app.cluster.postgres_groups import PostgresGroupStore
-from app.cluster.postgres_import import import_data_dir
-from app.cluster.postgres_membership import PostgresMembership
+from app.cluster.postgres.acls import PostgresAclStore
+from app.cluster.postgres.catalog import ChangeKind, PostgresCatalog, read_versions
+from app.cluster.postgres.credentials import PostgresCredentialStore
+from app.cluster.postgres.groups import PostgresGroupStore
+from app.cluster.postgres.membership import PostgresMembership
+from app.cluster.postgres.sqlite_import import import_data_dir
 from app.cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord, StoredRecords
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_acls import SqliteAclStore
-from app.cluster.sqlite_credentials import SqliteCredentialStore
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.acls import SqliteAclStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.cluster.transaction_store import DeleteTransaction
 from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
 from app.postgres.connector import Connection, Connector, connection_string

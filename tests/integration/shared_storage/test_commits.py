@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from app.cluster.postgres import PostgresCatalog
+from app.cluster.postgres.catalog import PostgresCatalog
 from app.errors import ProducerFenced
 from app.postgres.connector import Connection, Connector
 from app.postgres.pool import PostgresPool
@@ -25,7 +25,7 @@ from app.storage.shared.meta import (
     RunPlace,
     RunsWanted,
 )
-from app.storage.shared.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.postgres_proxy import AtCommit, PostgresProxy
 from tests.support.shared_meta import UPLOADERS, batch, written_object

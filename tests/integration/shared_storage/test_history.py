@@ -12,14 +12,14 @@ import pytest
 from stele.wire.messages import Durability
 
 from app.cluster.membership import Member
-from app.cluster.postgres import PostgresCatalog
-from app.cluster.postgres_membership import PostgresMembership
+from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.membership import PostgresMembership
 from app.postgres.connector import Connection, Connector
 from app.postgres.history import ReplacedPrimary, server_of
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import KnownLog, LogRow
-from app.storage.shared.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from app.cluster.postgres import PostgresCatalog
+from app.cluster.postgres.catalog import PostgresCatalog
 from app.postgres.connector import Connector
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import LogRow
-from app.storage.shared.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
 

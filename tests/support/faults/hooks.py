@@ -26,8 +26,9 @@ DEAD_MS = 4_000
 
 def install() -> None:
     """Shorten the times of the upkeep and of timeouts, and reach each other broker through a link."""
-    from app.cluster import postgres_membership
-    from app.storage.shared import committer, engine, object_stores, upkeep
+    from app.cluster.postgres import membership as postgres_membership
+    from app.storage.shared import committer, engine, upkeep
+    from app.storage.shared.store import object_stores
 
     short = partial(
         upkeep.UpkeepOptions,

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Message, Scope
 
 from app.api.direct_produce import BODY_BYTES_MAX, DirectProduce
-from app.api.http_traffic import HttpTraffic
+from app.api.http.http_traffic import HttpTraffic
 from app.broker.broker import Broker
 from app.broker.placement import Placement
 from app.broker.quotas.limits import QuotaKey

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.event_ids import event_id, parse_event_id
+from app.api.records.event_ids import event_id, parse_event_id
 from app.errors import InvalidRequest
 
 OFFSETS = st.integers(0, 2**63 - 1)

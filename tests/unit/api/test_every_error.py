@@ -19,10 +19,10 @@ from starlette.types import ASGIApp
 
 from app.api.application import create_application
 from app.api.errors import kind_of
-from app.api.request_ids import RequestIds
+from app.api.http.request_ids import RequestIds
 from app.api.rights import NEEDS
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
 from tests.support.batches import batch_of

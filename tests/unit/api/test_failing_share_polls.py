@@ -12,7 +12,7 @@ import httpx
 import pytest
 from stele.wire import record_batch as rb
 
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.storage.topic_partition import TopicPartition
 from tests.support.engines import segment_path
 from tests.support.served_bench import serving

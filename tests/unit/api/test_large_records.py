@@ -11,9 +11,9 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from app.api.record_form import RecordForm
-from app.api.record_json import encode
-from app.broker.fetch import is_large
+from app.api.records.record_form import RecordForm
+from app.api.records.record_json import encode
+from app.broker.reading.fetch import is_large
 from app.clock import SystemClock
 from tests.support.http_application import application
 from tests.support.turns import Turns

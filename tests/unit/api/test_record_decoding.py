@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.api.record_decoding import pieces_of_string, to_record_in_turns
-from app.api.record_json import NewRecord, RecordIn, decode_record, parse_record
+from app.api.records.record_decoding import pieces_of_string, to_record_in_turns
+from app.api.records.record_json import NewRecord, RecordIn, decode_record, parse_record
 from app.clock import SystemClock
 from app.errors import InvalidRequest
 from app.work_budget import TURN_BYTES
@@ -99,7 +99,7 @@ async def test_large_lines_of_an_upload_are_decoded_in_turns(
         sizes.append(size)
         return await to_record_in_turns(parsed, size)
 
-    monkeypatch.setattr("app.api.ndjson_upload.to_record_in_turns", watched)
+    monkeypatch.setattr("app.api.records.ndjson_upload.to_record_in_turns", watched)
     values = ["first", 'a "large"\n' * 40_000, "last"]
     lines = [json.dumps({"value": value}).encode() for value in values]
     async with application(tmp_path, SystemClock()) as app:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from app.api import metrics
-from app.api.metrics import RequestCounts
+from app.api.metrics import metrics
+from app.api.metrics.metrics import RequestCounts
 
 SECONDS = (0.0, 0.0005, 0.0006, 0.001, 0.3, 60.0, 61.0)
 

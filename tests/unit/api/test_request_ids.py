@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.application import _bug
-from app.api.request_ids import RequestIds
+from app.api.http.request_ids import RequestIds
 from app.broker.counts import Counts
 from app.logs import JsonFormatter
 

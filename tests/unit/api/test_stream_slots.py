@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from app.api.stream_slots import SlottedStream, StreamSlots
+from app.api.records.stream_slots import SlottedStream, StreamSlots
 
 SCOPE = {"type": "http", "path": "/stream", "asgi": {"spec_version": "2.3"}}
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from stele.wire import record_batch as rb
 
-from app.api import tail_streams
-from app.api.event_ids import parse_event_id
-from app.api.record_form import RecordForm
-from app.api.tail_streams import Shown, events
+from app.api.records import tail_streams
+from app.api.records.event_ids import parse_event_id
+from app.api.records.record_form import RecordForm
+from app.api.records.tail_streams import Shown, events
 from app.broker.broker import Broker
-from app.broker.fetch import Fetched, PartitionFetch
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
+from app.broker.reading.fetch import Fetched, PartitionFetch
 from app.composition import open_broker
 from app.query.filters import make_filter
 from app.query.tail_reads import TailReads

@@ -14,7 +14,7 @@ from stele.wire import record_batch as rb
 
 from app.broker.broker import Broker
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from tests.support.deletions import DeletedAt, delete_topic, far_away
 from tests.support.listeners import listeners
 

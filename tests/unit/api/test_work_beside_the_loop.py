@@ -14,14 +14,14 @@ import pytest
 from stele.wire import messages as m
 from stele.wire import record_batch as rb
 
-from app.api import record_decoding
-from app.api.record_form import RecordForm
-from app.api.record_json import NewRecord
+from app.api.records import record_decoding
+from app.api.records.record_form import RecordForm
+from app.api.records.record_json import NewRecord
+from app.api.records.upload import Upload
 from app.api.routes import produce as produce_route
-from app.api.upload import Upload
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
+from app.broker.reading.fetch import PartitionFetch
 from app.composition import open_broker
 from app.groups.leases.lease import LeasedPartition
 from app.groups.leases.lease_reads import leased_records

@@ -16,11 +16,11 @@ from stele.wire.compression import Compression
 from stele.wire.messages import Durability
 
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch
-from app.broker.produce import Acks, PendingProduce
-from app.broker.recompress import Preparation, PreparedBatches
+from app.broker.producing.produce import Acks, PendingProduce
+from app.broker.producing.recompress import Preparation, PreparedBatches
+from app.broker.reading.fetch import PartitionFetch
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import (
     BrokerClosing,
     MissingKey,

@@ -13,8 +13,8 @@ import crc32c
 import pytest
 from stele.wire import record_batch as rb
 
-from app.broker.decoded_bytes import DecodedBytes
-from app.broker.fetch import Fetched, records_from, records_in_turns
+from app.broker.reading.decoded_bytes import DecodedBytes
+from app.broker.reading.fetch import Fetched, records_from, records_in_turns
 from app.errors import CorruptLog
 from app.work_budget import RECORDS_PER_TURN
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.broker.broker import Broker
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.cluster.catalog import NamedProducer
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import ProducerFenced, StorageUnavailable
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine

@@ -10,9 +10,9 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.messages import Durability
 
-from app.broker.produce import Acks, PendingProduce, QueuedProduce
-from app.broker.produce_queue import ProduceQueue
-from app.broker.recompress import PreparedBatches
+from app.broker.producing.produce import Acks, PendingProduce, QueuedProduce
+from app.broker.producing.produce_queue import ProduceQueue
+from app.broker.producing.recompress import PreparedBatches
 from app.errors import BatchTooLarge, RequestTimedOut, SteleError
 from app.storage.engine import AppendTicket
 from app.storage.topic_partition import TopicPartition

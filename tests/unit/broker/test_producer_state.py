@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stele.wire.record_batch import BatchHeader
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
 from app.storage.sequences import SEQUENCE_MODULUS
 from tests.support.batches import header_of

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch
+from app.broker.reading.fetch import PartitionFetch
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import InvalidRequest, UnknownPartition, UnknownTopic
 from app.settings import Settings
 from app.storage.disk.files import RealFiles

@@ -8,7 +8,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression, compress
 
-from app.broker.recompress import (
+from app.broker.producing.recompress import (
     Preparation,
     PreparedBatches,
     needs_preparation,

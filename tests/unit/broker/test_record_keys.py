@@ -8,8 +8,8 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
-from app.broker.recompress import needs_preparation, preparation
-from app.broker.record_keys import check_keys
+from app.broker.producing.recompress import needs_preparation, preparation
+from app.broker.producing.record_keys import check_keys
 from app.errors import RECORD_ERRORS_MAX, InvalidBatch, MissingKey
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import with_new_crc

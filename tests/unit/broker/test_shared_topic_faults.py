@@ -11,9 +11,9 @@ import pytest
 
 from app.broker.catalog_thread import CatalogThread
 from app.broker.placement import Placement
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.broker.topics import Topics
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import StorageUnavailable
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import LogRow, MetaUnavailable

@@ -6,7 +6,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.record_batch import NO_TIMESTAMP
 
-from app.broker.timestamps import TimestampCheck, is_suspicious, timestamp_bounds
+from app.broker.producing.timestamps import TimestampCheck, is_suspicious, timestamp_bounds
 from app.errors import RECORD_ERRORS_MAX, InvalidTimestamp
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import batch_of_times

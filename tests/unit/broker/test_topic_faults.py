@@ -13,7 +13,7 @@ import pytest
 from app.broker.broker import Broker
 from app.broker.topics import Topic
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import (
     CatalogFailed,
     InvalidTopicName,

@@ -14,12 +14,12 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import LATEST_TIMESTAMP
 
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch
-from app.broker.produce import Acks
-from app.broker.transaction_gate import MarkerOrder
+from app.broker.producing.produce import Acks
+from app.broker.producing.transaction_gate import MarkerOrder
+from app.broker.reading.fetch import PartitionFetch
 from app.broker.virtual import MAX_TIMESTAMP
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import (
     CoordinatorFenced,
     InvalidBatch,

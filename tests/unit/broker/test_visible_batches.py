@@ -8,8 +8,8 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
-from app.broker.decoded_bytes import DecodedBytes
-from app.broker.fetch import (
+from app.broker.reading.decoded_bytes import DecodedBytes
+from app.broker.reading.fetch import (
     Fetched,
     batches_from,
     brings_all,

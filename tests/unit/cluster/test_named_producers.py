@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cluster.catalog import USE_STORED_MS, Catalog
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 
 
 @pytest.fixture

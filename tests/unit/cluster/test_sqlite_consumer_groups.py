@@ -15,7 +15,7 @@ from app.cluster.consumer_group_store import (
     StoredConsumerGroup,
 )
 from app.cluster.group_store import DeleteGroup, GroupRecord, MemberProtocol, StoreChange
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 
 FIRST, SECOND = uuid4(), uuid4()
 RECORD = ConsumerGroupRecord(

@@ -23,7 +23,7 @@ from app.cluster.group_store import (
     OffsetRecord,
     PendingOffset,
 )
-from app.cluster.sqlite_groups import _MIGRATIONS, SqliteGroupStore  # pyright: ignore[reportPrivateUsage]
+from app.cluster.sqlite.groups import _MIGRATIONS, SqliteGroupStore  # pyright: ignore[reportPrivateUsage]
 from app.errors import CoordinatorFenced, GroupStoreFailed
 
 TOPIC_ID = UUID(int=7)
@@ -253,7 +253,7 @@ def test_after_an_error_of_the_disk_nothing_more_is_promised(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.cluster.sqlite_groups._apply", fail)
+        patched.setattr("app.cluster.sqlite.groups._apply", fail)
         with pytest.raises(GroupStoreFailed):
             store.write([offset(0, 1)])
     with pytest.raises(GroupStoreFailed, match="disk I/O error"):
@@ -272,7 +272,7 @@ def test_a_full_disk_may_get_room_again(path: Path, monkeypatch: pytest.MonkeyPa
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.cluster.sqlite_groups._apply", fail)
+        patched.setattr("app.cluster.sqlite.groups._apply", fail)
         with pytest.raises(GroupStoreFailed):
             store.write([offset(0, 1)])
     store.write([offset(0, 2)])
@@ -286,7 +286,7 @@ import os, signal, sys
 from pathlib import Path
 from uuid import UUID
 from app.cluster.group_store import OffsetRecord
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 store = SqliteGroupStore(Path(sys.argv[1]))
 store.open()
 for n in range(50):

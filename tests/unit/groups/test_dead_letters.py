@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cluster.share_group_store import SharePartitionRecord
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import StorageUnavailable
 from app.groups.base.share_state import Acknowledgement, OffsetRange, RecordState, ShareLimits, StoredRange
 from app.groups.share.dead_letters import Origin, letter_headers, origin_of, own_headers, reason

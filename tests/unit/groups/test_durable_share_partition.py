@@ -12,7 +12,7 @@ import pytest
 
 from app.cluster.group_store import DeleteGroup, DeleteTopicOffsets, StoredGroups
 from app.cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord, StoredRecords
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import CoordinatorNotAvailable, GroupStoreFailed, InvalidRecordState
 from app.groups.base.share_state import Acknowledgement, AcquiredRange, OffsetRange, ShareLimits
 from app.groups.share.durable_share_partition import DurableSharePartition

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from app.cluster.group_store import EndPendingOffsets
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import NotCoordinator
 from app.groups.base.messages import CommitRequest, OffsetToCommit
 from tests.support.leases import TOPIC, lease_bench, token, values

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cluster.group_store import DeleteGroup, GroupRecord, MemberProtocol, OffsetRecord, StoreChange
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import (
     GroupNotEmpty,
     GroupNotFound,

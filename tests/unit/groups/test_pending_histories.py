@@ -20,7 +20,7 @@ from uuid import uuid4
 import pytest
 
 from app.cluster.group_store import StoreChange
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import GroupStoreFailed
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import run_simulated

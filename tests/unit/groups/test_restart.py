@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import (
     CoordinatorFenced,
     CoordinatorNotAvailable,

@@ -16,7 +16,7 @@ from app.broker.virtual import PartitionLeader, VirtualTopics
 from app.cluster.group_shards import SHARDS, lease_of_shard, shard_of
 from app.cluster.group_store import StoredGroups
 from app.cluster.membership import Lease, Member
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, UnknownPartition
 from app.groups.coordinator import GroupCoordinator
 from app.groups.offsets_topic import offsets_view

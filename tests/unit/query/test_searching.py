@@ -10,7 +10,7 @@ import pytest
 from stele.wire import record_batch as rb
 
 from app.broker.broker import Broker
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.composition import open_broker
 from app.query.filters import make_filter
 from app.query.searching import OffsetRange, Order, Progress, Search

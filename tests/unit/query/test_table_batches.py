@@ -11,8 +11,8 @@ from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
 from app.broker.broker import Broker
-from app.broker.fetch import PartitionFetch
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
+from app.broker.reading.fetch import PartitionFetch
 from app.errors import InvalidRequest, OffsetOutOfRange, TopicNotCompacted, UnknownPartition
 from app.query.table_batches import TableBatches, newest_batch, table_batches
 from app.storage.embedded import EmbeddedEngine

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster.sqlite_acls import SqliteAclStore
+from app.cluster.sqlite.acls import SqliteAclStore
 from app.errors import InvalidAcl, TooManyAcls, TopicAuthorizationFailed
 from app.security import acls as acls_module
 from app.security.acl import (

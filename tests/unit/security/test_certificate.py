@@ -11,7 +11,7 @@ from cryptography import x509
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.security.certificate import UnreadableCertificate, validity_of
+from app.security.tls.certificate import UnreadableCertificate, validity_of
 from tests.support.certificates import Authority
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_credentials import SqliteCredentialStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.credentials import SqliteCredentialStore
 from app.errors import DuplicateUser, InvalidCredential, UnknownCredential
 from app.security import scram
 from app.security.audit import Peer

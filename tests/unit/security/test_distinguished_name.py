@@ -6,7 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from app.security.distinguished_name import Subject, distinguished_name
+from app.security.tls.distinguished_name import Subject, distinguished_name
 
 OIDS = {
     "commonName": NameOID.COMMON_NAME,

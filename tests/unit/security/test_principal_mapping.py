@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.security.principal_mapping import InvalidMappingRules, NoPrincipal, PrincipalMapping
+from app.security.tls.principal_mapping import InvalidMappingRules, NoPrincipal, PrincipalMapping
 
 # From Kafka's documentation of ssl.principal.mapping.rules.
 RULES = (

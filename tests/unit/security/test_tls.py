@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from app.security.principal_mapping import PrincipalMapping
-from app.security.tls import ClientAuth, InvalidTlsFiles, ListenerTls, TlsOptions, warn_if_readable
-from app.security.tls_reload import TlsReload
-from app.security.tls_settings import listener_tls, peer_tls
+from app.security.tls.principal_mapping import PrincipalMapping
+from app.security.tls.tls import ClientAuth, InvalidTlsFiles, ListenerTls, TlsOptions, warn_if_readable
+from app.security.tls.tls_reload import TlsReload
+from app.security.tls.tls_settings import listener_tls, peer_tls
 from app.settings import Settings
 from tests.support.certificates import Authority, Pair
 

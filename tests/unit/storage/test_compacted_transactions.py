@@ -13,7 +13,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine
 from app.storage.engine import LogState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.clock import SystemClock
-from app.cluster.sqlite import SqliteCatalog
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
 from app.storage.topic_config import TopicConfig

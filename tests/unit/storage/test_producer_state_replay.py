@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.storage.disk.files import RealFiles
 from app.storage.disk.whole_files import write_file
 from app.storage.recovery.producer_state_replay import ProducerStateReplay

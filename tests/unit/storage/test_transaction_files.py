@@ -9,7 +9,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine
 from app.storage.inspection.inspect import dump, verify_partition

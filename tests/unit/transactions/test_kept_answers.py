@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite.groups import SqliteGroupStore
 from app.cluster.transaction_store import DeleteAnswer, StoredAnswer
 from app.transactions.kept_answers import KeptAnswers
 

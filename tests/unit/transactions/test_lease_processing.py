@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from stele.wire import record_batch as rb
 
-from app.broker.fetch import records_from
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
+from app.broker.reading.fetch import records_from
 from app.errors import (
     ConcurrentTransactions,
     InvalidTransactionState,

@@ -8,7 +8,7 @@ from typing import cast
 from stele.wire import messages as m
 from stele.wire.isolation_level import IsolationLevel
 
-from ....broker.fetch import Fetched, PartitionFetch, read_bound, visible_bytes
+from ....broker.reading.fetch import Fetched, PartitionFetch, read_bound, visible_bytes
 from ....errors import InvalidRequest
 from ....security.acl import READ_TOPIC
 from ....security.authorizer import Access

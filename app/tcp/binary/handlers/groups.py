@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stele.wire import messages as m
 
-from ....broker.fetch import PartitionFetch, read_bound, visible_bytes
+from ....broker.reading.fetch import PartitionFetch, read_bound, visible_bytes
 from ....errors import InvalidRequest
 from ....groups.base.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
 from ....groups.consumer.ownership import Claimant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stele.wire import messages as m
 
-from ....broker.produce import Acks
+from ....broker.producing.produce import Acks
 from ....errors import RequestTimedOut
 from ....storage.transactional_produce import TransactionalProduce
 from ...deferred_response import DeferredResponse

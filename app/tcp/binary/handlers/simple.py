@@ -10,7 +10,7 @@ from contextlib import aclosing
 from stele.wire import messages as m
 from stele.wire.record_batch import RecordView
 
-from ....broker.fetch import PartitionFetch, end_of, records_in_turns
+from ....broker.reading.fetch import PartitionFetch, end_of, records_in_turns
 from ....errors import InvalidRequest, SteleError
 from ....storage.engine import OFFSET_MAX
 from ...response_queue import Buffers

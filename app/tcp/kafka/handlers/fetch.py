@@ -26,14 +26,13 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import CorruptBatchError, iter_headers, plain_size_max
 
 from ....broker.broker import Broker
-from ....broker.decoded_bytes import UNCOUNTED_BYTES
-from ....broker.fetch import Fetched, PartitionFetch, end_of, needs_more
+from ....broker.reading.decoded_bytes import UNCOUNTED_BYTES
+from ....broker.reading.fetch import Fetched, PartitionFetch, end_of, needs_more
 from ....errors import ReadMemoryFull
 from ....security.acl import READ_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..context import Context
-from ..fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession
 from ..guards import topics as topic_guards
 from ..message_set import MessageSetTooLarge, UnsupportedCodec, down_convert
 from ..schemas.fetch import (
@@ -45,6 +44,7 @@ from ..schemas.fetch import (
     PartitionData,
 )
 from ..served import Served
+from ..sessions.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession
 from .fetch_requests import FIRST_WITH_TOPIC_IDS, forgotten, is_from_follower, isolation_of, requested
 from .leader_epoch import check_leader_epoch
 from .read_replicas import rack_to_read_from, read_elsewhere

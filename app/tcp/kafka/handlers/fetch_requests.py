@@ -6,8 +6,8 @@ from stele.wire.isolation_level import IsolationLevel
 
 from ....security.acl import CLUSTER_ACTION_CLUSTER
 from ..context import Context
-from ..fetch_sessions import FetchedPartition, PartitionKey
 from ..schemas.fetch import FetchRequest
+from ..sessions.fetch_sessions import FetchedPartition, PartitionKey
 
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_SESSIONS = 7

@@ -18,8 +18,8 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import Records
 
 from ....broker.broker import Broker
-from ....broker.decoded_bytes import UNCOUNTED_BYTES
-from ....broker.produce import Acks, PendingProduce
+from ....broker.producing.produce import Acks, PendingProduce
+from ....broker.reading.decoded_bytes import UNCOUNTED_BYTES
 from ....broker.topics import INTERNAL_TOPICS
 from ....errors import (
     InternalTopic,

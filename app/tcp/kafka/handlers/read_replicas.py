@@ -10,8 +10,8 @@ from __future__ import annotations
 from stele.wire.error_codes import ErrorCode
 
 from ..context import Context
-from ..fetch_sessions import FetchedPartition
 from ..schemas.fetch import PartitionData
+from ..sessions.fetch_sessions import FetchedPartition
 
 
 def rack_to_read_from(context: Context, rack: str) -> str | None:

@@ -16,7 +16,7 @@ from app.broker.quotas.machine import QuotaClient
 from app.broker.quotas.manager import Quotas
 from app.broker.quotas.rate import Window
 from app.cluster.catalog import ConfigRecord
-from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import InvalidRequest, QuotaExceeded
 from tests.support.simulated_time import SimulatedClock, simulated
 

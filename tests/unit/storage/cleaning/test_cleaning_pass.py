@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
-from app.broker.producer_state import ProducerStates
+from app.broker.producing.producer_state import ProducerStates
 from app.errors import CorruptLog
 from app.storage.cleaning.batch_filter import Treatment
 from app.storage.cleaning.key_map import KeyMap

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.shared.aws_profiles import ProfileCredentials, profile_of
-from app.storage.shared.objects import ObjectStore
-from app.storage.shared.store_urls import open_object_store
+from app.storage.shared.store.aws_profiles import ProfileCredentials, profile_of
+from app.storage.shared.store.objects import ObjectStore
+from app.storage.shared.store.store_urls import open_object_store
 
 _CREDENTIALS = """
 [default]

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from app.storage.shared.block_cache import BlockCache
+from app.storage.shared.store.block_cache import BlockCache
 from tests.support.simulated_time import simulated
 
 BLOCK = 10

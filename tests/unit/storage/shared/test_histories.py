@@ -14,8 +14,8 @@ from stele.wire.messages import Durability
 from app.errors import OffsetOutOfRange, StorageUnavailable
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import CommitAnswer, LogRow, MetaUnavailable, ObjectWrite
-from app.storage.shared.objects import Buffer, ObjectStoreError, StoredObject
 from app.storage.shared.options import SharedOptions
+from app.storage.shared.store.objects import Buffer, ObjectStoreError, StoredObject
 from app.storage.shared.upkeep import UpkeepOptions
 from tests.support.batches import ORDERS
 from tests.support.engines import append_synced, open_shared_engine, read_batches, records_of

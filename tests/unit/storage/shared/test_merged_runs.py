@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import CorruptLog
 from app.storage.shared.options import SharedOptions
-from app.storage.shared.sparse_index import INTERVAL_BYTES, SparseIndexBuilder, find
+from app.storage.shared.runs.sparse_index import INTERVAL_BYTES, SparseIndexBuilder, find
 from app.storage.shared.upkeep import UpkeepOptions
 from tests.support.batches import ORDERS
 from tests.support.engines import append, append_synced, open_shared_engine, read_batches, read_from, read_one

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.shared.object_format import (
+from app.storage.shared.runs.object_format import (
     MAGIC,
     TRAILER_BYTES,
     CorruptObjectError,

@@ -10,8 +10,8 @@ from stele.wire import record_batch as rb
 
 from app.errors import StorageUnavailable, UnknownTopic
 from app.storage.shared.engine import SharedEngine
-from app.storage.shared.objects import ByteRange
 from app.storage.shared.options import SharedOptions
+from app.storage.shared.store.objects import ByteRange
 from app.storage.shared.upkeep import UpkeepOptions
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import append_raw, append_synced, fetch_of, open_shared_engine, records_of

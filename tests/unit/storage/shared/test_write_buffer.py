@@ -11,7 +11,7 @@ from stele.wire.messages import Durability
 
 from app.storage.engine import AppendTicket
 from app.storage.shared.meta import LogRow, PartitionId
-from app.storage.shared.object_format import read_footer
+from app.storage.shared.runs.object_format import read_footer
 from app.storage.shared.shared_log import SharedLog
 from app.storage.shared.write_buffer import QueuedAppend, WriteBuffer
 from app.storage.topic_config import TopicConfig

@@ -15,7 +15,7 @@ import pytest
 from stele.wire import messages as m
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.dispatch import HANDLERS
 from app.tcp.errors import ERROR_CODES

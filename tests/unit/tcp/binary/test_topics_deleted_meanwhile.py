@@ -12,7 +12,7 @@ import pytest
 from stele.wire import messages as m
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.errors import SteleError, StorageError
 from app.tcp.binary.dispatch import HANDLERS, begin
 from app.tcp.binary.handlers.context import BinaryListener

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.tcp.kafka.guards import authorized
-from app.tcp.kafka.handlers import groups
+from app.tcp.kafka.handlers.groups import groups
 
 
 def test_the_operations_are_those_of_a_broker_without_an_authorizer() -> None:

@@ -24,7 +24,6 @@ from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.schemas.fetch import FETCH_API
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.kafka.schemas.transactions import INIT_PRODUCER_ID_API as INIT_PRODUCER_ID
@@ -34,6 +33,7 @@ from app.tcp.kafka.schemas.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas
 from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected

@@ -19,7 +19,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import NO_UUID, fields_of
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.errors import BrokerClosing, SteleError, StorageError, StorageUnavailable, TopicError, UnknownTopic
 from app.groups.share.share_group import ShareHeartbeat
 from app.tcp.errors import ERROR_CODES

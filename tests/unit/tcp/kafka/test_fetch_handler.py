@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from stele.wire.error_codes import ErrorCode
 
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.security.acl import Acl, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS

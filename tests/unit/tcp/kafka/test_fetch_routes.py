@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.tcp.kafka import fetch_routes
-from app.tcp.kafka.fetch_routes import PARTITIONS_MAX, REQUEST_BYTES_MAX, ROUTES_MAX, Routes
+from app.tcp.kafka.fetching import fetch_routes
+from app.tcp.kafka.fetching.fetch_routes import PARTITIONS_MAX, REQUEST_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.kafka_peer import request_frame

@@ -12,7 +12,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
 
 from app.storage.topic_partition import TopicPartition
-from app.tcp.kafka.fetch_sessions import (
+from app.tcp.kafka.sessions.fetch_sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     NEW_SESSION_EPOCH,

@@ -16,7 +16,7 @@ from app.cluster.group_shards import lease_of_group
 from app.cluster.leaders import ranked
 from app.cluster.membership import ClusterState, Lease, Member, MemberEndpoint
 from app.tcp.kafka.context import Context, KafkaListener
-from app.tcp.kafka.handlers.membership import FIND_MS, find_coordinator
+from app.tcp.kafka.handlers.groups.membership import FIND_MS, find_coordinator
 from app.tcp.kafka.schemas.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.support.one_lease import HandClock, OneLease
 from tests.support.simulated_time import before, simulated

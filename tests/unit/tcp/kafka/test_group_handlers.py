@@ -10,8 +10,8 @@ from stele.wire.error_codes import ErrorCode
 
 from app.errors import CoordinatorNotAvailable
 from app.tcp.kafka.context import Context, KafkaListener
-from app.tcp.kafka.handlers.committed_offsets import offset_fetch
-from app.tcp.kafka.handlers.groups import describe_groups, list_groups
+from app.tcp.kafka.handlers.groups.committed_offsets import offset_fetch
+from app.tcp.kafka.handlers.groups.groups import describe_groups, list_groups
 from app.tcp.kafka.schemas.committed_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

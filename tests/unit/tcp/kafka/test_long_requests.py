@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from stele.wire.error_codes import ErrorCode
 
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.network.admission import Admission
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.connection import KafkaConnection

@@ -10,11 +10,11 @@ from stele.wire.error_codes import ErrorCode as E
 from stele.wire.record_batch import build_values
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.errors import NotCoordinator
 from app.tcp.kafka.context import Context, KafkaListener
-from app.tcp.kafka.handlers.share_fetch import share_acknowledge, share_fetch
-from app.tcp.kafka.handlers.share_groups import share_group_heartbeat
+from app.tcp.kafka.handlers.groups.share_fetch import share_acknowledge, share_fetch
+from app.tcp.kafka.handlers.groups.share_groups import share_group_heartbeat
 from app.tcp.kafka.schemas.share_groups import (
     FetchPartition,
     FetchTopic,
@@ -22,7 +22,7 @@ from app.tcp.kafka.schemas.share_groups import (
     ShareFetchRequest,
     ShareGroupHeartbeatRequest,
 )
-from app.tcp.kafka.share_sessions import ClientConnection
+from app.tcp.kafka.sessions.share_sessions import ClientConnection
 from tests.support.kafka_application import kafka_listener
 from tests.support.simulated_time import simulated
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from stele.wire.error_codes import ErrorCode as E
 
-from app.tcp.kafka.fetch_sessions import FINAL_EPOCH
-from app.tcp.kafka.share_sessions import ClientConnection, SharedPartition, ShareSession, ShareSessions
+from app.tcp.kafka.sessions.fetch_sessions import FINAL_EPOCH
+from app.tcp.kafka.sessions.share_sessions import (
+    ClientConnection,
+    SharedPartition,
+    ShareSession,
+    ShareSessions,
+)
 
 ONE, TWO, THREE = (SharedPartition(bytes(16), number) for number in range(3))
 

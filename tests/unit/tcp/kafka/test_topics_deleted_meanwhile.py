@@ -16,7 +16,7 @@ import pytest
 from stele.wire.error_codes import ErrorCode
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.tcp.deferred_response import DeferredResponse
 from app.tcp.kafka.apis import SERVED, Served
 from app.tcp.kafka.context import Context, KafkaListener, NoResponse

@@ -18,7 +18,7 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.placement import Placement
-from app.broker.produce import Acks
+from app.broker.producing.produce import Acks
 from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
@@ -27,11 +27,11 @@ from app.storage.topic_partition import TopicPartition
 from app.storage.transactional_produce import TransactionalProduce
 from app.storage.waiters import Waiters
 from app.tcp.kafka import connection as kafka_connection
-from app.tcp.kafka import wide_fetch, wide_requests
 from app.tcp.kafka.context import KafkaListener
+from app.tcp.kafka.fetching import wide_fetch, wide_requests
+from app.tcp.kafka.fetching.wide_fetch import WideFetch
 from app.tcp.kafka.idle_answers import IdleAnswers, Room
 from app.tcp.kafka.schemas.fetch import FETCH_API, PartitionData
-from app.tcp.kafka.wide_fetch import WideFetch
 from app.transactions.messages import ProducerIdentity
 from app.work_budget import PARTITIONS_PER_TURN, pause
 from tests.support.acls import authorizer_over

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from app.tcp.kafka import wide_requests
+from app.tcp.kafka.fetching import wide_requests
 from app.tcp.kafka.headers import read_client_id
 from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
 from tests.support.kafka_peer import request_frame

@@ -1,0 +1,325 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far a group has read.
+
+Each request is atomic for a group: OffsetCommit and OffsetDelete change all their
+partitions together, and OffsetFetch returns all offsets of a group as of one moment. It
+pauses only after it has them, and between groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from stele.wire.error_codes import ErrorCode
+
+from .....errors import GroupNotFound, IllegalGeneration, SteleError
+from .....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit
+from .....work_budget import WorkBudget
+from ....errors import error_code_of
+from ...context import Context, find_topic
+from ...guards import groups as group_guards
+from ...schemas.committed_offsets import (
+    OFFSET_COMMIT_API,
+    OFFSET_DELETE_API,
+    OFFSET_FETCH_API,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ...served import Served
+
+# Keep the offsets as long as the broker's configuration says.
+_DEFAULT_RETENTION = -1
+_FIRST_WITH_GROUPS = 8
+# KIP-848: OffsetCommit.
+_FIRST_WITH_GROUP_NOT_FOUND = 9
+# KIP-848: OffsetCommit and OffsetFetch.
+_FIRST_WITH_MEMBER_EPOCHS = 9
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+def offset_commit(
+    context: Context, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Coroutine[Any, Any, Any]:
+    """Commit offsets; the response is due when they are durable."""
+    # One code per partition, in the order of the request; None while the coordinator decides.
+    codes: list[ErrorCode | None] = []
+    offsets: list[OffsetToCommit] = []
+    retention_ms = None if request.retention_time_ms == _DEFAULT_RETENTION else request.retention_time_ms
+    for topic in request.topics:
+        name, refused = topic.name, None
+        if context.version >= _FIRST_WITH_TOPIC_IDS:
+            try:
+                name = find_topic(context, None, topic.topic_id).name
+            except SteleError as error:
+                refused = error_code_of(error)
+        for partition in topic.partitions:
+            codes.append(refused)
+            if refused is None:
+                offsets.append(
+                    OffsetToCommit(
+                        topic=name,
+                        partition=partition.partition_index,
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.committed_metadata,
+                        retention_ms=retention_ms,
+                    )
+                )
+    try:
+        committing = context.coordinator(request.group_id).commit(
+            CommitRequest(
+                group=request.group_id,
+                generation=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                offsets=offsets,
+                has_member_epoch=context.version >= _FIRST_WITH_MEMBER_EPOCHS,
+            )
+        )
+    except GroupNotFound as error:
+        # Old clients get the error of a past generation; both errors make a member join again.
+        is_old = context.version < _FIRST_WITH_GROUP_NOT_FOUND
+        refusal = (
+            IllegalGeneration(request.group_id, request.generation_id_or_member_epoch, current_generation=0)
+            if is_old
+            else error
+        )
+        return _commit_response(request, codes, [refusal] * len(offsets))
+    except SteleError as error:
+        return _commit_response(request, codes, [error] * len(offsets))
+
+    async def committed() -> OffsetCommitResponse:
+        try:
+            results: Sequence[SteleError | None] = await committing
+        except SteleError as error:
+            results = [error] * len(offsets)
+        return _commit_response(request, codes, results)
+
+    return committed()
+
+
+def _commit_response(
+    request: OffsetCommitRequest, codes: Sequence[ErrorCode | None], results: Sequence[SteleError | None]
+) -> OffsetCommitResponse:
+    decided = (ErrorCode.NONE if result is None else error_code_of(result) for result in results)
+    merged = iter([next(decided) if code is None else code for code in codes])
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=next(merged)
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    budget = WorkBudget()
+    if context.version >= _FIRST_WITH_GROUPS:
+        # Once per group, topic and partition, because names are short and what is returned is not.
+        requested_groups = {group.group_id: group for group in request.groups}
+        groups: list[OffsetFetchResponseGroup] = []
+        for group in requested_groups.values():
+            groups.append(await _fetch_or_refuse(context, request, group, budget))
+            await budget.visit()
+        return OffsetFetchResponse(groups=groups)
+    try:
+        await context.coordinator(request.group_id).settle_ended(request.group_id)
+        offsets_of = _offsets_of(context, request)
+    except SteleError as error:
+        return _refused(request, error_code_of(error))
+    topics: list[OffsetFetchResponseTopic] = []
+    for name, offsets in offsets_of.items():
+        partitions: list[OffsetFetchResponsePartition] = []
+        for committed in offsets:
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=committed.partition,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    error_code=_code_of(committed),
+                )
+            )
+            await budget.visit()
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+    return OffsetFetchResponse(topics=topics)
+
+
+def _committed(
+    context: Context, request: OffsetFetchRequest, group: str, partitions: Sequence[tuple[str, int]] | None
+) -> list[CommittedOffset]:
+    return context.coordinator(group).committed(group, partitions, require_stable=request.require_stable)
+
+
+def _code_of(committed: CommittedOffset) -> ErrorCode:
+    return ErrorCode.NONE if committed.error is None else error_code_of(committed.error)
+
+
+def _offsets_of(context: Context, request: OffsetFetchRequest) -> Mapping[str, Sequence[CommittedOffset]]:
+    """Return the offsets by topic, all of one moment."""
+    if request.topics is None:
+        return _by_topic(_committed(context, request, request.group_id, None))
+    requested: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return {
+        name: _committed(context, request, request.group_id, [(name, partition) for partition in partitions])
+        for name, partitions in requested.items()
+    }
+
+
+def _by_topic(offsets: Sequence[CommittedOffset]) -> dict[str, list[CommittedOffset]]:
+    by_topic: dict[str, list[CommittedOffset]] = {}
+    for committed in offsets:
+        by_topic.setdefault(committed.topic, []).append(committed)
+    return by_topic
+
+
+def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition,
+                        committed_offset=-1,
+                        committed_leader_epoch=-1,
+                        metadata="",
+                        error_code=code,
+                    )
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
+
+
+class _TopicOffsets(NamedTuple):
+    """The committed offsets of one topic, or why there are none."""
+
+    name: str
+    topic_id: bytes
+    offsets: Sequence[CommittedOffset]
+    code: ErrorCode
+
+
+async def _fetch_or_refuse(
+    context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, budget: WorkBudget
+) -> OffsetFetchResponseGroup:
+    try:
+        if context.version >= _FIRST_WITH_MEMBER_EPOCHS:
+            consumers = context.coordinator(group.group_id).consumers
+            consumers.check_fetch(group.group_id, group.member_id, group.member_epoch)
+        await context.coordinator(group.group_id).settle_ended(group.group_id)
+        offsets_of = _group_offsets(context, request, group)
+    except SteleError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id, topics=[await _fetched_topic(topic, budget) for topic in offsets_of]
+    )
+
+
+def _group_offsets(
+    context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+) -> list[_TopicOffsets]:
+    """Return the offsets by topic, all of one moment."""
+    topics: list[_TopicOffsets] = []
+    if group.topics is None:
+        for name, offsets in _by_topic(_committed(context, request, group.group_id, None)).items():
+            topic_id = (
+                context.broker.topic(name).topic_id.bytes if context.broker.has_topic(name) else bytes(16)
+            )
+            topics.append(_TopicOffsets(name, topic_id, offsets, ErrorCode.NONE))
+        return topics
+    requested: dict[tuple[str, bytes], dict[int, None]] = {}
+    for topic in group.topics:
+        requested.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
+    for (name, topic_id), partitions in requested.items():
+        code = ErrorCode.NONE
+        if context.version >= _FIRST_WITH_TOPIC_IDS:
+            try:
+                name = find_topic(context, None, topic_id).name
+            except SteleError as error:
+                code = error_code_of(error)
+        if code:
+            offsets = [CommittedOffset(topic=name, partition=partition) for partition in partitions]
+        else:
+            offsets = _committed(
+                context, request, group.group_id, [(name, partition) for partition in partitions]
+            )
+        topics.append(_TopicOffsets(name, topic_id, offsets, code))
+    return topics
+
+
+async def _fetched_topic(topic: _TopicOffsets, budget: WorkBudget) -> OffsetFetchResponseTopics:
+    partitions: list[OffsetFetchResponsePartitions] = []
+    for committed in topic.offsets:
+        partitions.append(
+            OffsetFetchResponsePartitions(
+                partition_index=committed.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=topic.code or _code_of(committed),
+            )
+        )
+        await budget.visit()
+    await budget.visit()
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    requested = [
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
+    try:
+        results = iter(
+            await context.coordinator(request.group_id).delete_offsets(request.group_id, requested)
+        )
+    except SteleError as error:
+        return OffsetDeleteResponse(error_code=error_code_of(error), topics=())
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        partitions: list[OffsetDeleteResponsePartition] = []
+        for partition in topic.partitions:
+            result = next(results)
+            partitions.append(
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.NONE if result is None else error_code_of(result),
+                )
+            )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
+
+
+ROWS = (
+    Served(OFFSET_COMMIT_API, offset_commit, group_guards.OFFSET_COMMIT, changes=True),
+    Served(OFFSET_FETCH_API, offset_fetch, group_guards.OFFSET_FETCH, walks=True),
+    Served(OFFSET_DELETE_API, offset_delete, group_guards.OFFSET_DELETE, changes=True),
+)
