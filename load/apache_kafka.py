@@ -192,7 +192,7 @@ class ApacheKafka:
         return self.log_path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace")
 
     def prepare(self) -> None:
-        """Write its configuration and format its storage, once; ``start`` does it if nobody has.
+        """Write its configuration and format its storage, once; ``start`` does it if it was not done.
 
         Raises:
             KafkaUnavailable: Java or Maven is missing.

@@ -25,7 +25,7 @@ _THIS_PROCESS = _Holder()
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Return different ports that nothing listens on.
 
-    On Linux nobody else is given one until this process ends; servers that set SO_REUSEADDR, as nearly all do, can
+    On Linux no other process gets one until this process ends; servers that set SO_REUSEADDR, as nearly all do, can
     listen there at any time, again after a kill, too.
     """
     # A local holder ends with the call.
