@@ -23,6 +23,7 @@ SOURCES = (
     "consuming/async_consumer.py",
     "grouping/async_group.py",
     "grouping/async_queue.py",
+    "tables/async_table.py",
     "transactions/async_transaction.py",
 )
 
@@ -50,9 +51,16 @@ PHRASES = {
         ("from one task at a time", "from one thread at a time"),
         ("if none came within ``timeout_s``", "if none came within about ``timeout_s``"),
     ),
+    "tables/async_table.py": (
+        ("then tasks follow", "then daemon threads follow"),
+        ("Reading does not wait.", "Any number of threads may read it."),
+        ("there are no tasks", "there are no threads"),
+        ("begin to follow it.", "begin to follow it; the first access does this too."),
+        ("an asynchronous iterator", "an iterator"),
+    ),
 }
 # Whatever of asyncio a rule has missed.
-LEFT_OVER = re.compile(r"async|await|\bcoroutines?\b|\bevent loops?\b|\btasks?\b", re.IGNORECASE)
+LEFT_OVER = re.compile(r"async|\bawait\b|\bcoroutines?\b|\bevent loops?\b|\btasks?\b", re.IGNORECASE)
 
 
 def target_of(source: str) -> Path:

@@ -232,6 +232,45 @@ async def test_changes_are_iterated_from_now_on_until_the_table_is_closed(
         table["c"]
 
 
+async def test_a_poll_for_changes_ends_in_time_and_its_block_ends_the_changes(
+    calls: AsyncClient, open_table: OpenedTables, topic: str
+) -> None:
+    table = await open_table(topic, key=str_deserializer)
+    changes: Any = table.changes()
+
+    async def poll(timeout_s: float) -> Any:
+        if isinstance(table, AsyncTable):
+            return await changes.poll(timeout_s)
+        return await asyncio.to_thread(changes.poll, timeout_s)
+
+    assert await poll(0) is None
+    await calls.produce(topic, b"1", key="a")
+    assert (await poll(60)).key == "a"
+    if isinstance(table, AsyncTable):
+        async with changes:
+            pass
+    else:
+        with changes:
+            pass
+    await wait_until(table, await calls.produce(topic, b"2", key="a"))
+    assert await poll(60) is None
+
+
+async def test_a_wait_for_a_table_that_was_not_started_loads_it(
+    client: AsyncClient | Client, calls: AsyncClient, topic: str
+) -> None:
+    receipt = await calls.produce(topic, b"1", key="a")
+    table = client.table(topic, key=str_deserializer)
+    try:
+        await wait_until(table, receipt)
+        assert dict(table) == {"a": b"1"}
+    finally:
+        if isinstance(table, AsyncTable):
+            await table.close()
+        else:
+            table.close()
+
+
 async def test_a_value_that_cannot_be_deserialized_concerns_its_key_alone(
     calls: AsyncClient, open_table: OpenedTables, topic: str
 ) -> None:

@@ -54,11 +54,51 @@ class AsyncWorker:
         await asyncio.sleep(seconds)
         return False
 
-    async def stop(self) -> None:
-        """Wait until the worker has ended."""
+    def cancel(self) -> None:
+        """Let the worker end, without waiting for it."""
         if self._task is not None and self._process == os.getpid():
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def stop(self, *, wait_s: float | None = None) -> None:
+        """Wait until the worker has ended, unless it calls this itself.
+
+        A thread may not end soon: ``wait_s`` bounds the wait for it.
+        """
+        self.cancel()
+        task = self._task
+        if task is not None and self._process == os.getpid() and task is not asyncio.current_task():
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class AsyncMonitor:
+    """Guards state that several tasks change, and wakes those that wait for a change.
+
+    A ``with`` block surrounds every access that is more than one step. It does not await.
+    """
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        self._changed = asyncio.Event()
+
+    def __enter__(self) -> None:
+        # No other task runs in the block.
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until ``is_so()``, which is called again after each block; return its last result."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not is_so():
+                    await self._changed.wait()
+                return True
+        return is_so()
 
 
 class AsyncSharedCalls(Generic[K, R]):

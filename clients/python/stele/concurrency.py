@@ -52,11 +52,44 @@ class Worker:
         """Wait, as the worker; return whether it has to end now."""
         return self._stopping.wait(seconds)
 
-    def stop(self) -> None:
-        """Wait until the worker has ended."""
+    def cancel(self) -> None:
+        """Let the worker end, without waiting for it."""
         if self._thread is not None and self._process == os.getpid():
             self._stopping.set()
-            self._thread.join()
+
+    def stop(self, *, wait_s: float | None = None) -> None:
+        """Wait until the worker has ended, for at most ``wait_s``, unless it calls this itself."""
+        self.cancel()
+        thread = self._thread
+        if thread is not None and self._process == os.getpid() and thread is not threading.current_thread():
+            thread.join(wait_s)
+
+
+class Monitor:
+    """Guards state that several threads change, and wakes those that wait for a change.
+
+    A ``with`` block surrounds every access that is more than one step.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        # A thread of the parent may have held it.
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        self._changed.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._changed.notify_all()
+        self._changed.release()
+
+    def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until ``is_so()``, which is called again after each block; return its last result."""
+        with self._changed:
+            return self._changed.wait_for(is_so, timeout_s)
 
 
 class SharedCalls(Generic[K, R]):

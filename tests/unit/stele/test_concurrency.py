@@ -1,4 +1,4 @@
-"""Workers and shared calls do the same for tasks and for threads."""
+"""Workers, monitors and shared calls do the same for tasks and for threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from stele import ConnectionLostError, async_concurrency, concurrency
-from stele.async_concurrency import AsyncSharedCalls, AsyncWorker
-from stele.concurrency import SharedCalls, Worker
+from stele.async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncWorker
+from stele.concurrency import Monitor, SharedCalls, Worker
 
 PATIENCE_S = 60
 
@@ -51,7 +51,7 @@ def signatures(value: Any) -> dict[str, list[tuple[str, Any]]]:
 
 def test_both_modules_have_the_same_interface() -> None:
     names = public_names(async_concurrency)
-    assert {"sleep", "AsyncWorker", "AsyncSharedCalls"} <= names
+    assert {"sleep", "AsyncMonitor", "AsyncSharedCalls", "AsyncWorker"} <= names
     assert {name.removeprefix("Async") for name in names} == public_names(concurrency)
     for name in names:
         other = getattr(concurrency, name.removeprefix("Async"))
@@ -214,3 +214,98 @@ def test_a_worker_in_a_thread_does_so_too() -> None:
 async def test_a_worker_that_was_not_started_has_ended() -> None:
     await AsyncWorker("task").stop()
     Worker("thread").stop()
+
+
+async def test_a_worker_that_stops_itself_does_not_wait_for_its_end() -> None:
+    task, thread = AsyncWorker("task"), Worker("thread")
+    ended: list[str] = []
+
+    async def run_task() -> None:
+        try:
+            await task.stop()
+            await asyncio.sleep(0)
+        finally:
+            ended.append("task")
+
+    def run_thread() -> None:
+        thread.stop()
+        assert thread.stops_within(0)
+        ended.append("thread")
+
+    task.start(run_task)
+    thread.start(run_thread)
+    await asyncio.to_thread(wait_until, lambda: sorted(ended) == ["task", "thread"])
+
+
+def test_the_wait_for_the_end_of_a_thread_can_be_bounded() -> None:
+    worker, may_end = Worker("thread"), threading.Event()
+    worker.start(lambda: assert_that(may_end.wait(PATIENCE_S)))
+    worker.stop(wait_s=0.001)
+    may_end.set()
+    worker.stop()
+
+
+def assert_that(value: bool) -> None:
+    assert value
+
+
+# ── monitors ──
+
+
+async def test_a_wait_ends_with_the_change_that_it_waits_for() -> None:
+    state: list[int] = []
+    async_monitor, monitor = AsyncMonitor(), Monitor()
+    task = asyncio.create_task(async_monitor.wait_for(lambda: len(state) == 2, PATIENCE_S))
+    thread = asyncio.create_task(asyncio.to_thread(monitor.wait_for, lambda: len(state) == 2, PATIENCE_S))
+    for number in range(2):
+        await asyncio.sleep(0)
+        assert not task.done()
+        assert not thread.done()
+        with monitor, async_monitor:
+            state.append(number)
+    assert await task
+    assert await thread
+
+
+async def test_a_wait_ends_in_time_without_the_change() -> None:
+    assert not await AsyncMonitor().wait_for(lambda: False, 0.001)
+    assert not Monitor().wait_for(lambda: False, 0.001)
+    assert await AsyncMonitor().wait_for(lambda: True, 0)
+    assert Monitor().wait_for(lambda: True, 0)
+
+
+def test_one_thread_at_a_time_is_in_the_block_of_a_monitor() -> None:
+    monitor = Monitor()
+    inside: list[int] = []
+
+    def enter() -> None:
+        for _ in range(100):
+            with monitor:
+                inside.append(1)
+                # Lets another thread run.
+                time.sleep(0)
+                assert len(inside) == 1
+                inside.pop()
+
+    workers = [Worker("thread") for _ in range(4)]
+    for worker in workers:
+        worker.start(enter)
+    for worker in workers:
+        worker.stop()
+    assert inside == []
+
+
+# ── deadlines ──
+
+
+async def test_what_runs_until_a_deadline_gets_it_and_a_task_is_cancelled_there() -> None:
+    seen: list[float] = []
+
+    async def run(deadline_s: float) -> None:
+        seen.append(deadline_s)
+        await asyncio.Event().wait()
+
+    deadline_s = time.monotonic()
+    await async_concurrency.run_until(deadline_s, run)
+    concurrency.run_until(deadline_s, seen.append)
+    assert seen == [deadline_s, deadline_s]

@@ -1,14 +1,15 @@
-"""The table for asyncio, the counterpart of ``table``."""
+"""The asyncio table."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
 from .. import forks
+from ..async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncWorker, run_until
 from ..config import ClientConfig
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.base import Operation
@@ -16,15 +17,19 @@ from ..operations.tables import TableFetch
 from ..records import TopicDescription
 from ..serializers import Deserializer
 from ..transport.base import AsyncTransport
-from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
+from .async_loading import AsyncLoadedTable
+from .core import Change, PendingChanges, TableOptions, TableSettings, Target
 
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
+# Over HTTP a thread ends only with its long poll; no caller waits for that.
+_STOP_S = 0.5
 
-class Caller(Protocol):
-    """The part of ``AsyncClient`` that a table uses; a protocol, because it imports this module."""
+
+class AsyncCaller(Protocol):
+    """The part of ``AsyncClient`` that a table uses; a protocol, because ``async_client`` imports this."""
 
     @property
     def config(self) -> ClientConfig: ...
@@ -36,7 +41,7 @@ class Caller(Protocol):
     async def close(self) -> None: ...
 
 
-class AsyncTable(TableCore[K, V]):
+class AsyncTable(AsyncLoadedTable[K, V]):
     """The table of a compacted topic as a mapping; created by ``AsyncClient.table``.
 
     ::
@@ -53,7 +58,7 @@ class AsyncTable(TableCore[K, V]):
 
     def __init__(
         self,
-        client: Caller,
+        client: AsyncCaller,
         topic: str,
         *,
         key: Deserializer[K],
@@ -73,16 +78,15 @@ class AsyncTable(TableCore[K, V]):
             fetches_many=client.transport.fetches_many,
         )
         self._client = client
-        self._update = asyncio.Event()
-        self._starting = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        # Guards what ``TableCore`` keeps.
+        self._state = AsyncMonitor()
+        self._starts: AsyncSharedCalls[None, None] = AsyncSharedCalls()
+        self._workers: list[AsyncWorker] = []
         forks.in_child(self._renew_in_child)
 
     def _renew_in_child(self) -> None:
-        """Load again in ``start``: tasks are of the parent's event loop."""
-        self._update = asyncio.Event()
-        self._starting = asyncio.Lock()
-        self._tasks = []
+        """Load again: nothing follows the changes in the child."""
+        self._workers = []
         self._reload()
 
     async def __aenter__(self) -> Self:
@@ -106,16 +110,22 @@ class AsyncTable(TableCore[K, V]):
             InvalidRequestError: the topic is not compacted.
             SteleClientError: another error of the broker, or an outage of ``outage_timeout_s``.
         """
-        async with self._starting:
-            if self._is_loaded or self._is_closed:
-                return
-            if not self._partitions:
-                await self._assign()
+        if not self._is_loaded and not self._is_closed:
+            await self._starts.call(None, self._start)
+
+    async def _start(self) -> None:
+        if self._is_loaded or self._is_closed:
+            return
+        if not self._partitions:
+            await self._assign()
+        for group in self.groups():
+            await self._advance(group, partial(self.is_loaded, group))
+        self._is_loaded = True
+        if self.options.follow:
             for group in self.groups():
-                await self._advance(group, lambda group=group: self.is_loaded(group))
-            self._is_loaded = True
-            if self.options.follow:
-                self._tasks = [asyncio.create_task(self._follow(group)) for group in self.groups()]
+                worker = AsyncWorker(f"stele-table-{self.topic}")
+                self._workers.append(worker)
+                worker.start(partial(self._follow, group))
 
     async def _assign(self) -> None:
         described = await self._client.describe_topic(self.topic)
@@ -125,51 +135,63 @@ class AsyncTable(TableCore[K, V]):
         elif isinstance(partitions, int):
             partitions = (partitions,)
         retention_ms = int(described.configs.get("delete.retention.ms", "0"))
-        self.assign(partitions, delete_retention_ms=retention_ms)
+        with self._state:
+            self.assign(partitions, delete_retention_ms=retention_ms)
 
     async def close(self) -> None:
         """Stop following, and close the connection; the table cannot be used any longer."""
-        self._is_closed = True
-        self._notify_waiters()
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        with self._state:
+            self._is_closed = True
+        for worker in self._workers:
+            worker.cancel()
         await self._client.close()
+        for worker in self._workers:
+            await worker.stop(wait_s=_STOP_S)
 
     # ── following ──
 
-    def _notify_waiters(self) -> None:
-        self._update.set()
-        self._update = asyncio.Event()
-
     async def _step(self, group: Sequence[int], *, wait_ms: int, is_patient: bool = False) -> None:
         """Execute one request, and apply its result; pause after a failure that may pass."""
-        operation = self.next_operation(group, wait_ms=wait_ms)
+        with self._state:
+            operation = self.next_operation(group, wait_ms=wait_ms)
         try:
             if isinstance(operation, TableFetch):
-                self.accept_page(operation, await self._client.call(operation), time.time())
+                page = await self._client.call(operation)
+                with self._state:
+                    self.accept_page(operation, page, time.time())
             else:
-                self.accept_fetch(operation, await self._client.call(operation), time.time())
+                outcomes = await self._client.call(operation)
+                with self._state:
+                    self.accept_fetch(operation, outcomes, time.time())
         except SteleClientError as error:
             if self._is_closed:
                 raise ClosedError("table") from error
-            now_s = None if is_patient else asyncio.get_running_loop().time()
-            await asyncio.sleep(self.pause_s_after(operation, error, now_s))
-        finally:
-            self._notify_waiters()
+            with self._state:
+                pause_s = self.pause_s_after(operation, error, None if is_patient else time.monotonic())
+            await self._state.wait_for(lambda: self._is_closed, pause_s)
 
-    async def _advance(self, group: Sequence[int], is_done: Callable[[], bool], *, wait_ms: int = 0) -> None:
+    async def _advance(
+        self, group: Sequence[int], is_done: Callable[[], bool], *, deadline_s: float | None = None
+    ) -> None:
+        """Execute requests until ``is_done``, or until the deadline."""
         while not is_done():
+            wait_ms = 0
+            if deadline_s is not None:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    return
+                wait_ms = min(self.options.wait_ms, int(left_s * 1000))
             await self._step(group, wait_ms=wait_ms)
 
     async def _follow(self, group: Sequence[int]) -> None:
         try:
             while not self._is_closed:
                 await self._step(group, wait_ms=self.options.wait_ms, is_patient=True)
+        except ClosedError:
+            return
         except SteleClientError as error:
-            self.fail(error)
-            self._notify_waiters()
+            with self._state:
+                self.fail(error)
 
     # ── waiting ──
 
@@ -185,27 +207,28 @@ class AsyncTable(TableCore[K, V]):
             ValueError: a receipt has no offset, or is of another topic or partition.
             SteleClientError: the table can no longer follow its topic.
         """
+        await self.start()
         self._check()
         positions = await self._ends() if target is None else self.target_of(target)
         timeout_s = self._client.config.timeout_s if timeout_s is None else timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wait(positions)
-        except TimeoutError:
+        if self.options.follow:
+            is_over = await self._state.wait_for(
+                lambda: self._is_closed or self._failure is not None or self.is_at(positions), timeout_s
+            )
+        else:
+            await run_until(time.monotonic() + timeout_s, partial(self._advance_to, positions))
+            is_over = self.is_at(positions)
+        self._check()
+        if not is_over:
             raise RequestTimedOutError(
                 f"the table of {self.topic!r} did not get the awaited changes in time; raise timeout_s, "
                 "or check the broker"
-            ) from None
+            )
 
-    async def _wait(self, positions: Mapping[int, int]) -> None:
-        if self.options.follow:
-            while not self.is_at(positions):
-                await self._update.wait()
-                self._check()
-            return
+    async def _advance_to(self, positions: Mapping[int, int], deadline_s: float) -> None:
         for group in self.groups():
             wanted = {partition: positions[partition] for partition in group if partition in positions}
-            await self._advance(group, lambda wanted=wanted: self.is_at(wanted), wait_ms=self.options.wait_ms)
+            await self._advance(group, partial(self.is_at, wanted), deadline_s=deadline_s)
 
     async def refresh(self) -> None:
         """Wait until the table has all changes before the end of the log now.
@@ -223,28 +246,40 @@ class AsyncTable(TableCore[K, V]):
     def changes(self) -> AsyncTableChanges[K, V]:
         """Return an asynchronous iterator of the changes from now on."""
         self._check()
-        return AsyncTableChanges(self, self.subscribe())
+        with self._state:
+            return AsyncTableChanges(self, self.subscribe())
 
-    async def next_change(self, pending: PendingChanges[K, V]) -> Change[K, V] | None:
-        """Wait for a change; None if the table was closed."""
-        while True:
+    async def next_change(
+        self, pending: PendingChanges[K, V], timeout_s: float | None
+    ) -> Change[K, V] | None:
+        """Wait for a change; None if none came in time, or the table was closed."""
+        await self.start()
+        change: Change[K, V] | None = None
+
+        def is_over() -> bool:
+            nonlocal change
             change = pending.take()
-            if change is not None or self._is_closed:
-                return change
-            if self._failure is not None:
-                raise self._failure.twin()
-            await self._update.wait()
+            return change is not None or self._is_closed or self._failure is not None
+
+        await self._state.wait_for(is_over, timeout_s)
+        if change is None and self._failure is not None and not self._is_closed:
+            raise self._failure.twin()
+        return change
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
+
+    def end_changes(self, pending: PendingChanges[K, V]) -> None:
+        with self._state:
+            self.unsubscribe(pending)
 
 
 class AsyncTableChanges(Generic[K, V]):
     """Iterates over the changes of a table, until the table is closed.
 
     An iterator that is slower than the changes gets the newest change per key. Use
-    ``close`` to end it earlier.
+    ``close``, or an ``async with`` block, to end it earlier.
     """
 
     def __init__(self, table: AsyncTable[K, V], pending: PendingChanges[K, V]) -> None:
@@ -252,9 +287,17 @@ class AsyncTableChanges(Generic[K, V]):
         self._pending = pending
         self._is_closed = False
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
         self._is_closed = True
-        self._table.unsubscribe(self._pending)
+        self._table.end_changes(self._pending)
 
     def __aiter__(self) -> AsyncIterator[Change[K, V]]:
         return self
@@ -267,7 +310,11 @@ class AsyncTableChanges(Generic[K, V]):
             SteleClientError: the table can no longer follow its topic, or too many keys changed
                 before their changes were taken.
         """
-        change = None if self._is_closed else await self._table.next_change(self._pending)
+        change = None if self._is_closed else await self._table.next_change(self._pending, None)
         if change is None:
             raise StopAsyncIteration
         return change
+
+    async def poll(self, timeout_s: float = 1.0) -> Change[K, V] | None:
+        """Return the next change; None if none came in time. Raises as iterating."""
+        return None if self._is_closed else await self._table.next_change(self._pending, timeout_s)

@@ -1,14 +1,16 @@
-"""The blocking table, the counterpart of ``async_table``."""
+# Generated from async_table.py by clients/python/unasync.py: edit that, then run `make format`.
+"""The blocking table."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
 from .. import forks
+from ..concurrency import Monitor, SharedCalls, Worker, run_until
 from ..config import ClientConfig
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.base import Operation
@@ -16,18 +18,19 @@ from ..operations.tables import TableFetch
 from ..records import TopicDescription
 from ..serializers import Deserializer
 from ..transport.base import BlockingTransport
-from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
+from .core import Change, PendingChanges, TableOptions, TableSettings, Target
+from .loading import LoadedTable
 
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
 # Over HTTP a thread ends only with its long poll; no caller waits for that.
-_JOIN_S = 0.5
+_STOP_S = 0.5
 
 
 class Caller(Protocol):
-    """The part of ``Client`` that a table uses; a protocol, because ``client`` imports this module."""
+    """The part of ``Client`` that a table uses; a protocol, because ``client`` imports this."""
 
     @property
     def config(self) -> ClientConfig: ...
@@ -39,7 +42,7 @@ class Caller(Protocol):
     def close(self) -> None: ...
 
 
-class Table(TableCore[K, V]):
+class Table(LoadedTable[K, V]):
     """The table of a compacted topic as a mapping; created by ``Client.table``.
 
     ::
@@ -47,9 +50,9 @@ class Table(TableCore[K, V]):
         with client.table("users", key=str_deserializer, value=json_deserializer) as users:
             users["ada"]
 
-    The block loads the table; then daemon threads follow its changes, over outages of the
-    broker, until ``close``. Any number of threads may read it. While the broker is down it
-    has the last values. Without ``follow`` there are no threads.
+    The block loads the table; then daemon threads follow its changes, over outages of the broker,
+    until ``close``. Any number of threads may read it. While the broker is down the table has the last
+    values. Without ``follow`` there are no threads.
 
     The whole table is in memory, so choose topics or ``partitions`` that fit.
     """
@@ -76,16 +79,15 @@ class Table(TableCore[K, V]):
             fetches_many=client.transport.fetches_many,
         )
         self._client = client
-        self._updated = threading.Condition()
-        self._starting = threading.Lock()
-        self._threads: list[threading.Thread] = []
+        # Guards what ``TableCore`` keeps.
+        self._state = Monitor()
+        self._starts: SharedCalls[None, None] = SharedCalls()
+        self._workers: list[Worker] = []
         forks.in_child(self._renew_in_child)
 
     def _renew_in_child(self) -> None:
-        """Load again with the next access: no thread follows the changes in the child."""
-        self._updated = threading.Condition()
-        self._starting = threading.Lock()
-        self._threads = []
+        """Load again: nothing follows the changes in the child."""
+        self._workers = []
         self._reload()
 
     def __enter__(self) -> Self:
@@ -109,21 +111,22 @@ class Table(TableCore[K, V]):
             InvalidRequestError: the topic is not compacted.
             SteleClientError: another error of the broker, or an outage of ``outage_timeout_s``.
         """
-        with self._starting:
-            if self._is_loaded or self._is_closed:
-                return
-            if not self._partitions:
-                self._assign()
+        if not self._is_loaded and not self._is_closed:
+            self._starts.call(None, self._start)
+
+    def _start(self) -> None:
+        if self._is_loaded or self._is_closed:
+            return
+        if not self._partitions:
+            self._assign()
+        for group in self.groups():
+            self._advance(group, partial(self.is_loaded, group))
+        self._is_loaded = True
+        if self.options.follow:
             for group in self.groups():
-                self._advance(group, lambda group=group: self.is_loaded(group))
-            self._is_loaded = True
-            if self.options.follow:
-                for group in self.groups():
-                    thread = threading.Thread(
-                        target=self._follow, args=(group,), name=f"stele-table-{self.topic}", daemon=True
-                    )
-                    self._threads.append(thread)
-                    thread.start()
+                worker = Worker(f"stele-table-{self.topic}")
+                self._workers.append(worker)
+                worker.start(partial(self._follow, group))
 
     def _assign(self) -> None:
         described = self._client.describe_topic(self.topic)
@@ -133,64 +136,51 @@ class Table(TableCore[K, V]):
         elif isinstance(partitions, int):
             partitions = (partitions,)
         retention_ms = int(described.configs.get("delete.retention.ms", "0"))
-        with self._updated:
+        with self._state:
             self.assign(partitions, delete_retention_ms=retention_ms)
 
     def close(self) -> None:
         """Stop following, and close the connection; the table cannot be used any longer."""
-        with self._updated:
+        with self._state:
             self._is_closed = True
-            self._updated.notify_all()
+        for worker in self._workers:
+            worker.cancel()
         self._client.close()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_JOIN_S)
-
-    def _load(self) -> None:
-        if not self._is_loaded and not self._is_closed:
-            self.start()
-
-    def _check(self) -> None:
-        self._load()
-        super()._check()
+        for worker in self._workers:
+            worker.stop(wait_s=_STOP_S)
 
     # ── following ──
 
     def _step(self, group: Sequence[int], *, wait_ms: int, is_patient: bool = False) -> None:
         """Execute one request, and apply its result; pause after a failure that may pass."""
-        with self._updated:
+        with self._state:
             operation = self.next_operation(group, wait_ms=wait_ms)
         try:
             if isinstance(operation, TableFetch):
                 page = self._client.call(operation)
-                with self._updated:
+                with self._state:
                     self.accept_page(operation, page, time.time())
-                    self._updated.notify_all()
             else:
                 outcomes = self._client.call(operation)
-                with self._updated:
-                    self._updated.notify_all()
+                with self._state:
                     self.accept_fetch(operation, outcomes, time.time())
         except SteleClientError as error:
             if self._is_closed:
                 raise ClosedError("table") from error
-            with self._updated:
+            with self._state:
                 pause_s = self.pause_s_after(operation, error, None if is_patient else time.monotonic())
-                if is_patient:
-                    self._updated.wait_for(lambda: self._is_closed, pause_s)
-                    return
-            time.sleep(pause_s)
+            self._state.wait_for(lambda: self._is_closed, pause_s)
 
     def _advance(
         self, group: Sequence[int], is_done: Callable[[], bool], *, deadline_s: float | None = None
     ) -> None:
-        """Execute requests until ``is_done``. Raises RequestTimedOutError at the deadline."""
+        """Execute requests until ``is_done``, or until the deadline."""
         while not is_done():
             wait_ms = 0
             if deadline_s is not None:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise _timed_out(self.topic)
+                    return
                 wait_ms = min(self.options.wait_ms, int(left_s * 1000))
             self._step(group, wait_ms=wait_ms)
 
@@ -201,9 +191,8 @@ class Table(TableCore[K, V]):
         except ClosedError:
             return
         except SteleClientError as error:
-            with self._updated:
+            with self._state:
                 self.fail(error)
-                self._updated.notify_all()
 
     # ── waiting ──
 
@@ -219,22 +208,28 @@ class Table(TableCore[K, V]):
             ValueError: a receipt has no offset, or is of another topic or partition.
             SteleClientError: the table can no longer follow its topic.
         """
+        self.start()
         self._check()
         positions = self._ends() if target is None else self.target_of(target)
         timeout_s = self._client.config.timeout_s if timeout_s is None else timeout_s
-        if not self.options.follow:
-            deadline_s = time.monotonic() + timeout_s
-            for group in self.groups():
-                wanted = {partition: positions[partition] for partition in group if partition in positions}
-                self._advance(group, lambda wanted=wanted: self.is_at(wanted), deadline_s=deadline_s)
-            return
-        with self._updated:
-            is_over = self._updated.wait_for(
+        if self.options.follow:
+            is_over = self._state.wait_for(
                 lambda: self._is_closed or self._failure is not None or self.is_at(positions), timeout_s
             )
+        else:
+            run_until(time.monotonic() + timeout_s, partial(self._advance_to, positions))
+            is_over = self.is_at(positions)
         self._check()
         if not is_over:
-            raise _timed_out(self.topic)
+            raise RequestTimedOutError(
+                f"the table of {self.topic!r} did not get the awaited changes in time; raise timeout_s, "
+                "or check the broker"
+            )
+
+    def _advance_to(self, positions: Mapping[int, int], deadline_s: float) -> None:
+        for group in self.groups():
+            wanted = {partition: positions[partition] for partition in group if partition in positions}
+            self._advance(group, partial(self.is_at, wanted), deadline_s=deadline_s)
 
     def refresh(self) -> None:
         """Wait until the table has all changes before the end of the log now.
@@ -251,31 +246,30 @@ class Table(TableCore[K, V]):
     def changes(self) -> TableChanges[K, V]:
         """Return an iterator of the changes from now on."""
         self._check()
-        with self._updated:
+        with self._state:
             return TableChanges(self, self.subscribe())
 
     def next_change(self, pending: PendingChanges[K, V], timeout_s: float | None) -> Change[K, V] | None:
         """Wait for a change; None if none came in time, or the table was closed."""
-        self._load()
-        with self._updated:
-            change: Change[K, V] | None = None
+        self.start()
+        change: Change[K, V] | None = None
 
-            def is_over() -> bool:
-                nonlocal change
-                change = pending.take()
-                return change is not None or self._is_closed or self._failure is not None
+        def is_over() -> bool:
+            nonlocal change
+            change = pending.take()
+            return change is not None or self._is_closed or self._failure is not None
 
-            self._updated.wait_for(is_over, timeout_s)
-            if change is None and self._failure is not None and not self._is_closed:
-                raise self._failure.twin()
-            return change
+        self._state.wait_for(is_over, timeout_s)
+        if change is None and self._failure is not None and not self._is_closed:
+            raise self._failure.twin()
+        return change
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
 
     def end_changes(self, pending: PendingChanges[K, V]) -> None:
-        with self._updated:
+        with self._state:
             self.unsubscribe(pending)
 
 
@@ -283,7 +277,7 @@ class TableChanges(Generic[K, V]):
     """Iterates over the changes of a table, until the table is closed.
 
     An iterator that is slower than the changes gets the newest change per key. Use
-    ``close``, or a with block, to end it earlier.
+    ``close``, or a ``with`` block, to end it earlier.
     """
 
     def __init__(self, table: Table[K, V], pending: PendingChanges[K, V]) -> None:
@@ -322,9 +316,3 @@ class TableChanges(Generic[K, V]):
     def poll(self, timeout_s: float = 1.0) -> Change[K, V] | None:
         """Return the next change; None if none came in time. Raises as iterating."""
         return None if self._is_closed else self._table.next_change(self._pending, timeout_s)
-
-
-def _timed_out(topic: str) -> RequestTimedOutError:
-    return RequestTimedOutError(
-        f"the table of {topic!r} did not get the awaited changes in time; raise timeout_s, or check the broker"
-    )
