@@ -525,8 +525,7 @@ def transactions(*states: str) -> ListTransactionsRequest:
 UNSUPPORTED_GROUPS = [(group, E.UNSUPPORTED_VERSION, "", NOTHING) for group in ("g", "h")]
 NOT_SERVED = [
     case("a member of a group of Kafka Streams",
-         StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, endpoint_information_epoch=0,
-                                                              rebalance_timeout_ms=5000),
+         StreamsGroupHeartbeatRequest(),
          code_of, E.UNSUPPORTED_VERSION),
     case("groups of Kafka Streams",
          StreamsGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=True),

@@ -97,7 +97,7 @@ KAFKA_RIGHTS = {
     "DescribeShareGroupOffsets": "DESCRIBE GROUP, DESCRIBE TOPIC",
     "AlterShareGroupOffsets": "READ GROUP, READ TOPIC",
     "DeleteShareGroupOffsets": "DELETE GROUP, READ TOPIC",
-    "StreamsGroupHeartbeat": "READ GROUP",
+    "StreamsGroupHeartbeat": "",
     "StreamsGroupDescribe": "DESCRIBE GROUP",
     **dict.fromkeys(OPEN_APIS, ""),
 }

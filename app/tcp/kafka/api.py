@@ -16,7 +16,8 @@ class Api:
     """One API, as ApiVersions and dispatch need it.
 
     ``versions`` are the first and the last served; ``flexible_since`` is the
-    first version in the encoding of KIP-482, None if there is none.
+    first version in the encoding of KIP-482, None if there is none. An API that is
+    refused whatever is in a request does without ``reads_request``.
     """
 
     key: int
@@ -25,6 +26,7 @@ class Api:
     flexible_since: int | None
     request: type
     response: type
+    reads_request: bool = True
 
     def serves(self, version: int) -> bool:
         first, last = self.versions
@@ -42,6 +44,8 @@ class Api:
         Raises:
             MalformedMessage: the bytes are no such request.
         """
+        if not self.reads_request:
+            return self.request()
         request, _ = schema.read_message(
             cast("type[Any]", self.request), version, self.is_flexible(version), buffer, position
         )

@@ -9,8 +9,6 @@ from stele.wire.schema import Bool, Int8, Int16, Int32, Int64, UInt16, message
 from ..api import Api
 
 # ── StreamsGroupHeartbeat (api key 88): keeps a Kafka Streams member (KIP-1071).
-#
-# It also joins and leaves its group.
 
 
 @message
@@ -25,30 +23,6 @@ class TopicInfo:
     partitions: Int32
     replication_factor: Int16
     topic_configs: Sequence[KeyValue]
-
-
-@message
-class CopartitionGroup:
-    source_topics: Sequence[Int16]
-    source_topic_regex: Sequence[Int16]
-    repartition_source_topics: Sequence[Int16]
-
-
-@message
-class Subtopology:
-    subtopology_id: str
-    source_topics: Sequence[str]
-    source_topic_regex: Sequence[str]
-    state_changelog_topics: Sequence[TopicInfo]
-    repartition_sink_topics: Sequence[str]
-    repartition_source_topics: Sequence[TopicInfo]
-    copartition_groups: Sequence[CopartitionGroup]
-
-
-@message
-class Topology:
-    epoch: Int32
-    subtopologies: Sequence[Subtopology]
 
 
 @message
@@ -72,23 +46,7 @@ class TaskOffset:
 
 @message
 class StreamsGroupHeartbeatRequest:
-    group_id: str
-    member_id: str
-    member_epoch: Int32
-    endpoint_information_epoch: Int32
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: Int32 = -1
-    topology: Topology | None = None
-    active_tasks: Sequence[TaskIds] | None = None
-    standby_tasks: Sequence[TaskIds] | None = None
-    warmup_tasks: Sequence[TaskIds] | None = None
-    process_id: str | None = None
-    user_endpoint: Endpoint | None = None
-    client_tags: Sequence[KeyValue] | None = None
-    task_offsets: Sequence[TaskOffset] | None = None
-    task_end_offsets: Sequence[TaskOffset] | None = None
-    shutdown_application: Bool = False
+    """It is refused, so its fields are not read."""
 
 
 @message
@@ -147,6 +105,7 @@ STREAMS_GROUP_HEARTBEAT_API = Api(
     flexible_since=0,
     request=StreamsGroupHeartbeatRequest,
     response=StreamsGroupHeartbeatResponse,
+    reads_request=False,
 )
 
 
@@ -160,7 +119,7 @@ class StreamsGroupDescribeRequest:
 
 
 @message
-class StreamsGroupDescribeSubtopology:
+class Subtopology:
     subtopology_id: str
     source_topics: Sequence[str]
     repartition_sink_topics: Sequence[str]
@@ -169,9 +128,9 @@ class StreamsGroupDescribeSubtopology:
 
 
 @message
-class StreamsGroupDescribeTopology:
+class Topology:
     epoch: Int32
-    subtopologies: Sequence[StreamsGroupDescribeSubtopology] | None = None
+    subtopologies: Sequence[Subtopology] | None = None
 
 
 @message
@@ -208,7 +167,7 @@ class DescribedGroup:
     group_state: str
     group_epoch: Int32
     assignment_epoch: Int32
-    topology: StreamsGroupDescribeTopology | None = None
+    topology: Topology | None = None
     members: Sequence[Member]
     authorized_operations: Int32 = -2147483648
 

