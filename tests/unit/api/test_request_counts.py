@@ -25,7 +25,7 @@ def test_requests_are_counted_by_method_route_and_class_and_timed_by_method_and_
     )
     times = Histogram(
         "stele_http_request_seconds",
-        "Time from the start of an HTTP request to the end of the answer.",
+        "Time from the start of an HTTP request to the end of its response.",
         ("method", "route"),
         buckets=metrics._BUCKETS,
         registry=theirs,
