@@ -91,7 +91,8 @@ class Histories:
                 logging.WARNING if lost else logging.INFO,
                 "this broker has taken over %d logs from history %d of the database: %s",
                 len(outdated),
-                epoch,
+                # Another history may have begun since ``epoch`` was noticed.
+                min(log.history for log in outdated),
                 f"{lost} records are lost" if lost else "no record that it knows is lost",
             )
 

@@ -161,7 +161,9 @@ class BrokerProcess:
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        # Another thread may end it meanwhile.
+        process = self._process
+        return process is not None and process.poll() is None
 
     @property
     def stderr(self) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .reports import Report
 
 Place = tuple[str, int]
+# The topic whose records are written in transactions, one record per partition.
+TRANSACTIONAL = "pairs"
 # How a record that is gone was lost: a broker has reported it; or the standby lacked it and a broker that may have
 # been the only one to know it had ended before it could tell; or neither.
 Loss = Literal["reported", "known to a dead broker alone", "unexplained"]
@@ -128,7 +130,7 @@ class Ledger:
 
     def _lost_by(self, offset: int, place: Place, value: bytes) -> list[Failover]:
         """Return the failovers whose standby may have lacked a record."""
-        era = int(value.split(b"-", 3)[2])
+        era, offset = int(value.split(b"-", 3)[2]), offset + _marker(place)
         return [
             failover
             for failover in self.failovers
@@ -141,6 +143,7 @@ class Ledger:
 
     def _loss(self, place: Place, offset: int, value: bytes) -> Loss:
         failovers = [each for each in self._lost_by(offset, place, value) if each.is_asynchronous]
+        offset += _marker(place)
         for failover in failovers:
             if any(
                 report.place == place
@@ -268,3 +271,8 @@ class Ledger:
         if numbers != sorted(numbers):
             wrong = next(i for i in range(1, len(numbers)) if numbers[i] < numbers[i - 1])
             self.fail(f"{at}: the order of {place} changed at {numbers[wrong - 1 : wrong + 1]}")
+
+
+def _marker(place: Place) -> int:
+    """Return how far behind a record the marker is that commits it, without which the record is lost, too."""
+    return 1 if place[0] == TRANSACTIONAL else 0

@@ -9,8 +9,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from .clients import ANSWER_S, Work, value_of
+from .ledger import TRANSACTIONAL
 
-TOPIC = "pairs"
+TOPIC = TRANSACTIONAL
 PLACES = ((TOPIC, 0), (TOPIC, 1))
 _ANSWER_MS = int(ANSWER_S * 1000)
 _TRANSACTION_S = 20.0

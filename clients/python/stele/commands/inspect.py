@@ -23,7 +23,9 @@ def dump(file: Path, show_hex: bool, form: str) -> None:
     segment may be large.
     """
     try:
-        server_module("storage.inspection.inspect").dump(file, show_hex=show_hex, as_json=form == "json", out=sys.stdout)
+        server_module("storage.inspection.inspect").dump(
+            file, show_hex=show_hex, as_json=form == "json", out=sys.stdout
+        )
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
