@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from .. import forks
 from ..config import Endpoint
@@ -425,8 +425,8 @@ class Pipeline(asyncio.Protocol):
     # ── asyncio.Protocol ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Those of uvloop are no subclasses.
+        self._transport = cast("asyncio.Transport", transport)
         self._reader = FrameReader(frame_bytes_max=ANSWER_BYTES_MAX)
         self._is_paused = False
         self._is_logged_in = self._login is None
@@ -434,7 +434,7 @@ class Pipeline(asyncio.Protocol):
         self._failure = None
         self._disconnected = asyncio.Event()
         if self._is_closed:
-            transport.abort()
+            self._transport.abort()
         else:
             self._send()
 
