@@ -90,6 +90,9 @@ class BlockingHttpTransport:
                     raise ClosedError("client") from error
                 raise
             else:
+                if self._client.is_closed:
+                    # httpx does not close a connection that was being opened meanwhile.
+                    response.extensions["network_stream"].close()
                 return result(operation, response)
 
     def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
