@@ -152,6 +152,14 @@ class SoloCluster:
         """Do nothing: no other broker changes anything."""
 
 
+def _patience_ms(member: Member) -> int:
+    """Return for how long an earlier incarnation that has ended may have the id of a broker.
+
+    It is registered until it counts as dead.
+    """
+    return 2 * member.session_timeout_ms
+
+
 class SharedCluster:
     """One broker of several. ``displaced`` is called if another process takes its id."""
 
@@ -363,8 +371,7 @@ class SharedCluster:
             StorageUnavailable: the database cannot be reached.
         """
         begun_ms = self._clock.monotonic_ms()
-        # A broker that was killed a moment ago and starts again is registered until it counts as dead.
-        until_ms = begun_ms + 2 * member.session_timeout_ms
+        until_ms = begun_ms + _patience_ms(member)
         while not await self._run(lambda: self._membership.register(member, previous=previous)):
             if self._clock.monotonic_ms() >= until_ms:
                 raise BrokerIdTaken(member.broker_id)
@@ -378,6 +385,7 @@ class SharedCluster:
         self._tasks.append(asyncio.create_task(self._keeper.keep(member)))
 
     async def _beat(self, member: Member) -> None:
+        displaced_ms: int | None = None
         while True:
             begun_ms = self._clock.monotonic_ms()
             try:
@@ -386,12 +394,17 @@ class SharedCluster:
             except StorageUnavailable as error:
                 logger.warning("%s", error)
             except Displaced as error:
-                logger.error("%s; shutting down", error)
-                self._displaced()
-                return
+                # A standby that was promoted may know this broker by an incarnation that has ended.
+                displaced_ms = begun_ms if displaced_ms is None else displaced_ms
+                if begun_ms >= displaced_ms + _patience_ms(member):
+                    logger.error("%s; shutting down", error)
+                    self._displaced()
+                    return
+                logger.warning("%s", error)
             except Exception:  # the edge of a task
                 logger.exception("a heartbeat failed")
             else:
+                displaced_ms = None
                 self._alive(begun_ms)
             await asyncio.sleep(member.heartbeat_interval_ms / 1000)
 

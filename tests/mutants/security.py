@@ -321,8 +321,8 @@ SECURITY_MUTANTS = (
     # An API is not checked, or asks for a wrong right (CVE-2023-50976, CVE-2026-41115).
     Mutant(
         "app/tcp/kafka/connection.py",
-        "            served = guarded\n",
-        "",
+        "            served = GUARDED[head.api_key]\n",
+        "            pass\n",
         "tests/integration/test_rights_of_every_api.py",
     ),
     Mutant(
@@ -385,7 +385,7 @@ SECURITY_MUTANTS = (
         "if False:",
         f"{_UNIT}/test_credentials.py",
     ),
-    # The short ways do not count for quotas.
+    # The fast paths do not count for quotas.
     Mutant(
         "app/tcp/kafka/connection.py",
         "delay_ms = 0 if charge is None else charge.produced(len(frame))\n",

@@ -86,7 +86,6 @@ class PostgresMembership:
 
     def __init__(self, session: PostgresSession) -> None:
         self._session = session
-        self._previous: UUID | None = None
 
     def _run(self, what: str, work: Callable[[Connection], _T]) -> _T:
         try:
@@ -96,8 +95,6 @@ class PostgresMembership:
 
     def register(self, member: Member, *, previous: UUID | None = None) -> bool:
         endpoints = json.dumps(member.endpoints)
-        # A standby that is promoted may know this broker by its previous incarnation, also later.
-        self._previous = previous = previous or self._previous
 
         def work(connection: Connection) -> bool:
             given = (

@@ -9,11 +9,11 @@
 - ``features``                      the features that ApiVersions finalizes
 - ``schemas``                       requests and responses as declarations, one module per subject
 - ``guards``                        what a client must be allowed to do, per API
-- ``direct_produce``                the short way of the commonest produce, with the same result as its handler
+- ``direct_produce``                the fast path of the commonest produce, with the same result as its handler
 - ``fetching``, ``idle_answers``    the same for a fetch; cached responses for idle partitions
 - ``sessions``                      of fetches and of members of share groups
-- ``direct_charge``                 charges requests of the short ways to quotas
-- ``route_learning``                when a request is decoded for the short ways
+- ``direct_charge``                 charges requests of the fast paths to quotas
+- ``route_learning``                when a request is decoded for the fast paths
 - ``handlers``                      one handler per API, over the broker, and the rows of the table
 - ``throttling``                    charges a request to quotas
 - ``failures``                      the response to a request whose handler has failed, made from the schemas

@@ -105,6 +105,8 @@ def _with_look(row: Served) -> Served:
 
 
 SERVED = {row.api.key: _with_look(row) for row in _ROWS}
+# What is served where access rules decide.
+GUARDED = {key: row.guarded() for key, row in SERVED.items()}
 API_VERSIONS_KEY = API_VERSIONS_API.key
 _ADVERTISED = [
     ApiVersion(api_key=row.api.key, min_version=row.api.versions[0], max_version=row.api.versions[1])

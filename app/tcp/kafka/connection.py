@@ -38,7 +38,7 @@ from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
-from .apis import API_VERSIONS_KEY, SERVED, unsupported_api_versions
+from .apis import API_VERSIONS_KEY, GUARDED, SERVED, unsupported_api_versions
 from .context import Answer, Context, KafkaListener, NoResponse
 from .direct_charge import DirectCharge
 from .direct_produce import Route, Routes
@@ -66,9 +66,6 @@ logger = logging.getLogger(__name__)
 # A request that carries no records; the largest are the assignments of large groups.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
-
-# What is served where access rules decide.
-_GUARDED = {key: served.guarded() for key, served in SERVED.items()}
 PRODUCE_KEY = PRODUCE.key
 FETCH_KEY = FETCH.key
 
@@ -279,11 +276,7 @@ class KafkaConnection(Connection[memoryview]):
             # The coordinator checks the rights.
             served = forwarded
         elif context.access is not None:
-            guarded = _GUARDED.get(head.api_key)
-            if guarded is None:
-                self.unreadable(f"{served.api.name} declares no rights, so no client may send it")
-                return
-            served = guarded
+            served = GUARDED[head.api_key]
         try:
             answer = self._handle(served, context, message, len(frame))
         except Exception as error:  # noqa: BLE001 - the edge of a connection
@@ -311,7 +304,7 @@ class KafkaConnection(Connection[memoryview]):
         )
 
     def _produce_directly(self, frame: memoryview, head: RequestHead) -> bool:
-        """Handle a Produce in the short way (``direct_produce``).
+        """Handle a Produce on the fast path (``direct_produce``).
 
         False if it must take the generic one.
         """
@@ -345,7 +338,7 @@ class KafkaConnection(Connection[memoryview]):
             outcome = broker.produce(name, partition, records, acks=route.acks)
         except UnknownPartition as error:
             if broker.cluster.is_shared:
-                # Another broker may have added it: the generic way looks.
+                # Another broker may have added it: the generic path looks.
                 return False
             outcome = error
         except SteleError as error:
@@ -376,7 +369,7 @@ class KafkaConnection(Connection[memoryview]):
             try:
                 return route.response(head.correlation_id, partition, outcome.placed(), delay_ms)
             except SteleError:
-                # The generic way describes it.
+                # The generic path describes it.
                 pass
         response = produce.response_of_one(
             route.topic, route.topic_id, partition, outcome, route.timeout_ms, route.version
@@ -385,7 +378,7 @@ class KafkaConnection(Connection[memoryview]):
         return self._encode(head, SERVED[PRODUCE_KEY], response)
 
     def _fetch_directly(self, frame: memoryview, head: RequestHead) -> bool:
-        """Handle a Fetch in the short way (``direct_fetch``).
+        """Handle a Fetch on the fast path (``direct_fetch``).
 
         False if it must take the generic one.
         """
@@ -408,7 +401,7 @@ class KafkaConnection(Connection[memoryview]):
             return False
         must_wait = fetch.needs_more(reads)
         if must_wait:
-            # The generic way can tell the time that a request holds the loop from the time that it waits.
+            # The generic path can tell the time that a request holds the loop from the time that it waits.
             if fetch.left_ms <= 0 or broker.quotas.times_requests:
                 return False
         elif not has_batches(reads):
@@ -425,7 +418,7 @@ class KafkaConnection(Connection[memoryview]):
         return True
 
     def _fetch_widely(self, frame: memoryview, head: RequestHead) -> bool:
-        """Handle a Fetch of many partitions in the short way (``wide_fetch``).
+        """Handle a Fetch of many partitions on the fast path (``wide_fetch``).
 
         False if it must take the generic one.
         """
@@ -488,7 +481,7 @@ class KafkaConnection(Connection[memoryview]):
     async def _fetch_when_woken(
         self, fetch: DirectFetch, reads: list[Fetched], frame: memoryview, head: RequestHead
     ) -> Buffers:
-        """Answer a Fetch of the short way that waits for more than ``reads``."""
+        """Answer a Fetch of the fast path that waits for more than ``reads``."""
         try:
             while True:
                 await fetch.wait(reads)
@@ -506,7 +499,7 @@ class KafkaConnection(Connection[memoryview]):
         return await self._fetch_after_waiting(fetch, frame, head)
 
     async def _fetch_after_waiting(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
-        """Go on in the generic way with a Fetch that has waited in the short one."""
+        """Continue on the generic path with a Fetch that has waited on the fast one."""
         if fetch.session is not None:
             go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
             return await self._fetch_generically(frame, head, wait_ms=max(0, fetch.left_ms), go_on=go_on)
@@ -523,7 +516,7 @@ class KafkaConnection(Connection[memoryview]):
         bytes_max: int | None = None,
         go_on: Callable[[Context, Any], Answer] | None = None,
     ) -> Buffers:
-        """Answer in the generic way a Fetch that was begun in a short one.
+        """Answer on the generic path a Fetch that was begun on a fast one.
 
         ``go_on`` does it if the request has waited. ``wait_ms`` and ``bytes_max`` replace what the request says.
         """
@@ -555,7 +548,7 @@ class KafkaConnection(Connection[memoryview]):
         return self._delays
 
     def _charge_of(self, client_id: str) -> DirectCharge | None:
-        """Return what charges a request of a short way.
+        """Return what charges a request of a fast path.
 
         It begins now. None without quotas.
         """
@@ -656,7 +649,7 @@ class KafkaConnection(Connection[memoryview]):
         return failure_of(served.api, head.version, request, error, peer=self.peer, counts=counts)
 
     def _failure_of_frame(self, head: RequestHead, frame: memoryview, error: Exception) -> Any:
-        """Return the response to a request of a short way that has raised ``error``."""
+        """Return the response to a request of a fast path that has raised ``error``."""
         served = SERVED[head.api_key]
         return self._failure(head, served, _read(head, served, frame)[1], error)
 

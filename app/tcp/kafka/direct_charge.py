@@ -1,8 +1,8 @@
-"""Charge a request of a short way to quotas.
+"""Charge a request of a fast path to quotas.
 
-``throttling`` does so for requests of the generic way.
+``throttling`` does so for requests of the generic path.
 
-A produce is answered with the wait that it causes. A fetch of a client that has to wait is left to the generic way,
+A produce is answered with the wait that it causes. A fetch of a client that has to wait is left to the generic path,
 which answers it without records.
 """
 

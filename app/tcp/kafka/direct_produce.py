@@ -1,4 +1,4 @@
-"""The short way of the commonest request.
+"""The fast path of the commonest request.
 
 A Produce of one batch for one partition, without a transaction.
 
@@ -8,7 +8,7 @@ meaning (a *route*) and with the bytes of its response. A later request is recog
 response is a copy in which a few numbers are filled in. The generic writer makes that response, so both ways give the
 same bytes.
 
-Whatever is anything else takes the generic way (``handlers.produce``): other layouts, acks=0, batches of old formats
+Whatever is anything else takes the generic path (``handlers.produce``): other layouts, acks=0, batches of old formats
 and of transactions, topics that must be created first, a full produce queue, and every error.
 """
 
@@ -39,7 +39,7 @@ _FIRST_WITH_TOPIC_IDS = 13
 ROUTES_MAX = 256
 # Requests of so many lengths up to the records are recognized; the names of topics differ in length.
 LENGTHS_MAX = 8
-# Names of topics and clients that are longer than usual take the generic way, so a connection keeps little.
+# Names of topics and clients that are longer than usual take the generic path, so a connection keeps little.
 PREFIX_BYTES_MAX = 1024
 # In a batch: magic, the low byte of the attributes.
 _MAGIC_POSITION, _MAGIC_V2 = 16, 2
@@ -117,7 +117,7 @@ class Routes:
     def match(self, frame: memoryview, request_timeout_ms: int) -> tuple[Route, int, memoryview] | None:
         """Return a request's route, its partition and its records.
 
-        None for the generic way.
+        None for the generic path.
         """
         for length in self._lengths:
             route = self._by_prefix.get(_prefix(frame, length)) if length < len(frame) else None
@@ -150,7 +150,7 @@ def _prefix(frame: memoryview, length: int) -> bytes:
 
 
 def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | None:
-    """Decode a request in the generic way.
+    """Decode a request on the generic path.
 
     Return its route and the bytes before the length of the records.
     """
@@ -162,7 +162,7 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
         client_id, start = read_client_id(frame, flexible=flexible)
         request: ProduceRequest = PRODUCE_API.read_request(version, frame, start)
     except MalformedMessage:
-        # The generic way says what is wrong.
+        # The generic path says what is wrong.
         return None
     if request.transactional_id is not None or request.acks not in (Acks.ALL, Acks.LEADER):
         return None
@@ -239,7 +239,7 @@ def _template(
 def _records(frame: memoryview, length: int, *, flexible: bool) -> memoryview | None:
     """Return the records after the first ``length`` bytes of ``frame``.
 
-    None if the generic way must look at them.
+    None if the generic path must look at them.
     """
     end = len(frame)
     try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 from stele.wire import schema
@@ -19,7 +18,7 @@ from stele.wire.schema import MalformedMessage
 from ...cluster.membership import Member
 from ...errors import NotCoordinator
 from ...security.forwarding import ForwardedClient
-from .apis import SERVED
+from .apis import GUARDED, SERVED
 from .context import Context, KafkaListener
 from .failures import failure_of
 from .frame_forwarding import FrameForwarding
@@ -152,11 +151,10 @@ class ForwardedFrames:
             access=listener.security.access(client.principal, client.host),
             connection=ClientConnection(broker, connection),
         )
-        handle = served.handle
         if context.access is not None:
-            handle = partial(_guarded, head.api_key)
+            served = GUARDED[head.api_key]
         try:
-            answer = handle(context, request)
+            answer = served.handle(context, request)
             response = (
                 await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
             )
@@ -170,10 +168,6 @@ class ForwardedFrames:
     def end(self, *, broker: str, connection: int) -> None:
         """End the sessions of a connection to another broker."""
         self._listener.give_back(self._listener.share_sessions.lost(ClientConnection(broker, connection)))
-
-
-def _guarded(api_key: int, context: Context, request: Any) -> Any:
-    return SERVED[api_key].guarded().handle(context, request)
 
 
 def end_sessions_of_dead(listener: KafkaListener, live: Sequence[Member]) -> None:

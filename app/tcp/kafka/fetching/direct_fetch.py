@@ -1,10 +1,10 @@
-"""The short way of the commonest fetches.
+"""The fast path of the commonest fetches.
 
 A Fetch of one partition, in a session or without one, or of several partitions without a session. Batches are at hand,
 or are appended while it waits. It is recognized by its bytes (``fetch_routes``), and answered with the bytes with which
-the generic way would answer.
+the generic path would answer.
 
-Whatever is anything else takes the generic way (``handlers.fetch``): sessions that begin, end or have news of another
+Whatever is anything else takes the generic path (``handlers.fetch``): sessions that begin, end or have news of another
 partition, requests in a session that name several partitions, requests that get no records in their time or must wait
 for a disk, reads that contain aborted transactions, old formats, and every error, also that of a single partition.
 Nothing has happened when a request is left to it, unless it has waited: its session has taken it then, and the time
@@ -65,7 +65,7 @@ class DirectFetch:
     def look(self, access: Access | None) -> list[Fetched] | None:
         """Check the request against what holds now, and read.
 
-        None if it must take the generic way.
+        None if it must take the generic path.
         """
         route, broker, session = self.route, self.broker, self.session
         is_granted = access is None or route.granted is access.epoch
@@ -105,7 +105,7 @@ class DirectFetch:
     def take(self) -> bool:
         """Let the session take the request.
 
-        False if the generic way must refuse it.
+        False if the generic path must refuse it.
         """
         session, route = self.session, self.route
         if session is None:
@@ -125,7 +125,7 @@ class DirectFetch:
         return True
 
     def partitions(self) -> list[FetchedPartition]:
-        """Return the partitions as the generic way knows them."""
+        """Return the partitions as the generic path knows them."""
         return [
             FetchedPartition(
                 topic=wanted.topic,
@@ -182,7 +182,7 @@ def begin_fetch(
 ) -> DirectFetch | None:
     """Return the request of this route in ``frame``.
 
-    None if it must take the generic way.
+    None if it must take the generic path.
     """
     bytes_max = route.bytes_max if charge is None else charge.readable_bytes(route.bytes_max)
     if bytes_max is None:

@@ -1,4 +1,4 @@
-"""Recognize fetches of the short way by their bytes, and make their responses.
+"""Recognize fetches of the fast path by their bytes, and make their responses.
 
 ``direct_fetch`` serves them.
 
@@ -50,7 +50,7 @@ ROUTES_MAX = 256
 LAYOUTS_MAX = 16
 # All are looked at without a pause, and each takes some µs.
 PARTITIONS_MAX = 16
-# Names of topics and clients that are longer than usual take the generic way, so a connection keeps little.
+# Names of topics and clients that are longer than usual take the generic path, so a connection keeps little.
 REQUEST_BYTES_MAX = 1024
 _SESSION_BYTES = 8
 _OFFSET = struct.Struct(">q")
@@ -191,7 +191,7 @@ class Routes:
         self._layouts: dict[int, list[Layout]] = {}
         self._learning = RouteLearning()
         # How many routes may be learned before one matches: a client that names another set of partitions in each
-        # request must not cost more than the generic way.
+        # request must not cost more than the generic path.
         self._credit = ROUTES_MAX
 
     @property
@@ -199,7 +199,7 @@ class Routes:
         return len(self._by_key)
 
     def match(self, frame: memoryview) -> tuple[Route, Layout] | None:
-        """Return a request's route and where its numbers are, or None for the generic way."""
+        """Return a request's route and where its numbers are, or None for the generic path."""
         layouts = self._layouts.get(len(frame), ())
         for layout in layouts:
             route = self._by_key.get(layout.key(frame))
@@ -229,7 +229,7 @@ class Routes:
 
 
 def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
-    """Decode a request in the generic way, and return its route and layout."""
+    """Decode a request on the generic path, and return its route and layout."""
     version = int.from_bytes(frame[2:4], "big", signed=True)
     if not FIRST_VERSION <= version <= FETCH_API.versions[1] or len(frame) > REQUEST_BYTES_MAX:
         return None
@@ -238,7 +238,7 @@ def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
         client_id, start = read_client_id(frame, flexible=flexible)
         request: FetchRequest = FETCH_API.read_request(version, frame, start)
     except MalformedMessage:
-        # The generic way says what is wrong.
+        # The generic path says what is wrong.
         return None
     named = _named(request)
     if named is None:
@@ -284,7 +284,7 @@ def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
 def _named(request: FetchRequest) -> list[tuple[FetchTopic, FetchPartition]] | None:
     """Return the partitions of ``request``.
 
-    None if the generic way would answer others, or in another order.
+    None if the generic path would answer others, or in another order.
     """
     named = [(topic, partition) for topic in request.topics for partition in topic.partitions]
     if request.forgotten_topics_data or not 0 < len(named) <= PARTITIONS_MAX:

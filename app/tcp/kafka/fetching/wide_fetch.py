@@ -1,7 +1,7 @@
-"""The short way of a Fetch of many partitions, most of them idle (ADR-0061).
+"""The fast path of a Fetch of many partitions, most of them idle (ADR-0061).
 
 It has no session. The answers of idle partitions are kept (``idle_answers``), so they cost a request a look-up each.
-The others are read as by the generic way (``handlers.fetch``), whose bytes the response has. Whatever is anything else
+The others are read as by the generic path (``handlers.fetch``), whose bytes the response has. Whatever is anything else
 is left to it: reads that must wait for a disk or contain aborted transactions, and every error.
 """
 
@@ -123,7 +123,7 @@ class WideFetch:
     async def run(self, access_now: Callable[[], Access | None]) -> bool:
         """Look at the partitions until there is something to answer, or the time is over.
 
-        False if the request must take the generic way. It waits with a ``Wakeup``, and pauses where many partitions
+        False if the request must take the generic path. It waits with a ``Wakeup``, and pauses where many partitions
         have something new.
         """
         self.answers.is_in_use = True
@@ -160,7 +160,7 @@ class WideFetch:
         return parts
 
     def partitions(self) -> list[FetchedPartition]:
-        """Return the partitions as the generic way knows them, after ``run`` has waited."""
+        """Return the partitions as the generic path knows them, after ``run`` has waited."""
         entries = ENTRIES[self.request.version]
         partitions: list[FetchedPartition] = []
         for block in self.request.blocks:
@@ -189,7 +189,7 @@ class WideFetch:
         return None if topic is None else topic.name
 
     async def _look(self, access: Access | None) -> bool:
-        """Answer each partition; False if the generic way must do it."""
+        """Answer each partition; False if the generic path must do it."""
         self.answers.begin(self.request.version, self.request.isolation)
         self.answers.forget_changed()
         self._parts, self._records_bytes, self._is_limited = [], 0, False
@@ -199,7 +199,7 @@ class WideFetch:
             name = self._name(block)
             if name is None or (access is not None and not access.was_allowed(READ_TOPIC, name)):
                 return False
-            # It has this name for the generic way, too, if it is deleted while the request waits.
+            # It has this name for the generic path, too, if it is deleted while the request waits.
             self._names.setdefault(block.key, name)
             kept = self.answers.of(name).by_entry
             answered = list(map(kept.get, block.entries, repeat(_MISSING)))
@@ -210,7 +210,7 @@ class WideFetch:
     async def _answer(self, block: Block, name: str, answered: list[bytes]) -> bool:
         """Add the answers of a block to the response.
 
-        The partitions whose answer is missing are read. False if the generic way must do it.
+        The partitions whose answer is missing are read. False if the generic path must do it.
         """
         missing: list[int] = []
         if _MISSING in answered:
@@ -243,7 +243,7 @@ class WideFetch:
     ) -> bool:
         """Read the partitions with these ``numbers`` in a block.
 
-        False if the generic way must do it. Their answers go to ``answered``, and those with many records to ``large``.
+        False if the generic path must do it. Their answers go to ``answered``, and those with many records to ``large``.
         """
         broker, answers, isolation = self.broker, self.answers, self.request.isolation
         entries = ENTRIES[self.request.version]

@@ -1,4 +1,4 @@
-"""The short way of a fetch gives the same bytes and the same sessions as the generic one."""
+"""The fast path of a fetch gives the same bytes and the same sessions as the generic one."""
 
 from __future__ import annotations
 
@@ -436,7 +436,7 @@ async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Pa
 
 def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("encoded in the generic way")
+        raise AssertionError("encoded on the generic path")
 
     monkeypatch.setattr(kafka_connection.Served, "write", refuse)
 

@@ -1,4 +1,4 @@
-"""The short way of a produce gives the same bytes and the same log as the generic one."""
+"""The fast path of a produce gives the same bytes and the same log as the generic one."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_the_usual_produce_takes_the_short_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, acks: int, quotas: dict[str, float]
 ) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("decoded in the generic way")
+        raise AssertionError("decoded on the generic path")
 
     async def produce() -> list[bytes]:
         async with kafka_listener(tmp_path) as listener:

@@ -1,4 +1,4 @@
-"""A connection recognizes the fetches of the short way by their bytes, and remembers a bounded number of them."""
+"""A connection recognizes the fetches of the fast path by their bytes, and remembers a bounded number of them."""
 
 from __future__ import annotations
 

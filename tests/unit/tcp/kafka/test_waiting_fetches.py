@@ -138,7 +138,7 @@ def _records(partition: PartitionData) -> int:
 
 
 def _count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that grows with every request that takes the generic way, from the beginning or later."""
+    """Return a list that grows with every request that takes the generic path, from the beginning or later."""
     decoded: list[object] = []
     decode = kafka_connection.read_client_id
 

@@ -1,4 +1,4 @@
-"""The short way of a fetch of many partitions gives the same bytes as the generic one, whatever has happened before."""
+"""The fast path of a fetch of many partitions gives the same bytes as the generic one, whatever has happened before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response
 
 VERSIONS = range(4, 19)
-# More than the narrow short way takes, with one topic in two places where a request begins in its middle.
+# More than the narrow fast path takes, with one topic in two places where a request begins in its middle.
 TOPICS = {"orders": 12, "a-topic-with-a-longer-name": 3, "memory": 5}
 CONFIGS = {"memory": {"stele.storage": "memory"}}
 NAMES = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
@@ -213,7 +213,7 @@ def _records(partition: PartitionData) -> bytes:
 
 def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("encoded in the generic way")
+        raise AssertionError("encoded on the generic path")
 
     monkeypatch.setattr(kafka_connection.Served, "write", refuse)
 
