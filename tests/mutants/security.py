@@ -187,7 +187,7 @@ SECURITY_MUTANTS = (
     # A frame that another broker forwards is served with the rights of that broker.
     Mutant(
         "app/tcp/kafka/share_forwarding.py",
-        "            handle = partial(_guarded, head.api_key)\n",
+        "            served = GUARDED[head.api_key]\n",
         "            pass\n",
         "tests/integration/shared_storage/test_share_members.py",
         "rights",
