@@ -584,6 +584,10 @@ class ModelMeta:
         self.uploaders[uploader] = self._now_ms()
         self._looked.pop(uploader, None)
 
+    async def note_uploaders(self, uploaders: Sequence[UUID]) -> None:
+        for uploader in uploaders:
+            self.uploaders.setdefault(uploader, self._now_ms())
+
     def silent_ms(self, uploader: UUID) -> float:
         """Return how long ago the last heartbeat was."""
         return self._now_ms() - self.uploaders[uploader]

@@ -182,7 +182,7 @@ class Exchange:
     async def run(self, app: ASGIApp) -> None:
         try:
             await app(self.scope, self.receive, self.send)
-            if not self.is_started and not self.is_abandoned:
+            if not (self.is_started or self.is_abandoned or self._has_left):
                 raise RuntimeError("the application returned without a response")
         except Exception as error:  # the edge of a connection
             logger.error("a request failed outside of the application", exc_info=error)

@@ -174,6 +174,7 @@ class SharedEngine:
             incarnation=incarnation,
             options=options.upkeep,
             on_start_moved=self._start_moved,
+            history=lambda: self._histories.epoch,
             counts=self._counts,
         )
 

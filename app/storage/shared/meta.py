@@ -619,6 +619,10 @@ class Meta(Protocol):
         """Note that an incarnation is alive. It must, before it uploads its first object."""
         ...
 
+    async def note_uploaders(self, uploaders: Sequence[UUID]) -> None:
+        """Note incarnations of which objects were found. Those that are known stay as they are."""
+        ...
+
     async def silent_uploaders(self, silent_s: float) -> list[SilentUploader]:
         """Return incarnations without a heartbeat for so long, at most ``ROWS_MAX``.
 

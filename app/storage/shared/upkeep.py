@@ -35,7 +35,7 @@ from .runs.merged_objects import MergedObjects
 from .runs.run_batches import CorruptRunError, batches_of, index_run
 from .runs.run_builder import BuiltRun, key_index_of
 from .shared_log import SharedLog
-from .store.object_keys import MERGED, WRITTEN, prefix_of
+from .store.object_keys import MERGED, WRITTEN, prefix_of, uploader_of
 from .store.objects import DELETE_MAX, ObjectStore, ObjectStoreError
 from .upkeep_rules import is_look_due
 
@@ -99,6 +99,7 @@ class Upkeep:
         incarnation: UUID,
         options: UpkeepOptions,
         on_start_moved: Callable[[SharedLog], None],
+        history: Callable[[], int],
         counts: SharedStorageCounts,
     ) -> None:
         self._meta = meta
@@ -108,6 +109,9 @@ class Upkeep:
         self._incarnation = incarnation
         self._options = options
         self._on_start_moved = on_start_moved
+        self._history = history
+        # The history of the metadata in which this broker has looked for forgotten incarnations.
+        self._searched: int | None = None
         self._counts = counts
         self._merged = merged
         self._compactor = compactor
@@ -257,6 +261,7 @@ class Upkeep:
             pass
         while await self._meta.sweep():
             pass
+        await self._find_uploaders()
         await self._fence_orphans()
         deleted = 0
         while dead := await self._meta.dead_objects(options.dead_ms / 1000):
@@ -272,6 +277,20 @@ class Upkeep:
         if keys:
             await self._meta.fence(self._incarnation, keys)
             self._committer.abandoned = [key for key in self._committer.abandoned if key not in keys]
+
+    async def _find_uploaders(self) -> None:
+        """Have the metadata know everyone who has objects; a database that was promoted may have forgotten some."""
+        history, store = self._history(), self._stores.get(StoreKind.OBJECTS)
+        if store is None or history == self._searched:
+            return
+        for kind in (WRITTEN, MERGED):
+            after = ""
+            while page := await store.list_page(f"{kind}/", after=after):
+                uploaders = {uploader for stored in page if (uploader := uploader_of(stored.key)) is not None}
+                await self._meta.note_uploaders(sorted(uploaders))
+                # More objects of the last one say nothing new.
+                after = f"{page[-1].key.rpartition('/')[0]}/~"
+        self._searched = history
 
     async def _fence_orphans(self) -> None:
         store = self._stores.get(StoreKind.OBJECTS)

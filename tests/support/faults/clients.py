@@ -6,8 +6,11 @@ A client may get errors: then nothing was promised. It goes on until it is told 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -53,7 +56,11 @@ class Work:
         self.is_over.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self.ledger.fail(f"the client {self.name} gets no further after all faults are over")
+            frame = sys._current_frames().get(self._thread.ident or 0)
+            stack = "".join(traceback.format_stack(frame)[-4:])
+            self.ledger.fail(
+                f"the client {self.name} gets no further after all faults are over; it stands in\n{stack}"
+            )
 
 
 def value_of(letter: str, number: int, ledger: Ledger, random: Random) -> bytes:
@@ -240,6 +247,8 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
     def run(work: Work) -> None:
         logger, lines = logging.Logger(group), _LastLines()
         logger.addHandler(lines)
+        # A member that stands in a call hands no lines over: to see those, let it write them to stderr.
+        to: dict[str, Any] = {} if os.environ.get("STELE_FAULTS_MEMBERS_TO_STDERR") else {"logger": logger}
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -252,9 +261,8 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                 "debug": "cgrp,topic,fetch",
                 **settings,
             },
-            logger=logger,
+            **to,
         )
-        consumer.subscribe(["kafka"])
         # Of the places that are assigned: the offset after the last record, and that of the first.
         positions: dict[Place, int] = {}
         begun: dict[Place, int] = {}

@@ -27,7 +27,7 @@ from .ledger import Failover
 from .links import Cut, LinkGroup
 from .record import Told, commit_of_tree
 from .store_proxy import StoreFault, StoreMood, StoreProxy
-from .world import ACKNOWLEDGED, Broker, Variant, World, summary
+from .world import ACKNOWLEDGED, END_S, Broker, Variant, World, summary
 
 _STORE_FAULTS = tuple(StoreFault)
 # How many faults may begin before each client has to get further, and how often that is looked at.
@@ -85,8 +85,10 @@ class Story:
         self._until_s = None if seconds is None else self._begun_s + seconds
         # Set while brokers are not ended, because they are to report what a failover loses.
         self._brokers_live = threading.Event()
-        # When a broker was last killed or told to stop.
+        # When a broker last ended.
         self._broker_ended_s = 0.0
+        # Brokers that have been told to end, and have not.
+        self._ending = 0
         # Of the standby that there is: it was made so before the faults, or after the last failover.
         self._is_synchronous = False
         # So that each run has an asynchronous one.
@@ -204,10 +206,8 @@ class Story:
             self._world.ledger.fail(f"broker {broker.number} ended by itself")
             return
         (fail,) = random.choices((self._kill, self._stop, self._pause), (4, 3, 4))
-        if fail != self._pause:
-            if self._brokers_live.is_set():
-                return
-            self._broker_ended_s = time.monotonic()
+        if fail != self._pause and self._brokers_live.is_set():
+            return
         fail(broker, random)
 
     def _start(self, broker: Broker) -> None:
@@ -215,6 +215,7 @@ class Story:
         self._world.start_if_reachable(broker)
         while not broker.process.is_running and not self._is_over.is_set():
             self._note(f"broker {broker.number} could not be started")
+            self._broker_ended_s = time.monotonic()
             self._world.start_if_reachable(broker)
         self._note(f"broker {broker.number} is started")
 
@@ -223,6 +224,7 @@ class Story:
         with self._effect() as beside:
             self._note(f"kill -9 of broker {broker.number}, for {down_s} s")
             broker.kill()
+            self._broker_ended_s = time.monotonic()
             self._count("kill -9", beside)
             self._is_over.wait(down_s)
             self._start(broker)
@@ -231,9 +233,15 @@ class Story:
         down_s = random.choice(_DOWN_S)
         with self._effect() as beside:
             self._note(f"SIGTERM to broker {broker.number}, for {down_s} s")
+            with self._lock:
+                self._ending += 1
             broker.stop()
             self._count("SIGTERM", beside)
             self._is_over.wait(down_s)
+            broker.await_end(END_S)
+            with self._lock:
+                self._ending -= 1
+                self._broker_ended_s = time.monotonic()
             self._start(broker)
 
     def _pause(self, broker: Broker, random: Random) -> None:
@@ -312,7 +320,9 @@ class Story:
             self._note("the standby is promoted")
             epoch = database.await_history(before)
             self._world.await_adoption(epoch, logs)
-            all_lived = self._broker_ended_s < since_s
+            with self._lock:
+                # A broker that is told to end acknowledges what it has in hand, and may be the only one to know of it.
+                all_lived = not self._ending and self._broker_ended_s < since_s
             self._brokers_live.clear()
             ledger.end_failover(
                 Failover(

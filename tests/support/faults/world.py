@@ -48,7 +48,7 @@ PROGRESS = ("kafka", "http", "binary", "short", pairs.TOPIC, *(f"read by {group}
 # What a client, the last reads and the sweep may take once all faults are over, on a busy machine.
 PATIENCE_S = 180.0
 # How long a broker may take to end, or to start, while something that it needs may be cut off.
-_END_S = 8.0
+END_S = 8.0
 _START_S = 30.0
 _BATCHES_SHOWN = 40
 # A standby lags by less than the bytes of a dead object are kept.
@@ -285,7 +285,7 @@ class World:
 
         What cannot be reached may hold up its end and its start.
         """
-        broker.await_end(_END_S)
+        broker.await_end(END_S)
         if not broker.process.is_running:
             broker.process._start_timeout_s = _START_S
             with suppress(BrokerStartError):

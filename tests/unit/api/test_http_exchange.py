@@ -249,6 +249,24 @@ async def test_a_disconnect_reaches_the_request_that_is_served_and_those_after_i
 
 
 @simulated
+async def test_a_request_that_ends_because_its_client_has_left_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    wire, connection = Server(app).connect()
+    connection.data_received(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n")
+    await settled()
+    connection.eof_received()
+    await settled()
+    assert wire.is_closing()
+    assert not wire.written
+    assert not caplog.records
+
+
+@simulated
 async def test_a_response_whose_length_is_wrong_has_no_end() -> None:
     async def wrong(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -20,6 +20,11 @@ from stele.producing.lane import Batch, Identity, Lane
 from stele.producing.options import ProducerOptions
 from stele.records import OutgoingRecord
 from stele.wire.error_codes import ErrorCode
+from stele.wire.record_batch import BatchBuilder, read_header
+
+from app.errors import SteleError
+from app.storage.sequences import ProducerSequences, check_batch, sequences_after
+from app.tcp.errors import error_code_of
 
 SIZE = 100
 
@@ -168,24 +173,54 @@ def test_a_batch_after_a_rejected_one_takes_its_sequence() -> None:
     assert lane.identity.producer_id == 1
 
 
-def test_a_lane_with_unknown_outcomes_continues_with_a_new_identity() -> None:
+def test_a_lane_with_unknown_outcomes_continues_in_the_next_epoch() -> None:
     lane = lane_with(records=2, in_flight_max=1, delivery_timeout_s=10)
     first = take(lane)
     assert lane.failed(first, LOST, 10.0, retry_pause_s=0.0) == [first]
     # The second would have waited as long; it is young here so that it is still tried.
     lane.append(record(2), 2, size=SIZE, now_s=10.0)
     assert [batch.tokens for batch in lane.expire(10.0)] == [[1]]
-    assert lane.needs_identity(10.0)
+    batch = take(lane, 10.0)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (1, 1, 0)
 
 
-def test_a_broker_that_forgot_the_producer_gets_a_new_one() -> None:
+def test_a_batch_whose_predecessor_the_broker_lacks_is_sent_in_the_next_epoch() -> None:
     lane = lane_with(records=1)
     batch = take(lane)
     lane.failed(batch, OUT_OF_ORDER, 0.0, retry_pause_s=0.0)
-    assert lane.needs_identity(0.0)
-    lane.identity = Identity(2, 0)
     assert take(lane) is batch
-    assert (batch.producer_id, batch.base_sequence) == (2, 0)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (1, 1, 0)
+
+
+def test_what_an_earlier_attempt_still_brings_is_refused() -> None:
+    """A broker that was cut off from the database commits late, and has forgotten the producer meanwhile."""
+    lane, broker = lane_with(records=1), BrokerModel()
+    lane.identity = Identity(1, 0, next_sequence=146)
+    batch = take(lane)
+    late = replace(batch)
+    lane.failed(batch, LOST, 0.0, retry_pause_s=0.0)
+    lane.failed(take(lane), OUT_OF_ORDER, 0.0, retry_pause_s=0.0)
+    assert broker.produce(take(lane)) is None
+    refusal = broker.produce(late)
+    assert refusal is not None
+    assert refusal.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.log == [0]
+
+
+def test_batches_behind_one_whose_predecessor_is_missing_go_to_the_next_epoch_with_it() -> None:
+    lane = lane_with(records=3, in_flight_max=2)
+    first, second = take(lane), take(lane)
+    lane.failed(first, OUT_OF_ORDER, 0.0, retry_pause_s=0.0)
+    assert lane.failed(second, LOST, 0.0, retry_pause_s=0.0) == []
+    assert [take(lane), take(lane)] == [first, second]
+    assert [(b.producer_epoch, b.base_sequence) for b in (first, second)] == [(1, 0), (1, 1)]
+
+
+def test_after_the_last_epoch_a_lane_needs_another_producer_id() -> None:
+    lane = lane_with(records=1)
+    lane.identity = Identity(1, 2**15 - 1)
+    lane.failed(take(lane), OUT_OF_ORDER, 0.0, retry_pause_s=0.0)
+    assert lane.needs_identity(0.0)
 
 
 def test_a_duplicate_is_a_success_only_if_an_attempt_may_have_succeeded() -> None:
@@ -240,25 +275,28 @@ def test_an_error_that_cannot_pass_fails_at_once() -> None:
 
 @dataclass
 class BrokerModel:
-    """The log of a partition, with the broker's rules for sequences (the last five batches remembered)."""
+    """The log of a partition, with the rules of the broker; a new producer begins with sequence 0."""
 
     log: list[int] = field(default_factory=list[int])
-    producers: dict[int, deque[tuple[int, int]]] = field(default_factory=dict[int, deque[tuple[int, int]]])
+    producers: dict[int, ProducerSequences] = field(default_factory=dict[int, ProducerSequences])
 
     def produce(self, batch: Batch) -> SteleClientError | None:
-        base, last = batch.base_sequence, batch.base_sequence + len(batch.records) - 1
-        remembered = self.producers.get(batch.producer_id)
-        if remembered is None:
-            if base:
-                return error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "gap")
-            remembered = self.producers[batch.producer_id] = deque(maxlen=5)
-        elif (base, last) in remembered:
-            return None
-        elif base < remembered[-1][1] + 1:
-            return error_for(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "stored")
-        elif base > remembered[-1][1] + 1:
-            return error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "gap")
-        remembered.append((base, last))
+        builder = BatchBuilder(
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+        )
+        for record in batch.records:
+            builder.append(timestamp_ms=record.timestamp, value=record.value)
+        header = read_header(builder.build())
+        known = self.producers.get(batch.producer_id)
+        try:
+            if check_batch(header, known, needs_state=True) is not None:
+                return None
+        except SteleError as error:
+            return error_for(error_code_of(error), str(error))
+        placed = replace(header, base_offset=len(self.log))
+        self.producers[batch.producer_id] = sequences_after(known, placed)
         self.log.extend(int(r.value or b"") for r in batch.records)
         return None
 

@@ -372,6 +372,12 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
             uploader,
         )
 
+    async def note_uploaders(self, uploaders: Sequence[UUID]) -> None:
+        await self._count(
+            "INSERT INTO uploaders (uploader, seen) SELECT unnest(%s::uuid[]), now() ON CONFLICT (uploader) DO NOTHING",
+            list(uploaders),
+        )
+
     async def silent_uploaders(self, silent_s: float) -> list[SilentUploader]:
         query = (
             "SELECT uploader, extract(epoch FROM now() - seen)::float8, extract(epoch FROM looked - seen)::float8"

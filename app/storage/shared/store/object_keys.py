@@ -33,6 +33,14 @@ def prefix_of(kind: str, incarnation: UUID) -> str:
     return f"{kind}/{incarnation}/"
 
 
+def uploader_of(key: str) -> UUID | None:
+    """Return the incarnation whose object has this key; None if it is no key of the shared engine."""
+    try:
+        return UUID(key.split("/")[1])
+    except (IndexError, ValueError):
+        return None
+
+
 def size_of(key: str) -> int:
     """Return the size of the object with this key.
 

@@ -10,13 +10,14 @@ in flight at once::
 Idempotence: a batch gets its sequence numbers when it is first sent and keeps them in
 every retry, so the broker stores it once. After a failure the lane drains: it sends
 nothing new until every batch in flight has a response, then sends the failed batches
-again, oldest first. If the broker can no longer accept a sequence, the batch is certainly
-not stored, and it gets new sequence numbers:
+again, oldest first. If the broker can no longer accept a sequence, the batch is not
+stored, and it gets new sequence numbers:
 
 - if an earlier batch was rejected for good, the following sequences close the gap;
-- if the broker has forgotten the producer, or an earlier batch was abandoned with an
-  unknown outcome, the lane continues with a new producer id. Batches of two producer
-  ids are never in flight together, because nothing would keep their order.
+- if the broker lacks an earlier batch, or one was abandoned with an unknown outcome, the
+  lane continues in the producer's next epoch (KIP-360). A partition that has a batch of it
+  refuses what an earlier attempt still brings. Batches of two epochs are never in flight
+  together, because nothing would keep their order.
 
 A batch that is too large is split, and its halves are sent.
 
@@ -39,11 +40,12 @@ from ..wire.record_batch import NO_PRODUCER_ID
 from .options import ProducerOptions
 
 _SEQUENCES = 1 << 31
+_EPOCH_MAX = (1 << 15) - 1
 
 
 @dataclass(slots=True, eq=False)
 class Identity:
-    """The producer id of a lane; ``next_sequence`` is for the next new record."""
+    """Producer id and epoch of a lane; ``next_sequence`` is for the next new record."""
 
     producer_id: int
     producer_epoch: int
@@ -280,7 +282,7 @@ class Lane:
             ):
                 self._leave_out(batch, later)
                 again += _halves(batch)
-            elif self._is_expired(batch, now_s) or not self._may_retry(batch, error, again):
+            elif self._is_expired(batch, now_s) or not self._may_retry(batch, error, again, later):
                 self._leave_out(batch, later)
                 given_up.append(batch)
             else:
@@ -295,15 +297,17 @@ class Lane:
     def _is_expired(self, batch: Batch, now_s: float) -> bool:
         return now_s - batch.opened_s >= self._options.delivery_timeout_s
 
-    def _may_retry(self, batch: Batch, error: SteleClientError, before: list[Batch]) -> bool:
-        """Return whether to retry; free a batch from a sequence that the broker rejected."""
+    def _may_retry(
+        self, batch: Batch, error: SteleClientError, before: list[Batch], later: list[Batch]
+    ) -> bool:
+        """Return whether to retry; free a batch, and those after it, from a sequence that the broker rejected."""
         if not isinstance(error, ProducerStateError):
             return error.retriable
+        if batch.identity is None:
+            # An earlier batch was freed from its sequence meanwhile, and this one with it.
+            return True
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
             return False
-        if batch.identity is None:
-            # An earlier batch was left out meanwhile, which freed this one from its sequence.
-            return True
         if error.code is ErrorCode.UNKNOWN_PRODUCER_ID and batch.is_outcome_unknown:
             # Whether it was stored before the broker forgot the producer cannot be known.
             return False
@@ -312,10 +316,23 @@ class Lane:
         ):
             # Its predecessor is sent again first, after which the sequence is right.
             return True
-        if self.identity is batch.identity:
-            self.identity = None
-        _free(batch)
+        identity = batch.identity
+        self._begin_epoch(identity)
+        for dependent in (batch, *later):
+            if dependent.identity is identity:
+                _free(dependent)
         return True
+
+    def _begin_epoch(self, identity: Identity) -> None:
+        """Replace ``identity``, if it is still the lane's, by the next epoch of the producer."""
+        if self.identity is not identity:
+            return
+        # After the last epoch, another producer id is needed.
+        self.identity = (
+            Identity(identity.producer_id, identity.producer_epoch + 1)
+            if identity.producer_epoch < _EPOCH_MAX
+            else None
+        )
 
     def _leave_out(self, batch: Batch, later: list[Batch]) -> None:
         """Continue the sequences without ``batch``; ``later`` are the batches after it."""
@@ -327,8 +344,7 @@ class Lane:
             other.is_outcome_unknown or other.state is BatchState.UNDER_WAY for other in dependents
         ):
             # The sequence that the broker expects next is unknown.
-            if self.identity is identity:
-                self.identity = None
+            self._begin_epoch(identity)
             return
         if isinstance(batch.error, ProducerStateError):
             if self.identity is identity:

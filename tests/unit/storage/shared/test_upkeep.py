@@ -12,7 +12,7 @@ from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import Retained
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.store.object_keys import MERGED, WRITTEN, ObjectKeys
-from app.storage.shared.store.objects import Buffer, StoredObject
+from app.storage.shared.store.objects import LIST_MAX, Buffer, StoredObject
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS
@@ -75,6 +75,33 @@ async def test_objects_are_found_that_a_broker_stored_after_it_had_counted_as_si
     while silent := await meta.silent_uploaders(SILENT_S):
         await asyncio.sleep(silent[0].silent_s)
         await engine.upkeep.collect_garbage()
+    await engine.close()
+
+
+@simulated
+async def test_objects_are_found_whose_uploader_a_promoted_database_has_forgotten() -> None:
+    store = StoreThatCountsLists()
+    meta = ModelMeta(SimulatedClock().now_ms)
+    engine = await open_shared_engine(meta, store, 1, OPTIONS)
+    await append_synced(engine, b"kept")
+    kept = set(store.objects)
+    # More of them than a page of a listing has.
+    lost = [UUID(int=number) for number in range(2, 7)]
+    for kind in (WRITTEN, MERGED):
+        for keys in [ObjectKeys(kind, uploader) for uploader in lost]:
+            for _ in range(LIST_MAX // 2):
+                await store.put(keys.next(4), b"lost")
+    await store.put("w/of somebody else", b"stays")
+    await engine.upkeep.collect_garbage()
+    lists = store.lists
+    await engine.upkeep.collect_garbage()
+    assert store.lists == lists, "once for each history of the database"
+    await asyncio.sleep(SILENT_S)
+    await meta.heartbeat(UUID(int=1))
+    await engine.upkeep.collect_garbage()
+    await asyncio.sleep(DEAD_S)
+    await engine.upkeep.collect_garbage()
+    assert set(store.objects) == {*kept, "w/of somebody else"}
     await engine.close()
 
 
