@@ -80,6 +80,9 @@ lint: $(DEVELOPMENT) ## check style, format, types, layers, the Dockerfile, and 
 	$(BIN)/ruff format --check .
 	$(BIN)/python clients/python/unasync.py --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	@# The types of the client must be complete. With --verifytypes, pyright takes the python on the PATH.
+	@set -o pipefail; echo "pyright --verifytypes stele --ignoreexternal"; PATH="$(abspath $(BIN)):$$PATH" \
+		PYTHONPATH="$(CURDIR)/clients/python" pyright --verifytypes stele --ignoreexternal | sed '/^Public modules/,/^$$/d'
 	$(BIN)/lint-imports --no-logo
 	@if [ -x $(BIN)/hadolint ]; then echo "$(BIN)/hadolint Dockerfile"; $(BIN)/hadolint Dockerfile; \
 	else echo "hadolint has no package for this machine: the Dockerfile was not checked"; test -z "$${CI:-}"; fi

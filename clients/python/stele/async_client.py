@@ -85,7 +85,7 @@ class AsyncClient:
         **login: Unpack[LoginOptions],
     ) -> None:
         """``config`` takes the place of all other arguments."""
-        self.config = config or calls.make_config(
+        self.config: ClientConfig = config or calls.make_config(
             url,
             timeout_s,
             connect_timeout_s,

@@ -110,10 +110,10 @@ class BrokerProcess:
         self.data_dir = data_dir
         self.tls = tls
         self.login = login
-        self.host = "127.0.0.1"
-        self.http_port = 0
-        self.binary_port = 0
-        self.kafka_port = 0
+        self.host: str = "127.0.0.1"
+        self.http_port: int = 0
+        self.binary_port: int = 0
+        self.kafka_port: int = 0
         self._arguments = list(arguments)
         self._environment = {
             **({} if tls is None else tls.environment),

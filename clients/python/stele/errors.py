@@ -60,7 +60,7 @@ class SteleClientError(Exception):
     def __init__(self, message: str, *, code: ErrorCode | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.code = self.default_code if code is None else code
+        self.code: ErrorCode = self.default_code if code is None else code
 
     def twin(self) -> Self:
         """Return a copy for another caller.
@@ -246,10 +246,10 @@ class ProduceError(SteleClientError):
         super().__init__(
             f"{len(errors)} of {total} records were not accepted; the first: {first}", code=first.code
         )
-        self.errors = dict(errors)
-        self.results = list(results)
-        self.retriable = all(error.retriable for error in errors.values())
-        self.is_outcome_unknown = any(error.is_outcome_unknown for error in errors.values())
+        self.errors: dict[int, SteleClientError] = dict(errors)
+        self.results: list[RecordMetadata | None] = list(results)
+        self.retriable: bool = all(error.retriable for error in errors.values())
+        self.is_outcome_unknown: bool = any(error.is_outcome_unknown for error in errors.values())
 
 
 class SerializationError(SteleClientError):

@@ -23,7 +23,7 @@ from .postgres import Postgres
 from .run import Run
 from .status import Status
 
-logger = logging.getLogger("stele.cdc")
+logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Attempts per transaction: the first may have waited for a slow broker.
 _TIMEOUTS_MAX = 3

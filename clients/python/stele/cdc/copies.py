@@ -19,7 +19,7 @@ from .replication import copy_rows, snapshot_connection
 from .shapes import shape_of
 from .snapshot import parse_line
 
-logger = logging.getLogger("stele.cdc")
+logger: logging.Logger = logging.getLogger("stele.cdc")
 
 
 class Copies:

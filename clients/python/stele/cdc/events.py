@@ -70,7 +70,7 @@ class Table:
         ``is_row_only``: values are rows without an envelope, and a delete is a tombstone.
         """
         self.relation = relation
-        self.name = f"{relation.schema}.{relation.table}"
+        self.name: str = f"{relation.schema}.{relation.table}"
         self.topic = topic
         self._channel = ("channel", self.name.encode())
         names = [column.name for column in relation.columns]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..client import Client
 from ..errors import ProducerStateError, SteleClientError
 from ..operations.base import Operation
-from ..operations.transactional import EndTransaction, InitTransactions
+from ..operations.transactional import EndTransaction, InitTransactions, TransactionalProducer
 from ..producing.last_record import last_committed_value
 from ..transport.base import retry_pause_s
 from .errors import TransactionTimedOut
@@ -50,7 +50,7 @@ class LogTransaction:
         self._patience_s = patience_s
         self._pause = pause
         self._opened_s: float | None = None
-        self.producer = self._call(
+        self.producer: TransactionalProducer = self._call(
             InitTransactions(transactional_id=transactional_id, timeout_ms=int(timeout_s * 1000))
         )
 

@@ -94,9 +94,9 @@ class LogWriter:
         Raises:
             SteleClientError: the broker is down, or a newer version has begun.
         """
-        self.buffered_bytes = 0
-        self.written = 0
-        self.repeated = 0
+        self.buffered_bytes: int = 0
+        self.written: int = 0
+        self.repeated: int = 0
         self._client = client
         self._wanted_partitions = partitions
         self._configs = configs

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errors, sql
 
-from .connection import connect, first_line, translated
+from .connection import Connection, connect, first_line, translated
 from .errors import CdcError, Interrupted
 from .notation import lsn_of, quoted_name, quoted_table, split_name
 from .options import CdcOptions
@@ -53,7 +53,7 @@ class Postgres:
     def __init__(self, options: CdcOptions) -> None:
         """Raises CdcError, Interrupted."""
         self._options = options
-        self.connection = connect(options.dsn)
+        self.connection: Connection = connect(options.dsn)
         self.server_version: int = self.connection.server_version
         self._encoders: dict[int, Encoder] = {}
         self._walsender: int | None = None

@@ -26,7 +26,7 @@ from .replication import Stream
 from .status import Status
 from .transactions import TURN, Transactions
 
-logger = logging.getLogger("stele.cdc")
+logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Interval of lag measurements and table checks, and the longest wait for a message.
 _LAG_S = 2.0

@@ -23,7 +23,7 @@ class Spool:
             _MEMORY_BYTES, dir=None if directory is None else str(directory), prefix="stele-cdc-"
         )
         self._aborted: set[int] = set()
-        self.bytes = 0
+        self.bytes: int = 0
 
     def append(self, lsn: int, message: bytes) -> None:
         """Append a message. Raises OSError if the disk is full."""

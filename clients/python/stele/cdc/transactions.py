@@ -27,7 +27,7 @@ from .pgoutput import (
 from .shapes import keys_of, shape_of
 from .spool import Spool
 
-logger = logging.getLogger("stele.cdc")
+logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Messages handled before the run attends to notifications, flushes and confirmations.
 TURN = 500

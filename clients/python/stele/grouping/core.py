@@ -13,7 +13,7 @@ from ..errors import GroupError, LeaseLostError, SteleClientError
 from ..operations.leases import Poll
 from ..records import LeasedPartition, NewRecord, Polled, Record, SkippedRecords
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Headers of a dead letter: its topic, partition, offset and group; and the error.
 DEAD_LETTER_HEADERS = ("stele.dead.topic", "stele.dead.partition", "stele.dead.offset", "stele.dead.group")
@@ -95,7 +95,7 @@ class BatchCore:
 
     def __init__(self, polled: Polled) -> None:
         assert polled.lease is not None
-        self.lease = polled.lease
+        self.lease: str = polled.lease
         self.records: list[Record[bytes]] = polled.records
         self.partitions: list[LeasedPartition] = polled.partitions
         self.skipped: list[SkippedRecords] = polled.skipped
@@ -103,7 +103,7 @@ class BatchCore:
         # A transaction settles the lease when it ends: it does not expire, and is not acknowledged here.
         self.is_in_transaction = False
         self._is_entered = False
-        self.is_of_parent = False
+        self.is_of_parent: bool = False
         forks.in_child(self._renew_in_child)
 
     def _renew_in_child(self) -> None:
@@ -186,9 +186,9 @@ class GroupCore:
         """Raises ValueError if no topic is given or an option is invalid."""
         if not topics:
             raise ValueError("name at least one topic to read")
-        self.options = GroupOptions(**options)
+        self.options: GroupOptions = GroupOptions(**options)
         self.group = group
-        self.topics = list(topics)
+        self.topics: list[str] = list(topics)
 
     def report_skipped(self, polled: Polled) -> None:
         """Log the records that retention deleted before the group read them."""

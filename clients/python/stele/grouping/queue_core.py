@@ -59,10 +59,10 @@ class QueuedRecordCore:
     __slots__ = ("_entered_by", "deliveries", "is_settled", "lock", "record")
 
     def __init__(self, record: Record[bytes], deliveries: int, lock: str) -> None:
-        self.record = record
-        self.deliveries = deliveries
-        self.lock = lock
-        self.is_settled = False
+        self.record: Record[bytes] = record
+        self.deliveries: int = deliveries
+        self.lock: str = lock
+        self.is_settled: bool = False
         # The process that has entered the block of the record.
         self._entered_by = 0
 
@@ -120,7 +120,7 @@ class QueueCore:
             raise ValueError("a queue reads at least one topic")
         self.group = group
         self.topics = topics
-        self.options = QueueOptions(**options)
+        self.options: QueueOptions = QueueOptions(**options)
         self._renew_at_s = 0.0
 
     def poll_operation(self) -> SharePoll:

@@ -52,7 +52,7 @@ class ProducerCore(Generic[V]):
         self.options = options
         self.lanes: dict[int, Lane] = {}
         self.busy: set[int] = set()
-        self.buffered_bytes = 0
+        self.buffered_bytes: int = 0
         self.last_error: SteleClientError | None = None
         self._serializer = serializer
         self._partitioner = make_partitioner(options.partitioner)

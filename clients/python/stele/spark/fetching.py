@@ -26,7 +26,7 @@ from ..wire.record_batch import iter_headers
 from .offsets import OffsetRange, Offsets
 from .options import Assign, Connection, Selection, Subscribe
 
-logger = logging.getLogger("stele.spark")
+logger: logging.Logger = logging.getLogger("stele.spark")
 # What the names of topics begin with that programs keep for themselves.
 INTERNAL = "__"
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class Broker:
         self._connection = connection
         self._isolation = parse_isolation(connection.isolation)
         key_file = connection.api_key_file
-        self.client = Client(
+        self.client: Client = Client(
             connection.url,
             user=connection.user,
             password_file=connection.password_file,

@@ -73,8 +73,8 @@ class TopicWriter:
     def __init__(
         self, options: WriteOptions, identity: Identity | TaskTransaction | None, *, task_partition: int
     ) -> None:
-        self.written = 0
-        self.repeated = 0
+        self.written: int = 0
+        self.repeated: int = 0
         self._options = options
         self._acks = m.ACKS_ALL if options.acks == "all" else 1
         self._compression = Compression[options.compression.upper()]

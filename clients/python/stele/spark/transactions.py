@@ -36,7 +36,7 @@ from ..wire.compression import Compression
 from .fetching import Broker
 from .options import WriteOptions
 
-logger = logging.getLogger("stele.spark")
+logger: logging.Logger = logging.getLogger("stele.spark")
 
 # The newest record counts; what is older may go.
 COMMITS_CONFIGS = {

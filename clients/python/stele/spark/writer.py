@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..wire.arrow_types import RecordBatch
 
-logger = logging.getLogger("stele.spark")
+logger: logging.Logger = logging.getLogger("stele.spark")
 
 # Local properties in which Spark passes query and micro-batch to the tasks.
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"

@@ -86,7 +86,7 @@ class PendingChanges(Generic[K, V]):
 
     def __init__(self) -> None:
         self._by_key: dict[K, Change[K, V] | DeserializationError] = {}
-        self.is_overrun = False
+        self.is_overrun: bool = False
 
     def put(self, key: K, change: Change[K, V] | DeserializationError) -> None:
         self._by_key.pop(key, None)

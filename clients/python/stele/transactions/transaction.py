@@ -21,7 +21,7 @@ from .core import TransactionCore
 
 R = TypeVar("R")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Caller(Protocol):

@@ -112,7 +112,7 @@ class Endpoints:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.all = endpoint.all
+        self.all: tuple[Endpoint, ...] = endpoint.all
         self._first = self._index = _RANDOM.randrange(len(self.all))
 
     @property

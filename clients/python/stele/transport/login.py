@@ -142,7 +142,7 @@ class Attempt:
         self._scram: ScramClient | None = None
         self._is_proved = False
         # Set when the connection is logged in; 0 without a limit.
-        self.lifetime_ms = 0
+        self.lifetime_ms: int = 0
 
     def first(self) -> bytes:
         """Return the first frame. May wait for a token."""

@@ -367,7 +367,7 @@ class BatchBuilder:
         )
         self._append = self._builder.append
         self._shift_ms = 0
-        self.count = 0
+        self.count: int = 0
 
     def append(
         self,

@@ -299,7 +299,7 @@ class Writer(Code):
 
     def __init__(self, version: int, flexible: bool, *, gather: bool = False) -> None:
         super().__init__(version, flexible)
-        self.out = "out"
+        self.out: str = "out"
         self._gather = gather
         self.names["ARRAYS"] = _ARRAY_PACKERS
 
