@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
+from .cluster.acls import AclStore
+from .cluster.credentials import CredentialStore
 from .cluster.group_shards import SHARDS
-from .cluster.postgres.acls import PostgresAclStore
 from .cluster.postgres.catalog import PostgresCatalog
-from .cluster.postgres.credentials import PostgresCredentialStore
+from .cluster.postgres.database import PostgresDatabase
 from .cluster.postgres.groups import PostgresGroupStore
 from .cluster.postgres.membership import PostgresMembership
 from .cluster.postgres.sqlite_import import import_data_dir
@@ -34,9 +35,10 @@ class SharedStores:
         # Commits of offsets and heartbeats must not wait for changes of topics, or for each other.
         self.traffic = traffic = pool.traffic
         self._session = PostgresSession(pool.connector, traffic=traffic)
-        self.catalog = PostgresCatalog(self._session)
-        self.credentials = PostgresCredentialStore(self._session)
-        self.acls = PostgresAclStore(self._session)
+        database = PostgresDatabase(self._session)
+        self.catalog = PostgresCatalog(database)
+        self.credentials = CredentialStore(database)
+        self.acls = AclStore(database)
         self.membership = PostgresMembership(PostgresSession(pool.connector, traffic=traffic))
         self.surveyor = PostgresSurveyor(pool)
         self.transactions = PostgresTransactions(pool, PostgresMarkers(incarnation).append)

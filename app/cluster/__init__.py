@@ -2,7 +2,9 @@
 
 Ids are never assigned twice. Reading order:
 
-- ``catalog``, ``group_store``, ``consumer_group_store``, ``share_group_store``, ``transaction_store``, ``credentials``, ``acls``   the interfaces
+- ``database``                  the dialect: one set of statements for SQLite and PostgreSQL
+- ``catalog``, ``credentials``, ``acls``   topics, ids and configurations; users; access rules
+- ``group_store``, ``consumer_group_store``, ``share_group_store``, ``transaction_store``   the interface of the store of groups
 - ``sqlite``                    all on this machine
 - ``shared_transactions``       transactional ids that belong to no broker (ADR-0055)
 - ``postgres``                  the stores of a cluster

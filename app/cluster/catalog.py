@@ -1,20 +1,36 @@
-"""The interface of the store that keeps topics, configurations and producers.
+"""The store that keeps topics, configurations and producers (ADR-0008, ADR-0046).
 
-Methods block (the embedded catalog syncs a database file): call them in a
-thread. Each is one transaction; when it returns, its effect survives a loss of
-power. When it raises ``StorageFull``, ``CatalogFailed`` or ``StorageUnavailable``,
-it has none.
+Methods block (the embedded catalog syncs a database file): call them in a thread, one at a time. Each is one
+transaction that can be repeated after a lost answer; when it returns, its effect survives a loss of power. When it
+raises ``StorageFull``, ``CatalogFailed`` or ``StorageUnavailable``, it has none. A change of topics or configurations
+raises a version in the same transaction, by which other brokers notice it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeVar
 from uuid import UUID
+
+from .database import ChangeKind, Database, SqlTransaction, stored_once, text_of, upsert, uuid_of
+
+_T = TypeVar("_T")
 
 # The last use of a named producer is stored so often at most: not with each batch.
 USE_STORED_MS = 24 * 3_600_000
+# A batch stores the epoch as a signed 16-bit number.
+_EPOCH_MAX = 2**15 - 1
+
+_INSERT_CONFIGS = upsert("configs", "kind, entity", "configs")
+_NEXT_BLOCK = """
+    INSERT INTO numbers VALUES ('next_producer_id', %s)
+    ON CONFLICT (name) DO UPDATE SET value = CAST(CAST(numbers.value AS bigint) + %s AS text) RETURNING value
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,43 +80,126 @@ class NamedProducer:
     is_resumed: bool
 
 
-class Catalog(Protocol):
+class Catalog(ABC):
+    """What both engines do in the same way; deletions of topics and of named producers differ."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def _run(self, work: Callable[[SqlTransaction], _T]) -> _T:
+        return self.database.run("a call to the catalog", work)
+
     def cluster_id(self) -> str:
         """Return the id of the cluster; it is made at the first start and never changes."""
-        ...
 
-    def topics(self) -> list[TopicRecord]: ...
+        # Kafka's form: 16 random bytes in 22 URL-safe characters.
+        def make() -> str:
+            return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+        return self._run(lambda sql: stored_once(sql, "cluster_id", make))
+
+    # ── topics ──
+
+    def topics(self) -> list[TopicRecord]:
+        query = "SELECT name, topic_id, partitions, configs FROM topics ORDER BY name"
+        return [
+            TopicRecord(
+                name=name, topic_id=uuid_of(topic_id), partitions=partitions, configs=json.loads(configs)
+            )
+            for name, topic_id, partitions, configs in self._run(lambda sql: sql.execute(query).fetchall())
+        ]
+
     def create_topic(self, topic: TopicRecord) -> bool:
         """Store a new topic; return False if the name is taken."""
-        ...
+
+        def work(sql: SqlTransaction) -> bool:
+            sql.changed(ChangeKind.TOPICS)
+            sql.execute(
+                "INSERT INTO topics (topic_id, name, partitions, configs) VALUES (%s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
+                (topic.topic_id, topic.name, topic.partitions, _json(topic.configs)),
+            )
+            # An earlier attempt, whose answer was lost, may have stored it.
+            row = sql.execute("SELECT topic_id FROM topics WHERE name = %s", (topic.name,)).fetchone()
+            if row is None or uuid_of(row[0]) != topic.topic_id:
+                return False
+            self._create_logs(sql, topic)
+            return True
+
+        return self._run(work)
 
     def update_topic(self, topic: TopicRecord, *, previous: TopicRecord | None = None) -> bool:
-        """Replace partitions and configs; return False if the topic id no longer exists.
+        """Replace partitions and configs.
 
-        A catalog that brokers share also returns False if they are no longer those of ``previous``.
+        Return False if the topic id no longer exists, or they are no longer those of ``previous``.
         """
-        ...
 
+        def work(sql: SqlTransaction) -> bool:
+            sql.changed(ChangeKind.TOPICS)
+            row = sql.execute(
+                "SELECT partitions, configs FROM topics WHERE topic_id = %s FOR UPDATE", (topic.topic_id,)
+            ).fetchone()
+            if row is None:
+                return False
+            expected = [(one.partitions, dict(one.configs)) for one in (topic, previous) if one is not None]
+            if previous is not None and (row[0], json.loads(row[1])) not in expected:
+                return False
+            sql.execute(
+                "UPDATE topics SET partitions = %s, configs = %s WHERE topic_id = %s",
+                (topic.partitions, _json(topic.configs), topic.topic_id),
+            )
+            self._create_logs(sql, topic)
+            return True
+
+        return self._run(work)
+
+    @abstractmethod
+    def _create_logs(self, sql: SqlTransaction, topic: TopicRecord) -> None:
+        """Create the logs of a topic that do not exist, where they are rows of the database."""
+
+    @abstractmethod
     def delete_topic(self, topic_id: UUID) -> bool:
         """Delete a topic; return False if there is none.
 
         A catalog of files remembers it until ``forget_deleted_topic``.
         """
-        ...
 
+    @abstractmethod
     def deleted_topics(self) -> list[DeletedTopic]: ...
+    @abstractmethod
     def forget_deleted_topic(self, topic_id: UUID) -> None:
         """Note that the files of a deleted topic are gone."""
-        ...
 
-    def configs(self) -> list[ConfigRecord]: ...
+    # ── configurations ──
+
+    def configs(self) -> list[ConfigRecord]:
+        query = "SELECT kind, entity, configs FROM configs ORDER BY kind, entity"
+        return [
+            ConfigRecord(kind=kind, entity=text_of(entity), configs=json.loads(configs))
+            for kind, entity, configs in self._run(lambda sql: sql.execute(query).fetchall())
+        ]
+
     def set_configs(self, record: ConfigRecord) -> None:
         """Replace the configurations of a resource; empty ``configs`` remove its row."""
-        ...
+
+        def work(sql: SqlTransaction) -> None:
+            key = (record.kind, sql.name(record.entity))
+            sql.changed(ChangeKind.CONFIGS)
+            if record.configs:
+                sql.execute(_INSERT_CONFIGS, (*key, _json(record.configs)))
+            else:
+                sql.execute("DELETE FROM configs WHERE kind = %s AND entity = %s", key)
+
+        self._run(work)
+
+    # ── producers ──
 
     def next_producer_id_block(self, size: int) -> int:
         """Return the first of ``size`` producer ids that were never given out before."""
-        ...
+        # An attempt whose answer is lost leaves a block unused.
+        row = self._run(lambda sql: sql.execute(_NEXT_BLOCK, (str(1 + size), size)).fetchone())
+        assert row is not None
+        return int(row[0]) - size
 
     def begin_producer_version(self, name: str, version: int, *, fresh_id: int, now_ms: int) -> NamedProducer:
         """Begin ``version`` of the producer ``name``, or resume it if it has begun.
@@ -109,12 +208,59 @@ class Catalog(Protocol):
         of that name, or its epochs are used up. A version older than the current one
         changes nothing; the current one is returned.
         """
-        ...
+
+        def work(sql: SqlTransaction) -> NamedProducer:
+            # Stored times are those of the database; the caller gets them by its own clock.
+            key, clock_ms = sql.name(name), sql.now_ms(now_ms)
+            row = sql.execute(
+                "SELECT version, producer_id, epoch, begun_at_ms FROM named_producers WHERE name = %s FOR UPDATE",
+                (key,),
+            ).fetchone()
+            producer_id, epoch = fresh_id, 0
+            if row is not None:
+                begun, last_id, last_epoch, begun_at_ms = row
+                if version <= begun:
+                    return NamedProducer(
+                        name=name,
+                        version=begun,
+                        producer_id=last_id,
+                        epoch=last_epoch,
+                        begun_at_ms=now_ms - clock_ms + begun_at_ms,
+                        is_resumed=True,
+                    )
+                if last_epoch < _EPOCH_MAX:
+                    producer_id, epoch = last_id, last_epoch + 1
+                sql.execute(
+                    "UPDATE named_producers SET version = %s, producer_id = %s, epoch = %s, begun_at_ms = %s"
+                    " WHERE name = %s",
+                    (version, producer_id, epoch, clock_ms, key),
+                )
+            else:
+                inserted = sql.execute(
+                    "INSERT INTO named_producers (name, version, producer_id, epoch, begun_at_ms)"
+                    " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (name) DO NOTHING",
+                    (key, version, producer_id, epoch, clock_ms),
+                )
+                if inserted.rowcount == 0:
+                    # Another broker began the name a moment ago; its row is visible now.
+                    return work(sql)
+            return NamedProducer(
+                name=name,
+                version=version,
+                producer_id=producer_id,
+                epoch=epoch,
+                begun_at_ms=now_ms,
+                is_resumed=False,
+            )
+
+        return self._run(work)
 
     def named_epochs(self) -> dict[int, int]:
         """Return the epoch of every named producer, by producer id."""
-        ...
+        query = "SELECT producer_id, epoch FROM named_producers"
+        return dict(self._run(lambda sql: sql.execute(query).fetchall()))
 
+    @abstractmethod
     def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
         """Delete named producers that were last used more than ``kept_ms`` ago.
 
@@ -122,6 +268,11 @@ class Catalog(Protocol):
         producer id, of those that partitions still know. It is stored once it is ``USE_STORED_MS`` newer than
         what is stored. A catalog that brokers share takes last uses and the time from its database instead.
         """
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.database.close()
+
+
+def _json(configs: Mapping[str, str]) -> str:
+    # ASCII, so NUL is an escape sequence.
+    return json.dumps(dict(configs))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..clock import SystemClock
-from ..cluster.credentials import ApiKeyRecord
-from ..cluster.sqlite.acls import SqliteAclStore
-from ..cluster.sqlite.credentials import SqliteCredentialStore
+from ..cluster.acls import AclStore
+from ..cluster.credentials import ApiKeyRecord, CredentialStore
+from ..cluster.sqlite.catalog import CatalogDatabase
 from ..errors import DataDirLocked
 from ..storage.disk.files import RealFiles
 from ..storage.disk.whole_files import read_file
@@ -113,7 +113,7 @@ def remove_acls(data_dir: Path, selection: Mapping[str, str]) -> list[dict[str, 
 
 def _run(data_dir: Path, work: Callable[[Credentials], Awaitable[_T]], *, make: bool = False) -> _T:
     async def run() -> _T:
-        credentials = Credentials(SqliteCredentialStore(data_dir / CATALOG))
+        credentials = Credentials(CredentialStore(CatalogDatabase(data_dir / CATALOG)))
         await credentials.open()
         try:
             return await work(credentials)
@@ -125,7 +125,7 @@ def _run(data_dir: Path, work: Callable[[Credentials], Awaitable[_T]], *, make: 
 
 def _run_acls(data_dir: Path, work: Callable[[Acls], Awaitable[_T]], *, make: bool = False) -> _T:
     async def run() -> _T:
-        rules = Acls(SqliteAclStore(data_dir / CATALOG))
+        rules = Acls(AclStore(CatalogDatabase(data_dir / CATALOG)))
         await rules.open()
         try:
             return await work(rules)

@@ -14,8 +14,7 @@ from ..broker.cluster import Cluster, SoloCluster
 from ..clock import Clock
 from ..cluster.acls import AclStore
 from ..cluster.credentials import CredentialStore
-from ..cluster.sqlite.acls import SqliteAclStore
-from ..cluster.sqlite.credentials import SqliteCredentialStore
+from ..cluster.sqlite.catalog import CatalogDatabase
 from ..settings import Settings
 from .acls import Acls
 from .authenticator import Authenticator
@@ -131,7 +130,10 @@ class SecurityStores:
         """Return the stores in the opened catalog file of a broker on its own."""
         warn_if_readable(catalog)
         return SecurityStores(
-            SqliteCredentialStore(catalog), SqliteAclStore(catalog), SoloCluster(), catalog.parent
+            CredentialStore(CatalogDatabase(catalog)),
+            AclStore(CatalogDatabase(catalog)),
+            SoloCluster(),
+            catalog.parent,
         )
 
 

@@ -31,7 +31,8 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
 from app.clock import SystemClock
-from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.credentials import CredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase
 from app.security.credentials import Credentials
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from app.tcp.kafka.schemas.metadata import MetadataRequest
@@ -62,7 +63,7 @@ def add_user(data_dir: Path, user: str = USER, password: str = PASSWORD) -> str:
     """Create the user and an API key in the data directory of a broker that does not run."""
 
     async def add() -> str:
-        credentials = Credentials(SqliteCredentialStore(data_dir / "metadata.sqlite"))
+        credentials = Credentials(CredentialStore(CatalogDatabase(data_dir / "metadata.sqlite")))
         await credentials.open()
         await credentials.add_user(user, password)
         made = await credentials.create_key(user, now_ms=0)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from app.clock import Clock, SystemClock
-from app.cluster.acls import AclRecord
+from app.cluster.acls import AclRecord, AclStore
 from app.security.acl import (
     CLUSTER_NAME,
     OPERATIONS_OF,
@@ -27,8 +27,8 @@ HOSTS = ("127.0.0.1", "10.0.0.7")
 _NAMED = [kind for kind in ResourceType if kind not in (ResourceType.ANY, ResourceType.CLUSTER)]
 
 
-class ListStore:
-    """An ``AclStore`` in memory."""
+class ListStore(AclStore):
+    """One in memory."""
 
     def __init__(self, records: Iterable[AclRecord] = ()) -> None:
         self.records = set(records)

@@ -36,7 +36,8 @@ from app.api.http.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
 from app.api.http.http_traffic import HttpTraffic, counted_protocol
 from app.api.http.request_ids import RequestIds
 from app.api.sessions import Sessions
-from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.credentials import CredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase
 from app.network.admission import Admission
 from app.network.first_bytes import HANDSHAKE_FAILURE_ALERT
 from app.network.handshake_thread import HandshakeThread
@@ -450,7 +451,7 @@ class _Errors(logging.Handler):
 async def targets(path: Path, authority: Authority) -> AsyncGenerator[dict[str, Target]]:
     """All listeners, with one user. Everything but errors of the broker goes unlogged."""
     settings, errors = Settings(data_dir=path), _Errors()
-    credentials = Credentials(SqliteCredentialStore(path / "metadata.sqlite"))
+    credentials = Credentials(CredentialStore(CatalogDatabase(path / "metadata.sqlite")))
     await credentials.open()
     await credentials.add_user(USER, PASSWORD)
     authenticator = Authenticator(credentials, clock=SimulatedClock(), mechanisms=MECHANISMS)

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from app.api.application import create_application
 from app.broker.broker import Broker
 from app.clock import Clock
-from app.cluster.sqlite.catalog import SqliteCatalog
-from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.credentials import CredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase, SqliteCatalog
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.lease_manager import LeaseManager
@@ -46,7 +46,7 @@ async def application(path: Path, clock: Clock, *, has_login: bool = False) -> A
         LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
         ShareQueue(broker=broker, shares=coordinator.shares),
     )
-    credentials = Credentials(SqliteCredentialStore(path / "metadata.sqlite"))
+    credentials = Credentials(CredentialStore(CatalogDatabase(path / "metadata.sqlite")))
     await credentials.open()
     authenticator = Authenticator(
         credentials, clock=clock, mechanisms=["PLAIN"], tokens=None, free_failures=10

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.database import PostgresDatabase
 from app.cluster.postgres.transactions import PostgresTransactions
 from app.cluster.shared_transactions import (
     EndOfTransaction,
@@ -95,7 +96,7 @@ def _untimed(record: TransactionRecord) -> TransactionRecord:
 
 class PostgresNames:
     def __init__(self, session: PostgresSession, pool: PostgresPool) -> None:
-        self._catalog = PostgresCatalog(session)
+        self._catalog = PostgresCatalog(PostgresDatabase(session))
         markers = PostgresMarkers(MARKERS_UPLOADER)
         self._transactions: SharedTransactionStore = PostgresTransactions(
             pool, lambda connection, ended, now_ms: markers.append(connection, ended, MARKED_MS)

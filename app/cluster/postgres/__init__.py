@@ -1,7 +1,7 @@
 """The stores of a cluster (ADR-0046, ADR-0047). Reading order:
 
+- ``database``         PostgreSQL as the database of ``app.cluster``'s stores
 - ``catalog``          topics, ids and configurations
-- ``credentials``, ``acls``   users and access rules
 - ``membership``, ``survey``   live brokers and leases; brokers, objects and backlogs, for operators
 - ``groups``           groups, of these parts: ``consumer_groups``, ``share_groups``, ``pending_offsets``, ``group_deletions``
 - ``transactions``     transactional ids that belong to no broker (ADR-0055)

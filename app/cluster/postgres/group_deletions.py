@@ -31,7 +31,7 @@ Deletion = tuple[str, str | None, int]
 def delete_offsets(connection: Connection, condition: LiteralString, parameters: Sequence[Any]) -> None:
     """Delete the committed offsets that ``condition`` names, and note it."""
     connection.execute(
-        f"WITH gone AS (DELETE FROM group_offsets WHERE {condition} RETURNING group_id, topic, part)"  # noqa: S608 - constants
+        f"WITH gone AS (DELETE FROM group_offsets WHERE {condition} RETURNING group_id, topic, part)"
         f" {_NOTE} SELECT group_id, topic, part FROM gone {_AGAIN}",
         parameters,
     )
@@ -40,7 +40,7 @@ def delete_offsets(connection: Connection, condition: LiteralString, parameters:
 def delete_group_record(connection: Connection, group_id: bytes) -> None:
     """Delete the record of a classic group, and note it."""
     connection.execute(
-        "WITH gone AS (DELETE FROM groups WHERE group_id = %s RETURNING group_id)"  # noqa: S608 - constants
+        "WITH gone AS (DELETE FROM groups WHERE group_id = %s RETURNING group_id)"
         f" {_NOTE} SELECT group_id, '', -1 FROM gone {_AGAIN}",
         (group_id,),
     )

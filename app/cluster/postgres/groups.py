@@ -190,7 +190,7 @@ class PostgresGroupStore:
         )
         for table in ("group_pending_offsets", "share_partitions"):
             connection.execute(
-                f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s AND shard = %s",  # noqa: S608 - from above
+                f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s AND shard = %s",
                 (change.topic, change.besides, self._shard),
             )
 

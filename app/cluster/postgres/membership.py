@@ -18,7 +18,7 @@ from ...errors import StorageUnavailable
 from ...postgres.connector import BROKER_SESSION, Connection, PostgresUnavailable
 from ...postgres.session import PostgresSession
 from ..membership import ClusterState, Displaced, Lease, Member, MemberEndpoint
-from .catalog import read_versions
+from .database import read_versions
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _REGISTER = f"""
         endpoints = EXCLUDED.endpoints, session_timeout = EXCLUDED.session_timeout, started_at = now(), seen = now(),
         report = NULL, beats = 0, shows_epochs = true
     WHERE brokers.seen <= now() - brokers.session_timeout OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
-"""  # noqa: S608 - a constant from above
+"""
 # A broker that counted as dead joins again: to the others it is a newcomer. ``report`` stays if it is null.
 _HEARTBEAT = """
     UPDATE brokers SET seen = now(), report = coalesce(%s, report), beats = beats + 1,
@@ -66,11 +66,11 @@ _ACQUIRE = f"""
         SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - session_timeout
     )
     RETURNING epoch
-"""  # noqa: S608 - a constant from above
+"""
 
 _RENEW = f"""
     UPDATE leases SET expires = now() + %s * {_MS} WHERE name = ANY(%s) AND incarnation = %s RETURNING name, epoch
-"""  # noqa: S608 - a constant from above
+"""
 # A broker that was paused in the middle of a pipeline keeps row locks until it goes on, whatever its session
 # says about idle transactions. Then it settles a commit of unknown outcome as after any broken connection.
 _END_STUCK = f"""
@@ -78,7 +78,7 @@ _END_STUCK = f"""
     FROM brokers b JOIN pg_stat_activity a ON a.application_name = '{BROKER_SESSION}' || b.incarnation
     WHERE b.seen <= now() - b.session_timeout AND a.xact_start < clock_timestamp() - interval '2 seconds'
         AND a.datname = current_database() AND a.usename = current_user
-"""  # noqa: S608 - constants
+"""
 
 
 class PostgresMembership:

@@ -6,20 +6,18 @@ first users of a cluster are created there (``stele user add``). The first broke
 
 from __future__ import annotations
 
-import json
 import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
-from ...postgres.connector import Connection
 from ...postgres.session import PostgresSession
 from ..consumer_group_store import ConsumerMemberRecord
+from ..database import ChangeKind, insert
 from ..group_store import StoreChange
-from ..sqlite.acls import SqliteAclStore
 from ..sqlite.catalog import SqliteCatalog
-from ..sqlite.credentials import SqliteCredentialStore
 from ..sqlite.groups import SqliteGroupStore
-from .catalog import ChangeKind, changed, run
+from .database import PostgresDatabase, PostgresTransaction
 from .groups import write_groups
 
 logger = logging.getLogger(__name__)
@@ -27,8 +25,21 @@ logger = logging.getLogger(__name__)
 # Added to the names of the files, so that they are not mistaken for those in use.
 MOVED = ".moved-to-postgresql"
 
-# A statement, and the rows that it is executed with.
-_Statement = tuple[LiteralString, list[tuple[object, ...]]]
+_COLUMNS: Mapping[LiteralString, LiteralString] = {
+    "numbers": "name, value",
+    "topics": "name, topic_id, partitions, configs",
+    "configs": "kind, entity, configs",
+    "named_producers": "name, version, producer_id, epoch, begun_at_ms",
+    "scram_credentials": "username, mechanism, salt, stored_key, server_key, iterations",
+    "api_keys": "key_id, digest, principal, description, created_at_ms, expires_at_ms",
+    "acls": "resource_type, pattern_type, resource_name, principal, host, operation, permission",
+}
+# Columns that are bytes in PostgreSQL.
+_NAMES: Mapping[str, Collection[str]] = {
+    "configs": ("entity",),
+    "named_producers": ("name",),
+    "acls": ("resource_name", "principal", "host"),
+}
 
 
 def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: Path) -> bool:
@@ -38,24 +49,26 @@ def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: P
     """
     if not catalog_path.exists():
         return False
-    numbers, rows = _catalog_rows(catalog_path)
+    tables = _catalog_rows(catalog_path)
     groups = _group_changes(groups_path)
 
-    def work(connection: Connection) -> bool:
+    def work(sql: PostgresTransaction) -> bool:
         # Locks out other brokers that start at the same time.
         for kind in ChangeKind:
-            changed(connection, kind)
-        if connection.execute("SELECT FROM numbers WHERE name = 'cluster_id'").fetchone() is not None:
+            sql.changed(kind)
+        if sql.execute("SELECT FROM numbers WHERE name = 'cluster_id'").fetchone() is not None:
             return False
-        with connection.cursor() as cursor:
-            for statement, given in rows:
-                if given:
-                    cursor.executemany(statement, given)
-            cursor.executemany("INSERT INTO numbers VALUES (%s, %s)", numbers)
-        write_groups(connection, groups)
+        for table, columns in _COLUMNS.items():
+            sql.executemany(insert(table, columns), tables[table])
+        # When they were used last is not known to the shared catalog: they count as used now.
+        sql.execute(
+            "INSERT INTO named_producer_uses SELECT DISTINCT producer_id, now() FROM named_producers"
+            " ON CONFLICT DO NOTHING"
+        )
+        write_groups(sql.connection, groups)
         return True
 
-    is_imported = run(session, "taking over the data directory", work)
+    is_imported = PostgresDatabase(session).run("taking over the data directory", work)
     if is_imported:
         logger.info("the catalog and the groups of %s are in PostgreSQL from now on", catalog_path.parent)
         for path in (catalog_path, groups_path):
@@ -68,73 +81,28 @@ def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: P
     return is_imported
 
 
-def _catalog_rows(path: Path) -> tuple[list[tuple[str, str]], list[_Statement]]:
-    """Return the rows of the table numbers, and statements for the other tables.
-
-    The statements come with their rows.
-    """
-    catalog, users, acls = SqliteCatalog(path), SqliteCredentialStore(path), SqliteAclStore(path)
+def _catalog_rows(path: Path) -> dict[LiteralString, list[tuple[Any, ...]]]:
+    """Return the rows of each table of ``_COLUMNS``, as PostgreSQL takes them."""
+    catalog = SqliteCatalog(path)
     try:
-        numbers = [
-            ("cluster_id", catalog.cluster_id()),
-            ("next_producer_id", str(catalog.next_producer_id_block(1))),
-            ("credential_secret", users.secret().hex()),
-        ]
-        rows: list[_Statement] = [
-            (
-                "INSERT INTO topics (name, topic_id, partitions, configs) VALUES (%s, %s, %s, %s)",
-                [(t.name, t.topic_id, t.partitions, json.dumps(dict(t.configs))) for t in catalog.topics()],
-            ),
-            (
-                "INSERT INTO configs VALUES (%s, %s, %s)",
-                [(c.kind, c.entity.encode(), json.dumps(dict(c.configs))) for c in catalog.configs()],
-            ),
-            (
-                "INSERT INTO named_producers VALUES (%s, %s, %s, %s, %s)",
-                [
-                    (p.name.encode(), p.version, p.producer_id, p.epoch, p.begun_at_ms)
-                    for p in catalog.named_producers()
-                ],
-            ),
-            # When they were used last is not known to the shared catalog: they count as used now.
-            (
-                "INSERT INTO named_producer_uses VALUES (%s, now()) ON CONFLICT DO NOTHING",
-                [(p.producer_id,) for p in catalog.named_producers()],
-            ),
-            (
-                "INSERT INTO scram_credentials VALUES (%s, %s, %s, %s, %s, %s)",
-                [
-                    (s.user, s.mechanism, s.salt, s.stored_key, s.server_key, s.iterations)
-                    for s in users.scram_records()
-                ],
-            ),
-            (
-                "INSERT INTO api_keys VALUES (%s, %s, %s, %s, %s, %s)",
-                [
-                    (k.key_id, k.digest, k.principal, k.description, k.created_at_ms, k.expires_at_ms)
-                    for k in users.api_keys()
-                ],
-            ),
-            (
-                "INSERT INTO acls VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                [
-                    (
-                        a.resource_type,
-                        a.pattern_type,
-                        a.resource_name.encode(),
-                        a.principal.encode(),
-                        a.host.encode(),
-                        a.operation,
-                        a.permission,
+        # A data directory in which only users were created has neither.
+        catalog.cluster_id()
+        catalog.next_producer_id_block(1)
+        return catalog.database.run(
+            "reading the catalog",
+            lambda sql: {
+                table: [
+                    tuple(
+                        value.encode() if column in _NAMES.get(table, ()) else value
+                        for column, value in zip(columns.split(", "), row, strict=True)
                     )
-                    for a in acls.acls()
-                ],
-            ),
-        ]
+                    for row in sql.execute(f"SELECT {columns} FROM {table}")
+                ]
+                for table, columns in _COLUMNS.items()
+            },
+        )
     finally:
-        for store in (catalog, users, acls):
-            store.close()
-    return numbers, rows
+        catalog.close()
 
 
 def _group_changes(path: Path) -> list[StoreChange]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import sqlite3
-import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
 
 from ...errors import CatalogFailed, StorageFull
-from ..catalog import USE_STORED_MS, ConfigRecord, DeletedTopic, NamedProducer, TopicRecord
+from ..catalog import USE_STORED_MS, Catalog, DeletedTopic, TopicRecord
+from ..database import SqlTransaction, uuid_of
 from .file import SqliteFailed, SqliteFile
+
+_T = TypeVar("_T")
 
 # One script per schema version, in order; user_version counts those that were applied.
 _MIGRATIONS = (
@@ -86,14 +87,13 @@ _MIGRATIONS = (
         partitions INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    # PostgreSQL reserves the word.
+    "ALTER TABLE scram_credentials RENAME COLUMN user TO username;",
 )
-
-# A batch stores the epoch as a signed 16-bit number.
-_EPOCH_MAX = 2**15 - 1
 
 
 class CatalogDatabase:
-    """A connection to the catalog's file, with all migrations applied.
+    """Implements ``Database``: a connection to the catalog's file, with all migrations applied.
 
     Methods raise ``StorageFull`` and ``CatalogFailed``: nothing was changed.
     """
@@ -102,10 +102,9 @@ class CatalogDatabase:
         with _translated(path):
             self._file = SqliteFile(path, _MIGRATIONS)
 
-    @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        with _translated(self._file.path), self._file.transaction() as connection:
-            yield connection
+    def run(self, what: str, work: Callable[[SqlTransaction], _T], /) -> _T:
+        with _translated(self._file.path), self._file.transaction() as sql:
+            return work(sql)
 
     def close(self) -> None:
         self._file.close()
@@ -119,176 +118,48 @@ def _translated(path: Path) -> Generator[None]:
         raise StorageFull(path, str(error)) if error.is_full else CatalogFailed(path, str(error)) from error
 
 
-class SqliteCatalog:
-    """Implements ``Catalog``; calls must come one at a time, from any thread."""
-
+class SqliteCatalog(Catalog):
     def __init__(self, path: Path) -> None:
-        self._database = CatalogDatabase(path)
-        self._transaction = self._database.transaction
+        super().__init__(CatalogDatabase(path))
 
-    def cluster_id(self) -> str:
-        with self._transaction() as database:
-            row = database.execute("SELECT value FROM numbers WHERE name = 'cluster_id'").fetchone()
-            if row:
-                return str(row[0])
-            # Kafka's form: 16 random bytes in 22 URL-safe characters.
-            made = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            database.execute("INSERT INTO numbers VALUES ('cluster_id', ?)", (made,))
-            return made
+    def _create_logs(self, sql: SqlTransaction, topic: TopicRecord) -> None:
+        """Do nothing: logs are directories."""
 
-    def topics(self) -> list[TopicRecord]:
-        with self._transaction() as database:
-            rows = database.execute(
-                "SELECT name, topic_id, partitions, configs FROM topics ORDER BY name"
-            ).fetchall()
-        return [
-            TopicRecord(
-                name=name, topic_id=uuid.UUID(topic_id), partitions=partitions, configs=json.loads(configs)
+    def delete_topic(self, topic_id: UUID) -> bool:
+        def work(sql: SqlTransaction) -> bool:
+            sql.execute(
+                "INSERT INTO deleted_topics SELECT topic_id, name, partitions FROM topics WHERE topic_id = %s",
+                (topic_id,),
             )
-            for name, topic_id, partitions, configs in rows
-        ]
+            return sql.execute("DELETE FROM topics WHERE topic_id = %s", (topic_id,)).rowcount == 1
 
-    def create_topic(self, topic: TopicRecord) -> bool:
-        try:
-            with self._transaction() as database:
-                database.execute(
-                    "INSERT INTO topics (topic_id, name, partitions, configs) VALUES (?, ?, ?, ?)",
-                    (str(topic.topic_id), topic.name, topic.partitions, json.dumps(dict(topic.configs))),
-                )
-        except sqlite3.IntegrityError:
-            return False
-        return True
-
-    def update_topic(self, topic: TopicRecord, *, previous: TopicRecord | None = None) -> bool:
-        with self._transaction() as database:
-            changed = database.execute(
-                "UPDATE topics SET partitions = ?, configs = ? WHERE topic_id = ?",
-                (topic.partitions, json.dumps(dict(topic.configs)), str(topic.topic_id)),
-            )
-            return changed.rowcount == 1
-
-    def delete_topic(self, topic_id: uuid.UUID) -> bool:
-        with self._transaction() as database:
-            database.execute(
-                "INSERT INTO deleted_topics SELECT topic_id, name, partitions FROM topics WHERE topic_id = ?",
-                (str(topic_id),),
-            )
-            return database.execute("DELETE FROM topics WHERE topic_id = ?", (str(topic_id),)).rowcount == 1
+        return self._run(work)
 
     def deleted_topics(self) -> list[DeletedTopic]:
-        with self._transaction() as database:
-            rows = database.execute("SELECT topic_id, name, partitions FROM deleted_topics").fetchall()
+        query = "SELECT topic_id, name, partitions FROM deleted_topics"
         return [
-            DeletedTopic(uuid.UUID(topic_id), name=name, partitions=partitions)
-            for topic_id, name, partitions in rows
+            DeletedTopic(uuid_of(topic_id), name=name, partitions=partitions)
+            for topic_id, name, partitions in self._run(lambda sql: sql.execute(query).fetchall())
         ]
 
-    def forget_deleted_topic(self, topic_id: uuid.UUID) -> None:
-        with self._transaction() as database:
-            database.execute("DELETE FROM deleted_topics WHERE topic_id = ?", (str(topic_id),))
-
-    def configs(self) -> list[ConfigRecord]:
-        with self._transaction() as database:
-            rows = database.execute(
-                "SELECT kind, entity, configs FROM configs ORDER BY kind, entity"
-            ).fetchall()
-        return [
-            ConfigRecord(kind=kind, entity=entity, configs=json.loads(configs))
-            for kind, entity, configs in rows
-        ]
-
-    def set_configs(self, record: ConfigRecord) -> None:
-        key = (record.kind, record.entity)
-        with self._transaction() as database:
-            if record.configs:
-                database.execute(
-                    "INSERT OR REPLACE INTO configs (kind, entity, configs) VALUES (?, ?, ?)",
-                    (*key, json.dumps(dict(record.configs))),
-                )
-            else:
-                database.execute("DELETE FROM configs WHERE kind = ? AND entity = ?", key)
-
-    def next_producer_id_block(self, size: int) -> int:
-        with self._transaction() as database:
-            row = database.execute("SELECT value FROM numbers WHERE name = 'next_producer_id'").fetchone()
-            first = int(row[0]) if row else 1
-            database.execute(
-                "INSERT INTO numbers VALUES ('next_producer_id', ?)"
-                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (str(first + size),),
-            )
-            return first
-
-    def begin_producer_version(self, name: str, version: int, *, fresh_id: int, now_ms: int) -> NamedProducer:
-        with self._transaction() as database:
-            row = database.execute(
-                "SELECT version, producer_id, epoch, begun_at_ms FROM named_producers WHERE name = ?", (name,)
-            ).fetchone()
-            producer_id, epoch = fresh_id, 0
-            if row is not None:
-                begun, last_id, last_epoch, begun_at_ms = (int(number) for number in row)
-                if version <= begun:
-                    return NamedProducer(
-                        name=name,
-                        version=begun,
-                        producer_id=last_id,
-                        epoch=last_epoch,
-                        begun_at_ms=begun_at_ms,
-                        is_resumed=True,
-                    )
-                if last_epoch < _EPOCH_MAX:
-                    producer_id, epoch = last_id, last_epoch + 1
-            database.execute(
-                "INSERT OR REPLACE INTO named_producers VALUES (?, ?, ?, ?, ?, ?)",
-                (name, version, producer_id, epoch, now_ms, now_ms),
-            )
-        return NamedProducer(
-            name=name,
-            version=version,
-            producer_id=producer_id,
-            epoch=epoch,
-            begun_at_ms=now_ms,
-            is_resumed=False,
-        )
-
-    def named_producers(self) -> list[NamedProducer]:
-        """Return all named producers as they stand."""
-        with self._transaction() as database:
-            rows = database.execute(
-                "SELECT name, version, producer_id, epoch, begun_at_ms FROM named_producers ORDER BY name"
-            ).fetchall()
-        return [
-            NamedProducer(
-                name=name,
-                version=version,
-                producer_id=producer_id,
-                epoch=epoch,
-                begun_at_ms=begun_at_ms,
-                is_resumed=True,
-            )
-            for name, version, producer_id, epoch, begun_at_ms in rows
-        ]
-
-    def named_epochs(self) -> dict[int, int]:
-        with self._transaction() as database:
-            return dict(database.execute("SELECT producer_id, epoch FROM named_producers").fetchall())
+    def forget_deleted_topic(self, topic_id: UUID) -> None:
+        self._run(lambda sql: sql.execute("DELETE FROM deleted_topics WHERE topic_id = %s", (topic_id,)))
 
     def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
-        used: list[tuple[int, str]] = []
-        forgotten: dict[str, int] = {}
-        with self._transaction() as database:
-            rows = database.execute("SELECT name, producer_id, used_at_ms FROM named_producers").fetchall()
-            for name, producer_id, stored_ms in rows:
+        def work(sql: SqlTransaction) -> list[int]:
+            used: list[tuple[int, str]] = []
+            forgotten: dict[str, int] = {}
+            # The beginning of a version is a use, too.
+            for name, producer_id, stored_ms in sql.execute(
+                "SELECT name, producer_id, max(used_at_ms, begun_at_ms) FROM named_producers"
+            ).fetchall():
                 used_ms = max(stored_ms, last_uses.get(producer_id, stored_ms))
                 if used_ms < now_ms - kept_ms:
                     forgotten[name] = producer_id
                 elif used_ms - stored_ms >= USE_STORED_MS:
                     used.append((used_ms, name))
-            database.executemany("UPDATE named_producers SET used_at_ms = ? WHERE name = ?", used)
-            database.executemany(
-                "DELETE FROM named_producers WHERE name = ?", [(name,) for name in forgotten]
-            )
-        return list(forgotten.values())
+            sql.executemany("UPDATE named_producers SET used_at_ms = %s WHERE name = %s", used)
+            sql.executemany("DELETE FROM named_producers WHERE name = %s", [(name,) for name in forgotten])
+            return list(forgotten.values())
 
-    def close(self) -> None:
-        self._database.close()
+        return self._run(work)

@@ -96,14 +96,14 @@ def apply_consumer_change(database: sqlite3.Connection, change: ConsumerGroupCha
 def delete_consumer_group(database: sqlite3.Connection, group: str) -> None:
     """Delete a group and its members, if there are any."""
     for table in ("consumer_groups", "consumer_members"):
-        database.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608 - names from above
+        database.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))
 
 
 def consumer_groups(database: sqlite3.Connection) -> list[StoredConsumerGroup]:
     """Return all groups with their members."""
     members: defaultdict[str, list[ConsumerMember]] = defaultdict(list)
     for group, *columns in database.execute(
-        f"SELECT {_MEMBER_COLUMNS} FROM consumer_members ORDER BY group_id, member_id"  # noqa: S608 - from above
+        f"SELECT {_MEMBER_COLUMNS} FROM consumer_members ORDER BY group_id, member_id"
     ):
         members[group].append(_member(columns))
     return [
@@ -155,7 +155,7 @@ def _insert_member(database: sqlite3.Connection, group: str, member: ConsumerMem
         ),
     )
     database.execute(
-        f"INSERT OR REPLACE INTO consumer_members ({_MEMBER_COLUMNS})"  # noqa: S608 - from above
+        f"INSERT OR REPLACE INTO consumer_members ({_MEMBER_COLUMNS})"
         f" VALUES ({', '.join('?' * len(values))})",
         values,
     )

@@ -18,7 +18,12 @@ import os
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any, LiteralString
+from uuid import UUID
+
+from ..database import ChangeKind, Rows
 
 # What is stored is for the broker alone. SQLite gives its other files the permissions of this one.
 _MODE = 0o600
@@ -40,6 +45,39 @@ _MAYBE_FULL = frozenset(
 _UNKNOWN_STATE = frozenset(
     {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC, sqlite3.SQLITE_IOERR_WRITE}
 )
+
+# What SQLite spells otherwise than PostgreSQL, or leaves out (``app.cluster.database``).
+_SPELLINGS = (("%s", "?"), (" FOR UPDATE", ""), ("IS DISTINCT FROM", "IS NOT"))
+sqlite3.register_adapter(UUID, str)
+
+
+@cache
+def _translated(statement: str) -> str:
+    for theirs, ours in _SPELLINGS:
+        statement = statement.replace(theirs, ours)
+    return statement
+
+
+class SqliteTransaction:
+    """Implements ``SqlTransaction``."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def execute(self, statement: LiteralString, values: Sequence[Any] = (), /) -> Rows:
+        return self.connection.execute(_translated(statement), values)
+
+    def executemany(self, statement: LiteralString, rows: Sequence[Sequence[Any]], /) -> None:
+        self.connection.executemany(_translated(statement), rows)
+
+    def name(self, text: str, /) -> str:
+        return text
+
+    def now_ms(self, own_ms: int, /) -> int:
+        return own_ms
+
+    def changed(self, kind: ChangeKind, /) -> None:
+        """Do nothing: no other broker uses the file."""
 
 
 class SqliteFailed(Exception):
@@ -92,8 +130,8 @@ class SqliteFile:
             )
 
     @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        """Give the connection within a transaction, and commit it at the end.
+    def transaction(self) -> Generator[SqliteTransaction]:
+        """Begin a transaction, and commit it at the end.
 
         An exception rolls it back.
         """
@@ -102,7 +140,7 @@ class SqliteFile:
         with self._told_apart():
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self.connection
+                yield SqliteTransaction(self.connection)
                 self.connection.execute("COMMIT")
             except BaseException:
                 # Some errors, a full disk among them, have rolled back already.

@@ -196,8 +196,8 @@ class SqliteGroupStore:
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         assert self._opened is not None
-        with self._translated(), self._opened.transaction() as database:
-            yield database
+        with self._translated(), self._opened.transaction() as sql:
+            yield sql.connection
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -252,7 +252,7 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
             _delete_group(database, change.group)
             delete_consumer_group(database, change.group)
             for table in ("offsets", "pending_offsets", "share_partitions"):
-                database.execute(f"DELETE FROM {table} WHERE group_id = ?", (change.group,))  # noqa: S608
+                database.execute(f"DELETE FROM {table} WHERE group_id = ?", (change.group,))
         case DeleteOffset():
             database.execute(
                 "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?",
@@ -264,7 +264,7 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
         case DeleteTopicOffsets():
             for table in ("offsets", "pending_offsets", "share_partitions"):
                 database.execute(
-                    f"DELETE FROM {table} WHERE topic = ? AND topic_id IS NOT ?",  # noqa: S608 - names from above
+                    f"DELETE FROM {table} WHERE topic = ? AND topic_id IS NOT ?",
                     (change.topic, None if change.besides is None else str(change.besides)),
                 )
         case _:
@@ -273,7 +273,7 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
 
 def _delete_group(database: sqlite3.Connection, group: str) -> None:
     for table in ("groups", "members", "member_protocols", "owners"):
-        database.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608 - names from above
+        database.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))
 
 
 def _insert_group(database: sqlite3.Connection, group: GroupRecord) -> None:

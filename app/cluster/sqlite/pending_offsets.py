@@ -40,7 +40,7 @@ _OFFSET_COLUMNS = (
 def insert_pending_offset(database: sqlite3.Connection, pending: PendingOffset) -> None:
     record = pending.record
     database.execute(
-        f"INSERT OR REPLACE INTO pending_offsets (producer_id, producer_epoch, {_OFFSET_COLUMNS})"  # noqa: S608
+        f"INSERT OR REPLACE INTO pending_offsets (producer_id, producer_epoch, {_OFFSET_COLUMNS})"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             pending.producer_id,
@@ -76,7 +76,7 @@ def end_pending_offsets(database: sqlite3.Connection, end: EndPendingOffsets) ->
     """
     if end.is_committed:
         database.execute(
-            f"INSERT OR REPLACE INTO offsets ({_OFFSET_COLUMNS})"  # noqa: S608 - names from above
+            f"INSERT OR REPLACE INTO offsets ({_OFFSET_COLUMNS})"
             f" SELECT {_OFFSET_COLUMNS} FROM pending_offsets WHERE producer_id = ?",
             (end.producer_id,),
         )
@@ -121,6 +121,6 @@ def pending_offsets(database: sqlite3.Connection) -> list[PendingOffset]:
             committed_at_ms,
             expires_at_ms,
         ) in database.execute(
-            f"SELECT producer_id, producer_epoch, {_OFFSET_COLUMNS} FROM pending_offsets ORDER BY number"  # noqa: S608
+            f"SELECT producer_id, producer_epoch, {_OFFSET_COLUMNS} FROM pending_offsets ORDER BY number"
         )
     ]

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from app.cluster.acls import AclRecord
+from app.cluster.acls import AclRecord, AclStore
 from app.cluster.catalog import Catalog, ConfigRecord, TopicRecord
 from app.cluster.consumer_group_store import (
     ConsumerMember,
@@ -22,7 +22,8 @@ from app.cluster.consumer_group_store import (
     DeleteConsumerMember,
     MemberProtocol,
 )
-from app.cluster.credentials import ApiKeyRecord, ScramRecord
+from app.cluster.credentials import ApiKeyRecord, CredentialStore, ScramRecord
+from app.cluster.database import ChangeKind
 from app.cluster.group_shards import SHARDS, lease_of_group, lease_of_shard, shard_of
 from app.cluster.group_store import (
     DeleteGroup,
@@ -39,16 +40,13 @@ from app.cluster.group_store import (
     StoredGroups,
 )
 from app.cluster.membership import Displaced, Member, MemberEndpoint
-from app.cluster.postgres.acls import PostgresAclStore
-from app.cluster.postgres.catalog import ChangeKind, PostgresCatalog, read_versions
-from app.cluster.postgres.credentials import PostgresCredentialStore
+from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.database import PostgresDatabase, read_versions
 from app.cluster.postgres.groups import PostgresGroupStore
 from app.cluster.postgres.membership import PostgresMembership
 from app.cluster.postgres.sqlite_import import import_data_dir
 from app.cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord, StoredRecords
-from app.cluster.sqlite.acls import SqliteAclStore
-from app.cluster.sqlite.catalog import SqliteCatalog
-from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase, SqliteCatalog
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.cluster.transaction_store import DeleteTransaction
 from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
@@ -76,7 +74,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]
     opened: Catalog = (
         SqliteCatalog(tmp_path / "catalog.db")
         if request.param == "sqlite"
-        else PostgresCatalog(request.getfixturevalue("session"))
+        else PostgresCatalog(PostgresDatabase(request.getfixturevalue("session")))
     )
     yield opened
     opened.close()
@@ -133,7 +131,7 @@ def test_named_producers_have_a_version_and_an_epoch(catalog: Catalog) -> None:
 
 
 def test_a_topic_that_another_broker_changed_is_not_overwritten(session: PostgresSession) -> None:
-    catalog, before = PostgresCatalog(session), topic("orders")
+    catalog, before = PostgresCatalog(PostgresDatabase(session)), topic("orders")
     catalog.create_topic(before)
     after = TopicRecord(name="orders", topic_id=before.topic_id, partitions=2, configs={"retention.ms": "9"})
     assert catalog.update_topic(after, previous=before)
@@ -147,7 +145,7 @@ def test_a_topic_that_another_broker_changed_is_not_overwritten(session: Postgre
 def test_a_topic_and_its_logs_are_created_grown_and_deleted_together(
     session: PostgresSession, server: PostgresServer, schema: str
 ) -> None:
-    catalog, orders = PostgresCatalog(session), topic("orders")
+    catalog, orders = PostgresCatalog(PostgresDatabase(session)), topic("orders")
     catalog.create_topic(orders)
     assert catalog.create_topic(orders), "a repeated call"
     catalog.update_topic(TopicRecord(name="orders", topic_id=orders.topic_id, partitions=3, configs={}))
@@ -158,16 +156,16 @@ def test_a_topic_and_its_logs_are_created_grown_and_deleted_together(
 
 
 def test_each_change_raises_the_version_of_its_kind(session: PostgresSession) -> None:
-    catalog = PostgresCatalog(session)
+    catalog = PostgresCatalog(PostgresDatabase(session))
     changes: dict[ChangeKind, Callable[[], object]] = {
         ChangeKind.TOPICS: lambda: catalog.create_topic(topic("orders")),
         ChangeKind.CONFIGS: lambda: catalog.set_configs(
             ConfigRecord(kind="broker", entity="", configs={"x": "1"})
         ),
-        ChangeKind.CREDENTIALS: lambda: PostgresCredentialStore(session).change_scram(
+        ChangeKind.CREDENTIALS: lambda: CredentialStore(PostgresDatabase(session)).change_scram(
             (), (), password_of="a"
         ),
-        ChangeKind.ACLS: lambda: PostgresAclStore(session).change_acls((), ()),
+        ChangeKind.ACLS: lambda: AclStore(PostgresDatabase(session)).change_acls((), ()),
     }
     for kind, change in changes.items():
         before = session.run(read_versions)
@@ -178,7 +176,7 @@ def test_each_change_raises_the_version_of_its_kind(session: PostgresSession) ->
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_users_and_keys_are_kept(kind: str, session: PostgresSession, tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
-    store = SqliteCredentialStore(path) if kind == "sqlite" else PostgresCredentialStore(session)
+    store = CredentialStore(CatalogDatabase(path) if kind == "sqlite" else PostgresDatabase(session))
     assert len(store.secret()) == 32
     assert store.secret() == store.secret()
     scram = [
@@ -210,7 +208,7 @@ def test_users_and_keys_are_kept(kind: str, session: PostgresSession, tmp_path: 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_access_rules_are_kept(kind: str, session: PostgresSession, tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
-    store = SqliteAclStore(path) if kind == "sqlite" else PostgresAclStore(session)
+    store = AclStore(CatalogDatabase(path) if kind == "sqlite" else PostgresDatabase(session))
     rules = [AclRecord(2, 3, name, "User:alice", "*", 3, 3) for name in ("a", NUL_AND_OMEGA)]
     store.change_acls(rules, ())
     store.change_acls(rules[:1], ())
@@ -689,12 +687,25 @@ def test_the_files_of_a_broker_move_into_the_database_once(session: PostgresSess
     files, orders = SqliteCatalog(path), topic("orders", 3)
     cluster_id = files.cluster_id()
     files.create_topic(orders)
-    files.set_configs(ConfigRecord(kind="group", entity="g", configs={"a": "b"}))
+    of_group = ConfigRecord(kind="group", entity=NUL_AND_OMEGA, configs={"a": "b"})
+    files.set_configs(of_group)
     begin(files, 5, fresh_id=files.next_producer_id_block(1000), now_ms=7)
     files.close()
-    users = SqliteCredentialStore(path)
+    users = CredentialStore(CatalogDatabase(path))
     secret = users.secret()
+    scram = ScramRecord(
+        user="Ω", mechanism="SCRAM-SHA-256", salt=b"\0s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
+    users.change_scram([scram], ())
+    key = ApiKeyRecord(
+        key_id="k1", digest=b"\0" * 32, principal="Ω", description="", created_at_ms=1, expires_at_ms=None
+    )
+    users.add_api_key(key)
     users.close()
+    rules = AclStore(CatalogDatabase(path))
+    rule = AclRecord(2, 3, NUL_AND_OMEGA, "User:alice", "*", 3, 3)
+    rules.change_acls([rule], ())
+    rules.close()
     store = SqliteGroupStore(groups_path)
     store.open()
     consumer = ConsumerMemberRecord(group=CONSUMER_GROUP.group, member=CONSUMER_MEMBER)
@@ -705,12 +716,15 @@ def test_the_files_of_a_broker_move_into_the_database_once(session: PostgresSess
         "groups.sqlite.moved-to-postgresql",
         "metadata.sqlite.moved-to-postgresql",
     ]
-    catalog = PostgresCatalog(session)
+    catalog = PostgresCatalog(PostgresDatabase(session))
     assert catalog.cluster_id() == cluster_id
     assert catalog.topics() == [orders]
     assert catalog.named_epochs() == {1: 0}
     assert catalog.next_producer_id_block(1) > 1000
-    assert PostgresCredentialStore(session).secret() == secret
+    assert catalog.configs() == [of_group]
+    users = CredentialStore(PostgresDatabase(session))
+    assert (users.secret(), users.scram_records(), users.api_keys()) == (secret, [scram], [key])
+    assert AclStore(PostgresDatabase(session)).acls() == [rule]
     own = member_of(1)
     PostgresMembership(session).register(own)
     shared = AllShards(session, PostgresMembership(session), own)
@@ -729,13 +743,22 @@ def test_the_files_of_a_broker_move_into_the_database_once(session: PostgresSess
     assert catalog.topics() == [orders]
 
 
+def test_a_directory_that_has_only_users_is_taken_over_once(session: PostgresSession, tmp_path: Path) -> None:
+    path, groups_path = tmp_path / "metadata.sqlite", tmp_path / "groups.sqlite"
+    for is_first in (True, False):
+        users = CredentialStore(CatalogDatabase(path))
+        users.secret()
+        users.close()
+        assert import_data_dir(session, path, groups_path) is is_first
+
+
 # ── the session ──
 
 
 def test_a_call_outlives_a_restart_of_the_database(server: PostgresServer, schema: str) -> None:
     session = PostgresSession(Connector(server.dsn, schema=schema), retry_s=30)
     session.migrate()
-    catalog = PostgresCatalog(session)
+    catalog = PostgresCatalog(PostgresDatabase(session))
     catalog.create_topic(topic("before"))
     server.kill()
     started = threading.Thread(target=server.start)
@@ -769,5 +792,5 @@ def test_a_call_is_repeated_whose_transaction_was_idle_for_too_long(
 def test_without_a_database_a_call_fails_with_a_reason() -> None:
     session = PostgresSession(Connector("postgresql://127.0.0.1:1/none"), retry_s=0)
     with pytest.raises(StorageUnavailable, match="try again"):
-        PostgresCatalog(session).topics()
+        PostgresCatalog(PostgresDatabase(session)).topics()
     session.close()

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.database import PostgresDatabase
 from app.errors import ProducerFenced
 from app.postgres.connector import Connection, Connector
 from app.postgres.pool import PostgresPool
@@ -80,7 +81,7 @@ async def test_batches_of_an_earlier_version_of_a_named_producer_are_refused_whe
     """Another broker has begun the new version, and the log has not seen a batch of it."""
     session = PostgresSession(Connector(server.dsn, schema=schema))
     try:
-        catalog = PostgresCatalog(session)
+        catalog = PostgresCatalog(PostgresDatabase(session))
         log = await _log(meta)
         old = catalog.begin_producer_version("cdc", 1, fresh_id=7, now_ms=0)
         first = batch(1, producer_id=7, producer_epoch=old.epoch, base_sequence=0)
@@ -106,7 +107,7 @@ async def test_a_new_version_of_a_named_producer_waits_for_commits_of_the_one_be
     with PostgresProxy(server.port) as proxy:
         pool = _proxied(server, proxy, schema)
         try:
-            catalog = PostgresCatalog(session)
+            catalog = PostgresCatalog(PostgresDatabase(session))
             log = await _log(meta)
             catalog.begin_producer_version("cdc", 1, fresh_id=7, now_ms=0)
             await pool.run(lambda connection: connection.execute("SELECT 1"))

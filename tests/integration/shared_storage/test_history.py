@@ -13,6 +13,7 @@ from stele.wire.messages import Durability
 
 from app.cluster.membership import Member
 from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.database import PostgresDatabase
 from app.cluster.postgres.membership import PostgresMembership
 from app.postgres.connector import Connection, Connector
 from app.postgres.history import ReplacedPrimary, server_of
@@ -143,7 +144,7 @@ def test_the_first_broker_of_a_cluster_begins_a_history(server: PostgresServer, 
 
 def test_another_history_gives_no_id_and_no_lease_epoch_out_again(brokers: tuple[_Broker, _Broker]) -> None:
     first, second = brokers
-    catalog = PostgresCatalog(first.session)
+    catalog = PostgresCatalog(PostgresDatabase(first.session))
     producer_id = catalog.next_producer_id_block(10)
     lease_epoch = first.membership.acquire("groups-01", first.member)
     assert lease_epoch is not None

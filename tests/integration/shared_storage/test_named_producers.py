@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from app.cluster.postgres.catalog import PostgresCatalog
+from app.cluster.postgres.database import PostgresDatabase
 from app.postgres.connector import Connector
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import LogRow
@@ -24,7 +25,7 @@ KEPT_MS = 30 * 24 * 3_600_000
 def catalog(server: PostgresServer, schema: str) -> Iterator[PostgresCatalog]:
     session = PostgresSession(Connector(server.dsn, schema=schema))
     session.migrate()
-    yield PostgresCatalog(session)
+    yield PostgresCatalog(PostgresDatabase(session))
     session.close()
 
 

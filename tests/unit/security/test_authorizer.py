@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster.sqlite.acls import SqliteAclStore
+from app.cluster.acls import AclStore
+from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import InvalidAcl, TooManyAcls, TopicAuthorizationFailed
 from app.security import acls as acls_module
 from app.security.acl import (
@@ -196,18 +197,18 @@ async def test_denials_are_logged_and_not_each_time(caplog: pytest.LogCaptureFix
 
 
 async def test_rules_survive_a_restart_and_duplicates_are_one(tmp_path: Path) -> None:
-    acls = Acls(SqliteAclStore(tmp_path / "metadata.sqlite"))
+    acls = Acls(AclStore(CatalogDatabase(tmp_path / "metadata.sqlite")))
     await acls.open()
     prefixed = rule(Operation.WRITE, pattern_type=PatternType.PREFIXED, host="10.0.0.7")
     await acls.add([rule(), prefixed, rule()])
     await acls.add([rule()])
     await acls.close()
-    again = Acls(SqliteAclStore(tmp_path / "metadata.sqlite"))
+    again = Acls(AclStore(CatalogDatabase(tmp_path / "metadata.sqlite")))
     await again.open()
     assert again.find(AclFilter()) == [rule(), prefixed]
     assert await again.remove(AclFilter(pattern_type=PatternType.PREFIXED)) == [prefixed]
     await again.close()
-    last = Acls(SqliteAclStore(tmp_path / "metadata.sqlite"))
+    last = Acls(AclStore(CatalogDatabase(tmp_path / "metadata.sqlite")))
     await last.open()
     assert last.all() == [rule()]
     await last.close()

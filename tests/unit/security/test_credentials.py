@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from app.cluster.sqlite.catalog import SqliteCatalog
-from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.credentials import CredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase, SqliteCatalog
 from app.errors import DuplicateUser, InvalidCredential, UnknownCredential
 from app.security import scram
 from app.security.audit import Peer
@@ -48,7 +48,7 @@ def files_in(path: Path) -> list[Path]:
 
 @asynccontextmanager
 async def opened(path: Path) -> AsyncGenerator[Credentials]:
-    credentials = Credentials(SqliteCredentialStore(path / "metadata.sqlite"))
+    credentials = Credentials(CredentialStore(CatalogDatabase(path / "metadata.sqlite")))
     await credentials.open()
     try:
         yield credentials
