@@ -5,6 +5,7 @@ Ids are never assigned twice. Reading order:
 - ``database``                  the dialect: one set of statements for SQLite and PostgreSQL
 - ``catalog``, ``credentials``, ``acls``   topics, ids and configurations; users; access rules
 - ``group_store``, ``consumer_group_store``, ``share_group_store``, ``transaction_store``   the interface of the store of groups
+- ``group_tables``, ``group_documents``, ``transaction_rows``   its statements; groups as JSON
 - ``sqlite``                    all on this machine
 - ``shared_transactions``       transactional ids that belong to no broker (ADR-0055)
 - ``postgres``                  the stores of a cluster

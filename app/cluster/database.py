@@ -81,8 +81,13 @@ def insert(table: LiteralString, columns: LiteralString) -> LiteralString:
 
 def upsert(table: LiteralString, key: LiteralString, columns: LiteralString) -> LiteralString:
     """Return the statement that stores a row of ``key`` and ``columns``, in place of one with the same key."""
+    return f"{insert(table, f'{key}, {columns}')} {replacing(key, columns)}"
+
+
+def replacing(key: LiteralString, columns: LiteralString) -> LiteralString:
+    """Return the end of an INSERT that takes the place of a row with the same key."""
     updates = ", ".join(f"{column} = EXCLUDED.{column}" for column in columns.split(", "))
-    return f"{insert(table, f'{key}, {columns}')} ON CONFLICT ({key}) DO UPDATE SET {updates}"
+    return f"ON CONFLICT ({key}) DO UPDATE SET {updates}"
 
 
 def stored_once(sql: SqlTransaction, name: str, make: Callable[[], str]) -> str:

@@ -37,7 +37,7 @@ def delete_offsets(connection: Connection, condition: LiteralString, parameters:
     )
 
 
-def delete_group_record(connection: Connection, group_id: bytes) -> None:
+def delete_group_record(connection: Connection, group_id: str | bytes) -> None:
     """Delete the record of a classic group, and note it."""
     connection.execute(
         "WITH gone AS (DELETE FROM groups WHERE group_id = %s RETURNING group_id)"

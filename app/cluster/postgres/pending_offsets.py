@@ -1,18 +1,19 @@
 """The rows of pending offsets in PostgreSQL: what transactions commit.
 
-The rules are those of ``sqlite_pending_offsets``; ``number`` orders the rows of a partition. The end of a transaction
-may come from any broker, and sets the outcome of its rows; the coordinator of the group then ends them. A row is only
-written while its transaction is open, under a lock of its transactional id. All rows of a write are one statement.
+The rules are those of ``app.cluster.group_tables``. The end of a transaction may come from any broker, and sets the
+outcome of its rows; the coordinator of the group then ends them. A row is only written while its transaction is open,
+under a lock of its transactional id. All rows of a write are one statement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...postgres.connector import Connection
-from ..group_store import EndPendingOffsets, OffsetRecord, PendingOffset, StoreChange
+from ..group_store import PendingOffset, StoreChange
+from ..group_tables import PENDING_COLUMNS
 
-_OFFSET_COLUMNS = "group_id, topic, part, topic_id, committed_offset, leader_epoch, metadata, committed_at_ms, expires_at_ms"
 # In the order in which the ends of transactions lock them.
 _LOCK_ONGOING = """
     SELECT producer_id, epoch FROM transactional_ids
@@ -20,10 +21,9 @@ _LOCK_ONGOING = """
     ORDER BY producer_id FOR SHARE
 """
 _INSERT = f"""
-    INSERT INTO group_pending_offsets (producer_id, producer_epoch, {_OFFSET_COLUMNS})
-    SELECT producer_id, producer_epoch, {_OFFSET_COLUMNS}
+    INSERT INTO group_pending_offsets ({PENDING_COLUMNS}) SELECT {PENDING_COLUMNS}
     FROM unnest(%s::bigint[], %s::int[], %s::bytea[], %s::text[], %s::int[], %s::uuid[], %s::bigint[], %s::int[],
-        %s::bytea[], %s::bigint[], %s::bigint[]) WITH ORDINALITY AS p (producer_id, producer_epoch, {_OFFSET_COLUMNS}, at)
+        %s::bytea[], %s::bigint[], %s::bigint[]) WITH ORDINALITY AS p ({PENDING_COLUMNS}, at)
     ORDER BY at
     ON CONFLICT (group_id, topic, part, producer_id) DO UPDATE SET number = DEFAULT,
         producer_epoch = EXCLUDED.producer_epoch, topic_id = EXCLUDED.topic_id,
@@ -36,20 +36,11 @@ _DROP = """
     USING unnest(%s::bytea[], %s::text[], %s::int[]) AS d (group_id, topic, part)
     WHERE (p.group_id, p.topic, p.part) = (d.group_id, d.topic, d.part)
 """
-_COMMIT = f"""
-    INSERT INTO group_offsets ({_OFFSET_COLUMNS})
-    SELECT {_OFFSET_COLUMNS} FROM group_pending_offsets WHERE producer_id = %s AND shard = %s
-    ON CONFLICT (group_id, topic, part) DO UPDATE SET topic_id = EXCLUDED.topic_id,
-        committed_offset = EXCLUDED.committed_offset, leader_epoch = EXCLUDED.leader_epoch,
-        metadata = EXCLUDED.metadata, committed_at_ms = EXCLUDED.committed_at_ms,
-        expires_at_ms = EXCLUDED.expires_at_ms
-"""
-_DROP_EARLIER = """
+DROP_EARLIER = """
     DELETE FROM group_pending_offsets earlier USING group_pending_offsets ended
     WHERE (earlier.group_id, earlier.topic, earlier.part) = (ended.group_id, ended.topic, ended.part)
         AND ended.producer_id = %s AND ended.shard = %s AND earlier.number < ended.number
 """
-_END = "DELETE FROM group_pending_offsets WHERE producer_id = %s AND shard = %s"
 # Rows without outcome whose transaction is not open were written by nobody who got an answer.
 _ENDED = """
     SELECT k.producer_id, coalesce(bool_or(p.outcome), false)
@@ -74,34 +65,16 @@ def lock_ongoing(connection: Connection, changes: Sequence[StoreChange]) -> set[
     return {(producer_id, epoch) for producer_id, epoch in rows}
 
 
-def insert_pending_offsets(connection: Connection, pending: Sequence[PendingOffset]) -> None:
-    """Store pending offsets in order, with one statement."""
+def insert_pending_offsets(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+    """Store pending offsets, rows of ``PENDING_COLUMNS``, in order, with one statement."""
     # A statement cannot write a row twice: of a producer, the last offset of a partition counts.
-    last: dict[tuple[str, str, int, int], PendingOffset] = {}
-    for one in pending:
-        key = (one.record.group, one.record.topic, one.record.partition, one.producer_id)
-        last.pop(key, None)
-        last[key] = one
-    if not last:
-        return
-    rows = [
-        (
-            one.producer_id,
-            one.producer_epoch,
-            record.group.encode(),
-            record.topic,
-            record.partition,
-            record.topic_id,
-            record.offset,
-            record.leader_epoch,
-            record.metadata.encode(),
-            record.committed_at_ms,
-            record.expires_at_ms,
-        )
-        for one in last.values()
-        for record in (one.record,)
-    ]
-    connection.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
+    last: dict[tuple[Any, ...], Sequence[Any]] = {}
+    for row in rows:
+        producer_id, _, group_id, topic, part = row[:5]
+        last.pop((group_id, topic, part, producer_id), None)
+        last[group_id, topic, part, producer_id] = row
+    if last:
+        connection.execute(_INSERT, [list(column) for column in zip(*last.values(), strict=True)])
 
 
 def drop_pending_offsets(connection: Connection, keys: Sequence[tuple[str, str, int]]) -> None:
@@ -111,18 +84,6 @@ def drop_pending_offsets(connection: Connection, keys: Sequence[tuple[str, str, 
     """
     groups, topics, partitions = zip(*keys, strict=True)
     connection.execute(_DROP, ([group.encode() for group in groups], list(topics), list(partitions)))
-
-
-def end_pending_offsets(connection: Connection, end: EndPendingOffsets, shard: int) -> None:
-    """Drop the pending offsets of a producer in a shard.
-
-    They are committed first if its transaction is.
-    """
-    given = (end.producer_id, shard)
-    if end.is_committed:
-        connection.execute(_COMMIT, given)
-        connection.execute(_DROP_EARLIER, given)
-    connection.execute(_END, given)
 
 
 def ended_producers(
@@ -136,42 +97,4 @@ def ended_producers(
     return [
         (producer_id, is_committed)
         for producer_id, is_committed in connection.execute(_ENDED, (list(producers), list(epochs), shard))
-    ]
-
-
-def pending_offsets(connection: Connection, shard: int) -> list[PendingOffset]:
-    """Return the pending offsets of a shard in the order in which they were written."""
-    query = (
-        f"SELECT producer_id, producer_epoch, {_OFFSET_COLUMNS} FROM group_pending_offsets"
-        " WHERE shard = %s ORDER BY number"
-    )
-    return [
-        PendingOffset(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            record=OffsetRecord(
-                group=group_id.decode(),
-                topic=topic,
-                topic_id=topic_id,
-                partition=part,
-                offset=committed_offset,
-                leader_epoch=leader_epoch,
-                metadata=metadata.decode(),
-                committed_at_ms=committed_at_ms,
-                expires_at_ms=expires_at_ms,
-            ),
-        )
-        for (
-            producer_id,
-            producer_epoch,
-            group_id,
-            topic,
-            part,
-            topic_id,
-            committed_offset,
-            leader_epoch,
-            metadata,
-            committed_at_ms,
-            expires_at_ms,
-        ) in connection.execute(query, (shard,))
     ]

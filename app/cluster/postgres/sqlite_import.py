@@ -18,7 +18,7 @@ from ..group_store import StoreChange
 from ..sqlite.catalog import SqliteCatalog
 from ..sqlite.groups import SqliteGroupStore
 from .database import PostgresDatabase, PostgresTransaction
-from .groups import write_groups
+from .groups import PostgresGroupTables
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: P
             "INSERT INTO named_producer_uses SELECT DISTINCT producer_id, now() FROM named_producers"
             " ON CONFLICT DO NOTHING"
         )
-        write_groups(sql.connection, groups)
+        PostgresGroupTables(sql.connection).apply(groups)
         return True
 
     is_imported = PostgresDatabase(session).run("taking over the data directory", work)

@@ -8,7 +8,6 @@ later finds the transaction ended.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, LiteralString, TypeAlias, TypeVar
@@ -19,6 +18,7 @@ from psycopg import Cursor
 from ...errors import CoordinatorNotAvailable, IdempotencyKeyInUse
 from ...postgres.connector import Connection, PostgresUnavailable
 from ...postgres.pool import PostgresPool
+from ..database import insert
 from ..shared_transactions import (
     Decide,
     EndOfTransaction,
@@ -28,6 +28,7 @@ from ..shared_transactions import (
     TransactionUpdate,
     Updated,
 )
+from ..transaction_rows import TRANSACTION_COLUMNS, record_of, values_of
 from ..transaction_store import StoredAnswer, TransactionRecord
 
 _T = TypeVar("_T")
@@ -43,16 +44,12 @@ _PAUSE_S = 0.05
 _ROWS_MAX = 1000
 
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-_COLUMNS = (
-    "transactional_id, producer_id, epoch, previous_producer_id, last_epoch, timeout_ms, state, started_at_ms, "
-    "updated_at_ms, partitions, groups"
-)
 _LOCK = f"""
-    SELECT {_COLUMNS} FROM transactional_ids WHERE transactional_id = ANY (%s::bytea[])
+    SELECT {TRANSACTION_COLUMNS} FROM transactional_ids WHERE transactional_id = ANY (%s::bytea[])
     ORDER BY producer_id FOR UPDATE
 """
 _INSERT = f"""
-    INSERT INTO transactional_ids ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    {insert("transactional_ids", TRANSACTION_COLUMNS)}
     ON CONFLICT (transactional_id) DO NOTHING
 """
 _UPDATE = """
@@ -143,7 +140,7 @@ class PostgresTransactions:
                 connection.execute("BEGIN", prepare=False)
                 clock = connection.execute(f"SELECT {_NOW_MS}", prepare=True)
                 rows = connection.execute(_LOCK, (names,), prepare=True)
-            records = {record.transactional_id: record for record in map(_record, rows)}
+            records = {record.transactional_id: record for record in map(record_of, rows)}
             (now_ms,) = clock.fetchone() or (0,)
             update = decide(records, now_ms)
             return self._apply(connection, records, update, now_ms)
@@ -165,9 +162,14 @@ class PostgresTransactions:
         with connection.pipeline():
             for record in known:
                 connection.execute(
-                    _UPDATE, (*_values(record)[1:], record.transactional_id.encode()), prepare=True
+                    _UPDATE, (*values_of(record), record.transactional_id.encode()), prepare=True
                 )
-            inserted = [connection.execute(_INSERT, _values(record), prepare=True) for record in new]
+            inserted = [
+                connection.execute(
+                    _INSERT, (record.transactional_id.encode(), *values_of(record)), prepare=True
+                )
+                for record in new
+            ]
             if update.answer is not None:
                 inserted_answer = _insert_answer(connection, update.answer, update.answer_kept_ms)
             ended_offsets = [_end_offsets(connection, end) for end in update.ends]
@@ -188,13 +190,13 @@ class PostgresTransactions:
         return Updated(result=update.result, partitions=partitions, has_offsets=has_offsets)
 
     async def records(self) -> list[TransactionRecord]:
-        query = f"SELECT {_COLUMNS} FROM transactional_ids ORDER BY transactional_id"
-        return [_record(row) for row in await self._rows(query)]
+        query = f"SELECT {TRANSACTION_COLUMNS} FROM transactional_ids ORDER BY transactional_id"
+        return [record_of(row) for row in await self._rows(query)]
 
     async def record(self, transactional_id: str) -> TransactionRecord | None:
-        query = f"SELECT {_COLUMNS} FROM transactional_ids WHERE transactional_id = %s"
+        query = f"SELECT {TRANSACTION_COLUMNS} FROM transactional_ids WHERE transactional_id = %s"
         rows = await self._rows(query, (transactional_id.encode(),))
-        return _record(rows[0]) if rows else None
+        return record_of(rows[0]) if rows else None
 
     async def open_in_logs(
         self, *, partition: PartitionKey | None = None, producer_id: int | None = None
@@ -253,39 +255,6 @@ def _insert_answer(connection: Connection, answer: StoredAnswer, kept_ms: int) -
     """Store an answer; ``rowcount`` is 0 if its key has one."""
     given = (answer.key.encode(), answer.digest, answer.answer, answer.created_at_ms, kept_ms)
     return connection.execute(_INSERT_ANSWER, given, prepare=True)
-
-
-def _values(record: TransactionRecord) -> tuple[Any, ...]:
-    return (
-        record.transactional_id.encode(),
-        record.producer_id,
-        record.epoch,
-        record.previous_producer_id,
-        record.last_epoch,
-        record.timeout_ms,
-        record.state,
-        record.started_at_ms,
-        record.updated_at_ms,
-        json.dumps(record.partitions),
-        json.dumps(record.groups),
-    )
-
-
-def _record(row: Sequence[Any]) -> TransactionRecord:
-    return TransactionRecord(
-        transactional_id=row[0].decode(),
-        producer_id=row[1],
-        epoch=row[2],
-        previous_producer_id=row[3],
-        last_epoch=row[4],
-        timeout_ms=abs(row[5]),
-        state=row[6],
-        started_at_ms=row[7],
-        updated_at_ms=row[8],
-        partitions=tuple((topic, partition) for topic, partition in json.loads(row[9])),
-        groups=tuple(json.loads(row[10])),
-        may_be_torn=row[5] < 0,
-    )
 
 
 def _open_in_log(

@@ -2,5 +2,6 @@
 
 - ``file``             a SQLite file, and its classified errors (ADR-0068)
 - ``catalog``          the file of topics, ids, configurations, users and access rules
-- ``groups``           groups, of these parts: ``consumer_groups``, ``share_groups``, ``pending_offsets``, ``transactions``
+- ``group_migrations`` the schema of the file of groups
+- ``groups``, ``transactions``   groups; transactional ids in the same file
 """

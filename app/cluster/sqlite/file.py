@@ -16,11 +16,11 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeAlias
 from uuid import UUID
 
 from ..database import ChangeKind, Rows
@@ -80,6 +80,16 @@ class SqliteTransaction:
         """Do nothing: no other broker uses the file."""
 
 
+# A script, or what no script can do.
+Migration: TypeAlias = str | Callable[[sqlite3.Connection], None]
+
+
+def run_script(connection: sqlite3.Connection, script: str) -> None:
+    """Execute statements within the transaction of the connection, which ``executescript`` would end."""
+    for statement in script.split(";"):
+        connection.execute(statement)
+
+
 class SqliteFailed(Exception):
     """A call of SQLite failed; nothing was changed, unless ``is_final``."""
 
@@ -95,7 +105,7 @@ class SqliteFile:
     Methods raise ``SqliteFailed``, and ``sqlite3.IntegrityError`` of ``transaction``.
     """
 
-    def __init__(self, path: Path, migrations: Sequence[str]) -> None:
+    def __init__(self, path: Path, migrations: Sequence[Migration]) -> None:
         """Open the file and apply the migrations that are missing.
 
         ``user_version`` counts them.
@@ -115,7 +125,7 @@ class SqliteFile:
             self.connection.close()
             raise
 
-    def _prepare(self, migrations: Sequence[str]) -> None:
+    def _prepare(self, migrations: Sequence[Migration]) -> None:
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = FULL")
         # A file elsewhere would need a descriptor, and space on another disk.
@@ -123,11 +133,16 @@ class SqliteFile:
         (version,) = self.connection.execute("PRAGMA user_version").fetchone()
         if version > len(migrations):
             raise SqliteFailed(f"a newer release wrote it, schema {version}")
-        if missing := migrations[version:]:
-            scripts = " ".join(missing)
-            self.connection.executescript(
-                f"BEGIN; {scripts} PRAGMA user_version = {len(migrations)}; COMMIT;"
-            )
+        if version == len(migrations):
+            return
+        self.connection.execute("BEGIN IMMEDIATE")
+        for migration in migrations[version:]:
+            if isinstance(migration, str):
+                run_script(self.connection, migration)
+            else:
+                migration(self.connection)
+        self.connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        self.connection.execute("COMMIT")
 
     @contextmanager
     def transaction(self) -> Generator[SqliteTransaction]:

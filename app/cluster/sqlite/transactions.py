@@ -12,9 +12,10 @@ Lists are JSON: they are only ever read and written as a whole.
 from __future__ import annotations
 
 import json
-import sqlite3
 from uuid import UUID
 
+from ..database import SqlTransaction, upsert
+from ..transaction_rows import TRANSACTION_COLUMNS, record_of, values_of
 from ..transaction_store import (
     DeleteAnswer,
     DeleteOutcome,
@@ -27,70 +28,28 @@ from ..transaction_store import (
     TransactionRecord,
 )
 
-CREATE_TABLES = """
-    CREATE TABLE transactional_ids (
-        transactional_id TEXT PRIMARY KEY,
-        producer_id INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        previous_producer_id INTEGER NOT NULL,
-        last_epoch INTEGER NOT NULL,
-        timeout_ms INTEGER NOT NULL,
-        state TEXT NOT NULL,
-        started_at_ms INTEGER NOT NULL,
-        updated_at_ms INTEGER NOT NULL,
-        partitions TEXT NOT NULL,
-        groups TEXT NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE transaction_outcomes (
-        number INTEGER PRIMARY KEY,
-        transactional_id TEXT NOT NULL,
-        producer_id INTEGER NOT NULL,
-        producer_epoch INTEGER NOT NULL,
-        is_commit INTEGER NOT NULL,
-        partitions TEXT NOT NULL
-    );
-    """
+_OUTCOME_COLUMNS = "transactional_id, producer_id, producer_epoch, is_commit, partitions"
+_INSERT_ID = upsert(
+    "transactional_ids", "transactional_id", TRANSACTION_COLUMNS.removeprefix("transactional_id, ")
+)
+_INSERT_OUTCOME = upsert("transaction_outcomes", "number", _OUTCOME_COLUMNS)
+# An answer that takes the place of another is the newest of its time.
+_INSERT_ANSWER = (
+    "INSERT OR REPLACE INTO transaction_answers (key, digest, answer, created_at_ms) VALUES (%s, %s, %s, %s)"
+)
 
 
-CREATE_ANSWERS = """
-    CREATE TABLE transaction_answers (
-        key TEXT PRIMARY KEY,
-        digest BLOB NOT NULL,
-        answer BLOB NOT NULL,
-        created_at_ms INTEGER NOT NULL
-    );
-    """
-
-
-def apply_change(database: sqlite3.Connection, change: TransactionChange) -> None:
+def apply_change(sql: SqlTransaction, change: TransactionChange) -> None:
     match change:
         case TransactionRecord():
-            database.execute(
-                "INSERT OR REPLACE INTO transactional_ids (transactional_id, producer_id, epoch,"
-                " previous_producer_id, last_epoch, timeout_ms, state, started_at_ms, updated_at_ms, partitions,"
-                " groups) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    change.transactional_id,
-                    change.producer_id,
-                    change.epoch,
-                    change.previous_producer_id,
-                    change.last_epoch,
-                    change.timeout_ms,
-                    change.state,
-                    change.started_at_ms,
-                    change.updated_at_ms,
-                    json.dumps(change.partitions),
-                    json.dumps(change.groups),
-                ),
-            )
+            sql.execute(_INSERT_ID, (change.transactional_id, *values_of(change)))
         case OutcomeRecord():
             partitions = [
                 (outcome.topic, str(outcome.topic_id), outcome.partition, outcome.end_offset)
                 for outcome in change.partitions
             ]
-            database.execute(
-                "INSERT OR REPLACE INTO transaction_outcomes (number, transactional_id, producer_id, producer_epoch,"
-                " is_commit, partitions) VALUES (?, ?, ?, ?, ?, ?)",
+            sql.execute(
+                _INSERT_OUTCOME,
                 (
                     change.number,
                     change.transactional_id,
@@ -101,74 +60,36 @@ def apply_change(database: sqlite3.Connection, change: TransactionChange) -> Non
                 ),
             )
         case DeleteTransaction():
-            database.execute(
-                "DELETE FROM transactional_ids WHERE transactional_id = ?", (change.transactional_id,)
+            sql.execute(
+                "DELETE FROM transactional_ids WHERE transactional_id = %s", (change.transactional_id,)
             )
         case DeleteOutcome():
-            database.execute("DELETE FROM transaction_outcomes WHERE number = ?", (change.number,))
+            sql.execute("DELETE FROM transaction_outcomes WHERE number = %s", (change.number,))
         case StoredAnswer():
-            database.execute(
-                "INSERT OR REPLACE INTO transaction_answers (key, digest, answer, created_at_ms)"
-                " VALUES (?, ?, ?, ?)",
-                (change.key, change.digest, change.answer, change.created_at_ms),
-            )
+            sql.execute(_INSERT_ANSWER, (change.key, change.digest, change.answer, change.created_at_ms))
         case DeleteAnswer():
-            database.execute(
-                "DELETE FROM transaction_answers WHERE key = ? AND created_at_ms <= ?",
+            sql.execute(
+                "DELETE FROM transaction_answers WHERE key = %s AND created_at_ms <= %s",
                 (change.key, change.created_at_ms),
             )
 
 
-def answer_ages(database: sqlite3.Connection) -> list[tuple[str, int]]:
+def answer_ages(sql: SqlTransaction) -> list[tuple[str, int]]:
     """Return the keys of all answers, and when each was stored; the oldest first."""
-    return [
-        (key, created_at_ms)
-        for key, created_at_ms in database.execute(
-            "SELECT key, created_at_ms FROM transaction_answers ORDER BY created_at_ms, rowid"
-        )
-    ]
+    rows = sql.execute("SELECT key, created_at_ms FROM transaction_answers ORDER BY created_at_ms, rowid")
+    return [(key, created_at_ms) for key, created_at_ms in rows]
 
 
-def stored_answer(database: sqlite3.Connection, key: str) -> StoredAnswer | None:
-    for digest, answer, created_at_ms in database.execute(
-        "SELECT digest, answer, created_at_ms FROM transaction_answers WHERE key = ?", (key,)
+def stored_answer(sql: SqlTransaction, key: str) -> StoredAnswer | None:
+    for digest, answer, created_at_ms in sql.execute(
+        "SELECT digest, answer, created_at_ms FROM transaction_answers WHERE key = %s", (key,)
     ):
         return StoredAnswer(key=key, digest=digest, answer=answer, created_at_ms=created_at_ms)
     return None
 
 
-def stored_transactions(database: sqlite3.Connection) -> StoredTransactions:
-    transactions = [
-        TransactionRecord(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            epoch=epoch,
-            previous_producer_id=previous_producer_id,
-            last_epoch=last_epoch,
-            timeout_ms=timeout_ms,
-            state=state,
-            started_at_ms=started_at_ms,
-            updated_at_ms=updated_at_ms,
-            partitions=tuple((topic, partition) for topic, partition in json.loads(partitions)),
-            groups=tuple(json.loads(groups)),
-        )
-        for (
-            transactional_id,
-            producer_id,
-            epoch,
-            previous_producer_id,
-            last_epoch,
-            timeout_ms,
-            state,
-            started_at_ms,
-            updated_at_ms,
-            partitions,
-            groups,
-        ) in database.execute(
-            "SELECT transactional_id, producer_id, epoch, previous_producer_id, last_epoch, timeout_ms, state,"
-            " started_at_ms, updated_at_ms, partitions, groups FROM transactional_ids ORDER BY transactional_id"
-        )
-    ]
+def stored_transactions(sql: SqlTransaction) -> StoredTransactions:
+    ids = sql.execute(f"SELECT {TRANSACTION_COLUMNS} FROM transactional_ids ORDER BY transactional_id")
     outcomes = [
         OutcomeRecord(
             number=number,
@@ -183,9 +104,8 @@ def stored_transactions(database: sqlite3.Connection) -> StoredTransactions:
                 for topic, topic_id, partition, end_offset in json.loads(partitions)
             ),
         )
-        for number, transactional_id, producer_id, producer_epoch, is_commit, partitions in database.execute(
-            "SELECT number, transactional_id, producer_id, producer_epoch, is_commit, partitions"
-            " FROM transaction_outcomes ORDER BY number"
+        for number, transactional_id, producer_id, producer_epoch, is_commit, partitions in sql.execute(
+            f"SELECT number, {_OUTCOME_COLUMNS} FROM transaction_outcomes ORDER BY number"
         )
     ]
-    return StoredTransactions(transactions=transactions, outcomes=outcomes)
+    return StoredTransactions(transactions=[record_of(row) for row in ids], outcomes=outcomes)

@@ -7,7 +7,7 @@ commit, a deletion or the end of a later transaction has overtaken is dropped at
 it can no longer change the committed offset.
 
 No I/O and no clock. The store applies the same rules to its rows
-(``cluster/sqlite_pending_offsets``).
+(``app.cluster.group_tables``).
 """
 
 from __future__ import annotations
