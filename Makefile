@@ -37,7 +37,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format bench load demo cluster fuzz faults mutants torture clean
+.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format bench load demo cluster fuzz faults mutants release torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -119,6 +119,9 @@ faults: $(DEVELOPMENT) ## run faults for ten minutes: ARGS='--minutes 120', or A
 
 mutants: $(DEVELOPMENT) ## check that the tests fail for each mistake listed in tests/mutants
 	$(BIN)/python -m tests.mutants
+
+release: $(DEVELOPMENT) ## build and try VERSION=x.y.z, then commit and tag it; ARGS=--dry-run writes nothing
+	$(BIN)/python tools/release.py $(VERSION) $(ARGS)
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
 	@echo "running the torture tests; a failure is saved with its seed in tests/fuzz/cases"

@@ -1,7 +1,8 @@
-"""The wheel that users install, in an environment that has nothing else.
+"""The wheel and the sdist that users install, each in an environment that has nothing else.
 
-A file that is missing from the wheel, or an import that only works in the
-checkout, cannot hide here.
+A file that is missing from one of them, or an import that only works in the
+checkout, cannot hide here. ``make release`` names the directory of those that it has built in
+``STELE_TEST_DISTRIBUTIONS``.
 """
 
 from __future__ import annotations
@@ -51,32 +52,41 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=out)
-    (built,) = out.glob("*.whl")
-    return built
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The sdist, and the wheel that is built from it."""
+    if released := os.environ.get("STELE_TEST_DISTRIBUTIONS"):
+        out = Path(released)
+    else:
+        out = tmp_path_factory.mktemp("distributions")
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, cwd=out)
+    (wheel,) = out.glob("*.whl")
+    (sdist,) = out.glob("*.tar.gz")
+    return {"wheel": wheel, "sdist": sdist}
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``bin`` of an environment with the wheel and its dependencies."""
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(
+    request: pytest.FixtureRequest, distributions: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The ``bin`` of an environment with a distribution and its dependencies."""
     home = tmp_path_factory.mktemp("installed")
     # Neither pip in it nor compiled modules: both take seconds, and are the same for every package.
     venv.create(home / "venv", with_pip=False)
     python = home / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
     try:
-        run(*pip, "install", "--quiet", "--no-compile", wheel, cwd=home)
+        run(*pip, "install", "--quiet", "--no-compile", distributions[request.param], cwd=home)
     except AssertionError as error:
         if os.environ.get("CI") or not re.search(r"connection|Temporary failure|resolve", str(error)):
             raise
-        pytest.skip("no package index can be reached: the wheel was built and not installed")
+        pytest.skip("no package index can be reached: what was built is not installed")
     return python.parent
 
 
-def test_the_wheel_has_the_broker_as_stele_server_and_nothing_foreign_at_the_top(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
+def test_the_wheel_has_the_broker_as_stele_server_and_nothing_foreign_at_the_top(
+    distributions: dict[str, Path],
+) -> None:
+    names = zipfile.ZipFile(distributions["wheel"]).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
         "stele",
         "pyspark_stele",
@@ -94,6 +104,13 @@ def test_an_empty_environment_gets_stele_and_no_package_called_app(installed: Pa
     look = "import importlib.util as u; print([n for n in ('app', 'clients', 'load') if u.find_spec(n)])"
     assert run(installed / "python", "-c", look, cwd=tmp_path).strip() == "[]"
     assert "serve" in run(installed / "stele", "--help", cwd=tmp_path)
+
+
+def test_what_is_installed_reports_the_version_that_was_built(
+    installed: Path, distributions: dict[str, Path], tmp_path: Path
+) -> None:
+    version = distributions["wheel"].name.split("-")[1]
+    assert run(installed / "stele", "--version", cwd=tmp_path).strip() == f"stele, version {version}"
 
 
 def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
