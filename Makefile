@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 # Nothing is installed through a link into the environment of another tree, unless VENV names it on purpose.
 OWN_VENV = $(if $(filter file,$(origin VENV)),tests/support/own_directory.sh $(VENV),:)
+# Continuous integration installs versions that have been tested, so that a new release of a dependency breaks nothing.
+PINNED := $(if $(CI),PIP_CONSTRAINT=.ci/constraints.txt PIP_BUILD_CONSTRAINT=.ci/constraints.txt)
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
@@ -37,7 +39,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format bench load demo cluster fuzz faults mutants release torture clean
+.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format bench load demo cluster fuzz faults mutants constraints release torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -120,6 +122,12 @@ faults: $(DEVELOPMENT) ## run faults for ten minutes: ARGS='--minutes 120', or A
 mutants: $(DEVELOPMENT) ## check that the tests fail for each mistake listed in tests/mutants
 	$(BIN)/python -m tests.mutants
 
+constraints: | $(BIN)/python ## add what .ci/constraints.txt lacks; ARGS=--upgrade takes the newest version of everything
+	@$(OWN_VENV)
+	@$(BIN)/python -c 'import uv' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate \
+		--custom-compile-command 'make constraints' --output-file .ci/constraints.txt pyproject.toml $(ARGS)
+
 release: $(DEVELOPMENT) ## build and try VERSION=x.y.z, then commit and tag it; ARGS=--dry-run writes nothing
 	$(BIN)/python tools/release.py $(VERSION) $(ARGS)
 
@@ -143,13 +151,13 @@ $(BIN)/python:
 $(RUNTIME): pyproject.toml | $(BIN)/python
 	@$(OWN_VENV)
 	@echo "installing the broker and its client into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python
 	@$(OWN_VENV)
 	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
-	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+	@set -o pipefail; $(PINNED) $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,spark]' | \
 		sed -unE 's/^((Collecting|Building wheels for|Installing) .{0,80}).*/  \1/p'
 	@touch $@ $(RUNTIME)

@@ -15,8 +15,8 @@ _CHECK = Path("tests/support/own_directory.sh")
 _SCRIPTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests" / "integration").glob("install_*.sh"))
 # Those that install into a directory of the tree, and not into the system.
 _INSTALLING = [path for path in _SCRIPTS if re.search(r"--target|GOBIN", (ROOT / path).read_text())]
-# It notes that it was called; the caller believes that it succeeded.
-_PYTHON = '#!/bin/sh\necho "$@" >> "{log}"\n'
+# It notes that it was called, and with which constraints; the caller believes that it succeeded.
+_PYTHON = '#!/bin/sh\necho "$PIP_CONSTRAINT $PIP_BUILD_CONSTRAINT $@" >> "{log}"\n'
 
 
 def installing_targets() -> list[str]:
@@ -40,8 +40,9 @@ def tree(tmp_path: Path) -> Path:
     return tree
 
 
-def run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in ("VENV", "MAKEFLAGS")}
+def run(tree: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "VENV", "MAKEFLAGS")}
+    environment = inherited | variables
     return subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
@@ -80,6 +81,20 @@ def test_an_environment_that_is_named_is_used(tree: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert f"into {other / '.venv'}" in made.stdout
     assert "--editable" in (other / "calls").read_text()
+
+
+@pytest.mark.parametrize("target", [".installed-runtime", ".installed-development"])
+def test_only_continuous_integration_installs_the_versions_of_the_constraints(
+    tree: Path, target: str
+) -> None:
+    other = tree.parent / "other"
+    target = f"{other / '.venv'}/{target}"
+    for variables in ({}, {"CI": "true"}):
+        made = run(tree, "make", "-W", "pyproject.toml", f"VENV={other / '.venv'}", target, **variables)
+        assert made.returncode == 0, made.stderr
+    ranges, constraints = (other / "calls").read_text().splitlines()[-2:]
+    assert ".txt" not in ranges
+    assert constraints.split()[:2] == [".ci/constraints.txt"] * 2
 
 
 def test_a_link_within_the_tree_is_used(tree: Path) -> None:
