@@ -39,7 +39,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format bench load demo cluster fuzz faults mutants constraints release torture clean
+.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format docs bench load demo cluster fuzz faults mutants constraints release torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -93,6 +93,9 @@ format: $(DEVELOPMENT) ## write the format that lint checks, and the blocking cl
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python clients/python/unasync.py
+
+docs: $(DEVELOPMENT) ## build the documentation site with the reference of the client into build/site; broken links fail
+	$(BIN)/python tools/site/build.py $(ARGS)
 
 bench: $(DEVELOPMENT) ## run the benchmarks of load/ against yardsticks measured in the same run
 	@set -e; for file in load/bench_*.py; do \
