@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from .clients import ANSWER_S, Work, value_of
+from .clients import ANSWER_S, RECOVERY, Work, value_of
 from .ledger import TRANSACTIONAL
 
 TOPIC = TRANSACTIONAL
@@ -61,6 +61,7 @@ def _begun(bootstrap: str, work: Work) -> Producer:
         "request.timeout.ms": _ANSWER_MS,
         "socket.timeout.ms": _ANSWER_MS,
         "reconnect.backoff.max.ms": 1_000,
+        **RECOVERY,
     }
     producer = Producer(settings)
     try:
