@@ -84,6 +84,7 @@ class KafkaConnection(Connection[memoryview]):
         "_frame_bytes_max",
         "_frames",
         "_idle_answers",
+        "_last_context",
         "_listener",
         "_login_timer",
         "_own",
@@ -116,6 +117,8 @@ class KafkaConnection(Connection[memoryview]):
         self._sasl: SaslSession | None = None
         self._login_timer: Timeout | None = None
         self._access: Access | None = None
+        # Of the last request.
+        self._last_context: Context | None = None
         # None until it produces.
         self._routes: Routes | None = None
         # None until it fetches.
@@ -246,14 +249,12 @@ class KafkaConnection(Connection[memoryview]):
         if served is None or not served.api.serves(head.version):
             self._refuse_version(head, served)
             return
-        flexible = served.api.is_flexible(head.version)
         try:
             if len(frame) > PLAIN_REQUEST_BYTES_MAX and not served.carries_records:
                 raise MalformedMessage(
                     f"{len(frame)} bytes; without records it may have {PLAIN_REQUEST_BYTES_MAX}"
                 )
-            client_id, position = read_client_id(frame, flexible=flexible)
-            message = served.api.read_request(head.version, frame, position)
+            client_id, message = _read(head, served, frame)
         except MalformedMessage as error:
             self.unreadable(f"{served.api.name} v{head.version} cannot be read: {error}")
             return
@@ -283,15 +284,26 @@ class KafkaConnection(Connection[memoryview]):
             answer = self._failure(head, served, message, error)
         if isinstance(answer, DeferredResponse):
             self._answer_deferred(head, served, message, cast("DeferredResponse[Any]", answer))
+        elif isinstance(answer, served.api.response):
+            self._answer_message(head, served, answer)
         elif isinstance(answer, NoResponse):
             self._answer_nothing(head, served, answer)
-        elif not isinstance(answer, Coroutine):
-            self._answer_message(head, served, answer)
         else:
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
 
     def _context(self, head: RequestHead, client_id: str) -> Context:
-        return Context(
+        """Return the context of a request: mostly that of the one before it, which had the same."""
+        access = self._access if self._asked_for is self.principal else self._access_now()
+        known = self._last_context
+        if (
+            known is not None
+            and known.version == head.version
+            and known.client_id == client_id
+            and known.principal is self.principal
+            and known.access is access
+        ):
+            return known
+        self._last_context = context = Context(
             listener=self._listener,
             version=head.version,
             client_id=client_id,
@@ -299,9 +311,10 @@ class KafkaConnection(Connection[memoryview]):
             peer=self.peer,
             principal=self.principal,
             is_encrypted=bool(self.tls_version),
-            access=self._access_now(),
+            access=access,
             connection=self._own,
         )
+        return context
 
     def _produce_directly(self, frame: memoryview, head: RequestHead) -> bool:
         """Handle a Produce on the fast path (``direct_produce``).

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from ....broker.reading.decoded_bytes import UNCOUNTED_BYTES
 from ....broker.topics import INTERNAL_TOPICS
 from ....errors import (
     InternalTopic,
+    InvalidAcks,
     InvalidBatch,
     InvalidRequest,
     InvalidTimestamp,
@@ -61,35 +61,22 @@ _FIRST_WITH_TOPIC_IDS = 13
 # The low byte of a batch's attributes, whose lowest three bits are the codec.
 _CODEC_POSITION = 22
 _CODEC_MASK = 0x07
+_ACKS = {acks.value: acks for acks in Acks}
+# An attribute of an enumeration takes several times as long.
+_NONE = ErrorCode.NONE
 # Clients show the message in their logs.
 _RECORD_MESSAGE_CHARACTERS_MAX = 300
 
 
-@dataclass(slots=True)
-class _Part:
-    """One partition of the request, and the outcome of its append."""
-
-    index: int
-    outcome: PendingProduce | SteleError
-
-
-@dataclass(slots=True)
-class _TopicParts:
-    name: str
-    topic_id: bytes
-    parts: list[_Part]
+# What became of the append to one partition of the request, by its index.
+_Part = tuple[int, PendingProduce | SteleError]
+# Name and id of a topic as the request has them, and its partitions.
+_TopicParts = tuple[str, bytes, list[_Part]]
 
 
 def produce(context: Context, request: ProduceRequest) -> Answer:
-    missing = missing_topics(context.broker, request)
-    converts = context.version < _FIRST_WITH_BATCHES and has_message_sets(request)
-    if (
-        missing
-        or converts
-        or must_look_for_topics(context.broker, request)
-        or must_wait_for_room(context.broker, request)
-    ):
-        return _prepare_and_produce(context, request, missing, converts=converts)
+    if must_prepare(context.broker, request):
+        return _prepare_and_produce(context, request)
     return _produce(context, request)
 
 
@@ -99,50 +86,34 @@ def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
     That is so if topics are created or looked for or records converted first, and while the produce
     queue is full; the connection is not read from while the queue is full.
     """
-    return (
-        has_message_sets(request)
-        or bool(missing_topics(broker, request))
-        or must_look_for_topics(broker, request)
-        or must_wait_for_room(broker, request)
-    )
+    is_shared, is_full = broker.cluster.is_shared, broker.is_produce_queue_full
+    for topic in request.topic_data:
+        if _is_missing(broker, topic) or (is_shared and not broker.knows(partitions=_partitions_of(topic))):
+            return True
+        for data in topic.partition_data:
+            if _is_message_set(data.records) or (is_full and _must_wait_for_room(broker, topic, data)):
+                return True
+    return False
 
 
-def must_wait_for_room(broker: Broker, request: ProduceRequest) -> bool:
-    return broker.is_produce_queue_full and any(
-        data.records is not None and broker.must_wait_for_room(_name_of(broker, topic), data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    )
-
-
-def _name_of(broker: Broker, topic: TopicProduceData) -> str:
+def _must_wait_for_room(broker: Broker, topic: TopicProduceData, data: PartitionProduceData) -> bool:
     known = None if topic.name else broker.topic_by_id(topic.topic_id)
-    return topic.name if known is None else known.name
-
-
-def has_message_sets(request: ProduceRequest) -> bool:
-    return any(_is_message_set(data.records) for topic in request.topic_data for data in topic.partition_data)
+    name = topic.name if known is None else known.name
+    return data.records is not None and broker.must_wait_for_room(name, data.records)
 
 
 def _is_message_set(records: Records | None) -> bool:
     return records is not None and len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] < _MAGIC_V2
 
 
-def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
-    """Return the topics of ``request`` that are created before the append."""
-    if not broker.settings.auto_create_topics_enable:
-        return []
-    return [
-        topic.name
-        for topic in request.topic_data
-        if topic.name and topic.name not in INTERNAL_TOPICS and not broker.has_topic(topic.name)
-    ]
-
-
-def must_look_for_topics(broker: Broker, request: ProduceRequest) -> bool:
-    """Return whether a topic is unknown here that another broker may have."""
-    return broker.cluster.is_shared and not all(
-        broker.knows(partitions=_partitions_of(topic)) for topic in request.topic_data
+def _is_missing(broker: Broker, topic: TopicProduceData) -> bool:
+    """Return whether a topic is created before the append."""
+    name = topic.name
+    return (
+        bool(name)
+        and not broker.has_topic(name)
+        and name not in INTERNAL_TOPICS
+        and broker.settings.auto_create_topics_enable
     )
 
 
@@ -151,21 +122,21 @@ def _partitions_of(topic: TopicProduceData) -> Iterable[tuple[str | bytes, int]]
     return ((name, partition.index) for partition in topic.partition_data)
 
 
-async def _prepare_and_produce(
-    context: Context, request: ProduceRequest, missing: Iterable[str], *, converts: bool
-) -> Answer:
-    if must_look_for_topics(context.broker, request):
-        await context.broker.try_to_find_topics(
+async def _prepare_and_produce(context: Context, request: ProduceRequest) -> Answer:
+    broker = context.broker
+    missing = [topic.name for topic in request.topic_data if _is_missing(broker, topic)]
+    if broker.cluster.is_shared:
+        await broker.try_to_find_topics(
             partitions=(partition for topic in request.topic_data for partition in _partitions_of(topic))
         )
     for name in missing:
         try:
-            await context.broker.ensure_topic(name)
+            await broker.ensure_topic(name)
         except SteleError:
             continue
     # By position in the request.
-    failures = await _convert(context, request) if converts else {}
-    await context.broker.produce_room()
+    failures = await _convert(context, request) if context.version < _FIRST_WITH_BATCHES else {}
+    await broker.produce_room()
     answer = _produce(context, request, failures)
     return await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
 
@@ -214,43 +185,38 @@ def _produce(
     failures: Mapping[tuple[int, int], SteleError] = MappingProxyType({}),
 ) -> Answer:
     topics: list[_TopicParts] = []
-    try:
-        acks: Acks | SteleError = Acks.parse(request.acks)
-    except SteleError as error:
-        acks = error
+    acks: Acks | SteleError | None = _ACKS.get(request.acks)
+    if acks is None:
+        acks = InvalidAcks(request.acks)
     refusal = refusal_of(request)
     if refusal is not None:
         return _refused(request, refusal, is_unanswered=acks is Acks.NONE)
-    transaction = transaction_of(request, context.version)
+    transaction = None if request.transactional_id is None else transaction_of(request, context.version)
+    waiting: list[asyncio.Future[None]] = []
     for number, topic in enumerate(request.topic_data):
+        name: str | SteleError
         try:
-            given_name = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
-            name: str | SteleError = _writable(context, given_name, topic.topic_id)
+            name = _writable(context, topic)
         except SteleError as error:
             name = error
-        parts = [
-            _Part(
-                data.index,
-                failures.get((number, position)) or _append(context, name, data, acks, transaction),
-            )
-            for position, data in enumerate(topic.partition_data)
-        ]
-        topics.append(_TopicParts(topic.name, topic.topic_id, parts))
+        parts: list[_Part] = []
+        for position, data in enumerate(topic.partition_data):
+            outcome = failures.get((number, position)) if failures else None
+            if outcome is None:
+                outcome = _append(context, name, data, acks, transaction)
+                if isinstance(outcome, PendingProduce) and not outcome.done:
+                    future = outcome.future
+                    assert future is not None
+                    waiting.append(future)
+            parts.append((data.index, outcome))
+        topics.append((topic.name, topic.topic_id, parts))
     if acks is Acks.NONE:
-        return _unanswered([part for topic in topics for part in topic.parts])
-    waiting = {
-        future
-        for topic in topics
-        for part in topic.parts
-        if isinstance(part.outcome, PendingProduce)
-        and not part.outcome.done
-        and (future := part.outcome.future) is not None
-    }
+        return _unanswered([outcome for _, _, parts in topics for _, outcome in parts])
     timeout_ms = max(1, min(request.timeout_ms, context.broker.settings.request_timeout_ms))
     if not waiting:
         return _response(topics, timeout_ms, context.version)
     return DeferredResponse(
-        future=waiting.pop() if len(waiting) == 1 else _all_of(waiting),
+        future=waiting[0] if len(waiting) == 1 else _all_of(set(waiting)),
         timeout_ms=timeout_ms,
         make=lambda has_ended: _response(topics, timeout_ms, context.version),
     )
@@ -280,13 +246,11 @@ def _refused(request: ProduceRequest, refusal: Refusal, *, is_unanswered: bool) 
     )
 
 
-def _unanswered(parts: list[_Part]) -> Answer:
-    failed = next((part.outcome for part in parts if isinstance(part.outcome, SteleError)), None)
+def _unanswered(outcomes: list[PendingProduce | SteleError]) -> Answer:
+    failed = next((outcome for outcome in outcomes if isinstance(outcome, SteleError)), None)
     if failed is not None:
         return NoResponse(failed)
-    queued = [
-        part.outcome for part in parts if isinstance(part.outcome, PendingProduce) and not part.outcome.done
-    ]
+    queued = [outcome for outcome in outcomes if isinstance(outcome, PendingProduce) and not outcome.done]
     return _unanswered_later(queued) if queued else NoResponse()
 
 
@@ -301,18 +265,18 @@ async def _unanswered_later(queued: Iterable[PendingProduce]) -> NoResponse:
     return NoResponse()
 
 
-def _writable(context: Context, name: str | None, topic_id: bytes) -> str:
+def _writable(context: Context, topic: TopicProduceData) -> str:
     """Return the name of the topic.
 
     Raises:
         InternalTopic, and whatever ``find_topic`` raises.
     """
-    if name is not None:
-        return context.broker.topic(name).name
-    topic = find_topic(context, None, topic_id)
-    if topic.is_internal:
-        raise InternalTopic(topic.name)
-    return topic.name
+    if context.version < _FIRST_WITH_TOPIC_IDS:
+        return context.broker.topic(topic.name).name
+    known = find_topic(context, None, topic.topic_id)
+    if known.is_internal:
+        raise InternalTopic(known.name)
+    return known.name
 
 
 def _append(
@@ -373,51 +337,53 @@ def response_of_one(
     version: int,
 ) -> ProduceResponse:
     """Return the response to a request for one partition."""
-    return _response([_TopicParts(name, topic_id, [_Part(partition, outcome)])], timeout_ms, version)
+    return _response([(name, topic_id, [(partition, outcome)])], timeout_ms, version)
 
 
 def _response(topics: list[_TopicParts], timeout_ms: int, version: int) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_part_response(part, timeout_ms, version) for part in topic.parts],
+                name=name,
+                topic_id=topic_id,
+                partition_responses=[
+                    _part_response(index, outcome, timeout_ms, version) for index, outcome in parts
+                ],
             )
-            for topic in topics
+            for name, topic_id, parts in topics
         ]
     )
 
 
-def _part_response(part: _Part, timeout_ms: int, version: int) -> PartitionProduceResponse:
-    outcome = part.outcome
+def _part_response(
+    index: int, outcome: PendingProduce | SteleError, timeout_ms: int, version: int
+) -> PartitionProduceResponse:
     if isinstance(outcome, PendingProduce):
         try:
             if not outcome.done:
                 raise RequestTimedOut(
                     f"the sync of {outcome.topic}-{outcome.partition}", timeout_ms=timeout_ms
                 )
-            produced = outcome.result()
+            base_offset, log_append_time_ms, log_start_offset = outcome.placed()
+            return PartitionProduceResponse(
+                index=index,
+                error_code=_NONE,
+                base_offset=base_offset,
+                log_append_time_ms=log_append_time_ms,
+                log_start_offset=log_start_offset,
+            )
         except SteleError as error:
             outcome = error
-        else:
-            return PartitionProduceResponse(
-                index=part.index,
-                error_code=ErrorCode.NONE,
-                base_offset=produced.base_offset,
-                log_append_time_ms=produced.log_append_time_ms,
-                log_start_offset=produced.log_start_offset,
-            )
     _, message = describe_error(outcome)
     code = transaction_error_code(outcome, PRODUCE, version)
     if isinstance(outcome, InvalidBatch) and outcome.is_damaged:
         # Clients retry after this code.
         code = ErrorCode.CORRUPT_MESSAGE
     return PartitionProduceResponse(
-        index=part.index,
+        index=index,
         error_code=code,
         base_offset=-1,
-        record_errors=_record_errors(outcome, part.index),
+        record_errors=_record_errors(outcome, index),
         error_message=message,
     )
 
