@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
+from ..broker.reading.decoded_bytes import DecodedReader
 from ..broker.reading.fetch import records_in_turns
 from ..broker.reading.record_counts import DecodedLimit
-from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld
+from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld, ReadMemoryFull
 from ..errors.base import short
 from ..storage.topic_partition import TopicPartition
 from .base.share_state import Acknowledgement, AcknowledgeType, AcquiredRange
@@ -96,6 +97,7 @@ class ShareQueue:
             InvalidRequest: a number or a text of the request is out of bounds.
             UnknownTopic, InvalidTopicName, InternalTopic: a topic cannot be read.
             InvalidGroupId, GroupOfOtherType, TooManyGroups: use another group id.
+            ReadMemoryFull: other reads hold the room to look at the records; nothing was taken.
             StorageError, CorruptLog: there are records in no other partition; nothing was taken.
             GroupStoreFailed: nothing was taken, or it is free again when the lock ends.
         """
@@ -140,11 +142,21 @@ class ShareQueue:
                     raise one.error
         # To take records and return an error counts as a delivery: partitions that cannot be read would use up
         # those of the others.
-        for one in acquired:
-            await self._pass_gaps(share, member_id, one)
+        try:
+            for one in acquired:
+                await self._pass_gaps(share, member_id, one, self.reader(request.group))
+        except ReadMemoryFull:
+            share.release_member(member_id, is_delivered=False)
+            raise
         return SharePolled(lock=lock, expires_in_ms=self._shares.lock_ms(request.group), records=acquired)
 
-    async def _pass_gaps(self, share: LiveShareGroup, member_id: str, taken: SharedRecords) -> None:
+    def reader(self, group: str) -> DecodedReader:
+        """Return a reader of records that a lock holds: it gives up before the lock ends."""
+        return self._broker.decoded.reader(self.lock_ms(group) / 2000)
+
+    async def _pass_gaps(
+        self, share: LiveShareGroup, member_id: str, taken: SharedRecords, reader: DecodedReader
+    ) -> None:
         """Finish offsets that no longer have a record within their batch.
 
         No client could name them.
@@ -152,9 +164,7 @@ class ShareQueue:
         if taken.fetched is None or not taken.fetched.holes_until:
             return
         missing = {offset for one in taken.acquired for offset in range(one.first, one.last + 1)}
-        async for records in records_in_turns(
-            taken.fetched, taken.acquired[0].first, self._broker.decoded.reader()
-        ):
+        async for records in records_in_turns(taken.fetched, taken.acquired[0].first, reader):
             missing.difference_update(record.offset for record in records)
         known = share.partition(taken.partition.topic, taken.partition.partition)
         if missing and known is not None:

@@ -15,7 +15,7 @@ from stele.wire.record_batch import RecordView
 
 from ...broker.reading.decoded_bytes import DecodedReader
 from ...broker.reading.fetch import Fetched, records_in_turns
-from ...errors import CorruptLog, TopicAuthorizationFailed
+from ...errors import AuthorizationError, CorruptLog, ReadMemoryFull, TopicAuthorizationFailed
 from ...groups.base.share_state import AcknowledgeType, AcquiredRange
 from ...groups.redrive import DeadLetterRedrive
 from ...groups.share.share_reads import SharedRecords
@@ -55,7 +55,8 @@ async def share_poll(request: Request) -> Response:
     body = await json_body(request, SharePollBody, _POLL_EXAMPLE)
     group = str(request.path_params["group"])
     require(request, READ_TOPIC, body.topics)
-    polled = await group_of(request).queue.poll(
+    queue = group_of(request).queue
+    polled = await queue.poll(
         SharePoll(
             group=group,
             topics=frozenset(body.topics),
@@ -67,11 +68,18 @@ async def share_poll(request: Request) -> Response:
             lock=body.lock,
         )
     )
-    # Again, because a poll may wait.
-    require(request, READ_TOPIC, body.topics)
-    broker = broker_of(request)
-    reader = broker.decoded.reader()
-    return await sized_or_streamed(_polled(group, polled, broker.now_ms(), reader), reader, media_type=_JSON)
+    reader = queue.reader(group)
+    try:
+        # Again, because a poll may wait.
+        require(request, READ_TOPIC, body.topics)
+        return await sized_or_streamed(
+            _polled(group, polled, broker_of(request).now_ms(), reader), reader, media_type=_JSON
+        )
+    except (AuthorizationError, ReadMemoryFull):
+        if body.lock is None:
+            # Nobody knows the lock.
+            queue.put_back(group, polled.lock, is_delivered=False)
+        raise
 
 
 async def _polled(

@@ -46,13 +46,15 @@ class ReadingClient(Protocol):
 class DecodedReader:
     """One answer that reads records, and what it holds of unpacked batches.
 
-    Without a ``client`` the answer is made before it is sent, and holds nothing while it is.
+    Without a ``client`` the answer is made before it is sent, and holds nothing while it is. It waits for room for
+    ``wait_s`` at most, None for as long as the pool says.
     """
 
-    __slots__ = ("_pool", "client", "held_bytes")
+    __slots__ = ("_pool", "_wait_s", "client", "held_bytes")
 
-    def __init__(self, pool: DecodedBytes) -> None:
+    def __init__(self, pool: DecodedBytes, wait_s: float | None = None) -> None:
         self._pool = pool
+        self._wait_s = wait_s
         self.held_bytes = 0
         self.client: ReadingClient | None = None
 
@@ -64,7 +66,7 @@ class DecodedReader:
         Raises:
             ReadMemoryFull: there was no room in time.
         """
-        await self._pool.acquire(size, what)
+        await self._pool.acquire(size, what, self._wait_s)
         self.share(size)
 
     def release(self, size: int) -> None:
@@ -98,17 +100,18 @@ class DecodedBytes:
         self._large: deque[tuple[asyncio.Future[None], int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def reader(self) -> DecodedReader:
+    def reader(self, wait_s: float | None = None) -> DecodedReader:
         """Return the reader of one answer."""
-        return DecodedReader(self)
+        return DecodedReader(self, wait_s)
 
     @property
     def waiting(self) -> int:
         """The number of reads that wait for room."""
         return sum(not turn.done() for turns in (self._small, self._large) for turn, _ in turns)
 
-    async def acquire(self, size: int, what: str) -> None:
-        """Wait for room. Raises ``ReadMemoryFull``."""
+    async def acquire(self, size: int, what: str, wait_s: float | None = None) -> None:
+        """Wait for room, for ``wait_s`` instead of the pool's time if that is shorter. Raises ``ReadMemoryFull``."""
+        wait_s = self._wait_s if wait_s is None else min(wait_s, self._wait_s)
         turns = self._small if size <= SMALL_BYTES else self._large
         if turns or not self._fits(size):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,7 +119,7 @@ class DecodedBytes:
             self._free_stalled()
             try:
                 # Its room is taken by ``_give_turns``.
-                await asyncio.wait_for(turn, self._wait_s)
+                await asyncio.wait_for(turn, wait_s)
             except BaseException as error:
                 if turn.done() and not turn.cancelled():
                     self.in_use -= size

@@ -11,8 +11,10 @@ import crc32c
 import httpx
 import pytest
 from stele.wire import record_batch as rb
+from stele.wire.compression import Compression
 
 from app.broker.producing.produce import Acks
+from app.broker.reading.decoded_bytes import UNCOUNTED_BYTES
 from app.storage.topic_partition import TopicPartition
 from tests.support.engines import segment_path
 from tests.support.served_bench import serving
@@ -41,8 +43,9 @@ async def produce(bench: TransactionBench, partition: int, *values: bytes) -> No
         await bench.broker.produce("orders", partition, batch, acks=Acks.ALL).wait(1000)
 
 
-async def poll(http: httpx.AsyncClient) -> httpx.Response:
-    return await http.post("/v1/groups/g/share/poll", json={"topics": ["orders"], "from": "earliest"})
+async def poll(http: httpx.AsyncClient, lock: str | None = None) -> httpx.Response:
+    body = {"topics": ["orders"], "from": "earliest"} | ({} if lock is None else {"lock": lock})
+    return await http.post("/v1/groups/g/share/poll", json=body)
 
 
 def told(answer: httpx.Response) -> list[tuple[int, str, int]]:
@@ -90,6 +93,22 @@ async def test_a_record_that_no_client_can_read_does_not_hide_those_beside_it(tm
         await bench.broker.produce("orders", 0, batch, acks=Acks.ALL).wait(1000)
         await produce(bench, 1, b"sound")
         assert told(await poll(http)) == [(1, "sound", 1)]
+
+
+@pytest.mark.parametrize("lock", [None, "mine"])
+@simulated
+async def test_a_poll_that_finds_no_memory_delivers_nothing(tmp_path: Path, lock: str | None) -> None:
+    async with serving(tmp_path) as (bench, _, http):
+        builder = rb.BatchBuilder(compression=Compression.GZIP)
+        builder.append(timestamp_ms=bench.clock.now_ms(), value=b"v" * (UNCOUNTED_BYTES + 1))
+        await bench.broker.produce("orders", 0, builder.build(), acks=Acks.ALL).wait(1000)
+        decoded = bench.broker.decoded
+        await decoded.acquire(decoded.bytes_max, "what another client reads")
+        full = await poll(http, lock)
+        assert (full.status_code, full.json()["type"]) == (503, "/problems/read-memory-full"), full.text
+        decoded.release(decoded.bytes_max)
+        ((_, _, deliveries),) = told(await poll(http, lock))
+        assert deliveries == 1
 
 
 @simulated
