@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,16 @@ from app.api.application import create_application
 from app.api.errors import kind_of
 from app.api.http.request_ids import RequestIds
 from app.api.rights import NEEDS
+from app.api.state import ApiState
 from app.broker.placement import Placement
 from app.broker.producing.produce import Acks
+from app.cluster.sqlite.credentials import SqliteCredentialStore
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
+from app.security.credentials import Credentials
+from app.security.policy import ListenerSecurity
+from app.security.principal import ANONYMOUS
+from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
 from tests.support.listeners import Listeners, listeners
 from tests.support.raising import Faults, an_error, leaves, pairs, raising
@@ -35,6 +42,12 @@ LEASE = Lease(
     partitions=[LeasedPartition(topic="orders", partition=0, offset=0, next_offset=1)],
 ).token()
 OWNER = {"member_id": "m", "generation": 1}
+RULE = {
+    "principal": "User:alice",
+    "operation": "READ",
+    "resource_type": "TOPIC",
+    "resource_name": "orders",
+}
 LOCK = {"lock": "lock", "records": [{"topic": "orders", "partition": 0, "offset": 0}]}
 PRODUCER = [(b"producer-id", b"1"), (b"producer-epoch", b"0")]
 VALUES = {
@@ -76,9 +89,14 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/transactions"): {"records": [{"topic": "orders", "value": "a"}]},
     ("POST", "/v1/transactions/{transactional_id}/records"): {"records": [{"topic": "orders", "value": "a"}]},
     ("POST", "/v1/transactions/{transactional_id}/settle"): {"leases": [{"group": "group", "lease": LEASE}]},
+    ("POST", "/v1/users"): {"name": "bob", "password": "correct horse battery"},
+    ("PUT", "/v1/users/{user:path}/password"): {"password": "correct horse battery"},
+    ("POST", "/v1/keys"): {"user": "alice"},
+    ("POST", "/v1/acls"): {"acls": [RULE]},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }
 QUERIES = {
+    ("DELETE", "/v1/acls"): b"principal=User:alice",
     ("POST", "/v1/producers"): b"name=a&version=1",
     ("DELETE", "/v1/topics/{topic}/partitions/{partition}/records"): b"before=1",
     ("GET", "/v1/topics/{topic}/table"): b"partition=0",
@@ -96,12 +114,11 @@ ANSWERED = {
     # Another broker lists those groups.
     ("GET", "/v1/groups", "groups.all.coordinator.list_groups"): {NotCoordinator},
 }
-# Answered from memory; or before any call, by a broker that has neither users nor access rules.
+# Answered from memory, or before any call.
 CALL_NOTHING = {
     route
     for route in ROUTES
-    if route[1].startswith(("/v1/users", "/v1/keys", "/v1/acls"))
-    or route[1] in ("/v1/cdc", "/v1/overview/history", "/v1/connections")
+    if route[1] in ("/v1/cdc", "/v1/overview/history", "/v1/connections")
     # Its lease is not held.
     or route[1].endswith("/settle")
 }
@@ -152,6 +169,7 @@ async def call(application: ASGIApp, method: str, path: str) -> tuple[int, dict[
         ],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
+        "stele.principal": ANONYMOUS,
     }
     async with asyncio.timeout(60):
         work = asyncio.ensure_future(application(scope, receive, send))
@@ -168,7 +186,7 @@ async def call(application: ASGIApp, method: str, path: str) -> tuple[int, dict[
 class World:
     """An application whose services raise, as the server runs it."""
 
-    def __init__(self, at: Listeners) -> None:
+    def __init__(self, at: Listeners, security: ListenerSecurity) -> None:
         self.at = at
         self.faults = Faults()
         # By route: the errors that its calls raised.
@@ -178,6 +196,13 @@ class World:
             raising(at.kafka.groups, self.faults, "groups"),
             raising(at.application.state.stele.transactions, self.faults, "transactions"),
             at.broker.settings,
+            security=security,
+        )
+        state: ApiState = application.state.stele
+        application.state.stele = replace(
+            state,
+            acls=raising(state.acls, self.faults, "acls"),
+            security=replace(security, credentials=raising(security.credentials, self.faults, "credentials")),
         )
         self.application = RequestIds(application)
 
@@ -217,8 +242,14 @@ class World:
 
 @asynccontextmanager
 async def world(path: Path) -> AsyncGenerator[World]:
+    credentials = Credentials(SqliteCredentialStore(path / "credentials.sqlite"))
+    await credentials.open()
+    security = ListenerSecurity(
+        listener="http", authorizer=await authorizer_over(allows_without_acl=True), credentials=credentials
+    )
     async with listeners(path) as at:
-        yield World(at)
+        yield World(at, security)
+    await credentials.close()
 
 
 async def test_each_error_is_a_problem_of_its_own_type_on_each_route(
