@@ -97,7 +97,7 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/api/routes/share_queue.py",
-        "    # Again, because a poll may wait.\n    require(request, READ_TOPIC, body.topics)\n",
+        "        # Again, because a poll may wait.\n        require(request, READ_TOPIC, body.topics)\n",
         "",
         "tests/integration/test_authorization.py",
         "takers",
