@@ -39,7 +39,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long test-cluster long-cluster conformance suites lint format docs bench load demo cluster fuzz faults mutants constraints release torture clean
+.PHONY: help setup run test coverage long test-cluster long-cluster conformance suites lint format docs bench load demo cluster fuzz faults mutants constraints release torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -56,6 +56,12 @@ test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in
 	@# Without cached bytecode, every process that a test starts compiles what it imports.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q app clients load
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
+
+coverage: $(DEVELOPMENT) ## measure the coverage of tests/unit, which has a floor, or of ARGS: ten minutes of CPU time, in a single process
+	@rm -rf build/coverage
+	$(BIN)/python -m coverage run -m pytest -q -m "not torture and not long" $(or $(ARGS),tests/unit)
+	@$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report $(if $(ARGS),--fail-under 0)
 
 long: $(DEVELOPMENT) ## run what takes minutes, and costly variants: kills of pipelines, Spark clusters, many seeds
 	$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder -m "long and not torture" $(ARGS)
