@@ -33,8 +33,8 @@ ANSWER_S = 4.0
 _ANSWER_MS = int(ANSWER_S * 1000)
 _SESSION_MS = 6_000
 _PAD = b"x" * 2_000
-# librdkafka 2.16 begins a re-bootstrap (KIP-899) when all brokers are down, and its main thread may never come back
-# from it: then every call of the client waits for ever.
+# librdkafka 2.16 begins a re-bootstrap (KIP-899) when all brokers are down. If an OffsetForLeaderEpoch is under way, its
+# main thread never comes back from it, and every call of the consumer waits for ever.
 RECOVERY = {"metadata.recovery.strategy": "none"}
 
 
