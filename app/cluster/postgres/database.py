@@ -25,8 +25,10 @@ class PostgresTransaction:
         return self.connection.execute(statement, values)
 
     def executemany(self, statement: LiteralString, rows: Sequence[Sequence[Any]], /) -> None:
-        with self.connection.cursor() as cursor:
-            cursor.executemany(statement, rows)
+        # No rows would be a round trip, too.
+        if rows:
+            with self.connection.cursor() as cursor:
+                cursor.executemany(statement, rows)
 
     def name(self, text: str, /) -> bytes:
         return text.encode()

@@ -130,8 +130,8 @@ def test_named_producers_have_a_version_and_an_epoch(catalog: Catalog) -> None:
     assert catalog.named_epochs() == {}
 
 
-def test_a_topic_that_another_broker_changed_is_not_overwritten(session: PostgresSession) -> None:
-    catalog, before = PostgresCatalog(PostgresDatabase(session)), topic("orders")
+def test_a_topic_that_another_broker_changed_is_not_overwritten(catalog: Catalog) -> None:
+    before = topic("orders")
     catalog.create_topic(before)
     after = TopicRecord(name="orders", topic_id=before.topic_id, partitions=2, configs={"retention.ms": "9"})
     assert catalog.update_topic(after, previous=before)

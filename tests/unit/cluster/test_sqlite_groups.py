@@ -308,6 +308,24 @@ def test_groups_of_an_earlier_release_are_taken_over(path: Path) -> None:
     assert pending(path) == [(7, offset(1, 6)), (8, offset(1, 7))]
 
 
+def test_a_take_over_that_fails_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite3.connect(path) as database:
+        at_version(database, 7)
+        database.execute("INSERT INTO groups VALUES ('h', 3, 'consumer', NULL, NULL, 1767225600000)")
+        before = list(database.iterdump())
+    database.close()
+    with monkeypatch.context() as patched:
+        patched.setattr("app.cluster.sqlite.groups.MIGRATIONS", (*MIGRATIONS, "SELECT * FROM no_such_table"))
+        with pytest.raises(GroupStoreFailed, match="no_such_table"):
+            SqliteGroupStore(path).open()
+    with sqlite3.connect(path) as database:
+        assert list(database.iterdump()) == before
+    database.close()
+    assert reopened(path) == ([group("h")], [])
+
+
 def test_changes_are_made_in_their_order(path: Path) -> None:
     written(path, offset(0, 1), DeleteGroup(group="g"), offset(1, 2))
     assert reopened(path)[1] == [offset(1, 2)]
