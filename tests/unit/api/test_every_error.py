@@ -25,7 +25,8 @@ from app.api.rights import NEEDS
 from app.api.state import ApiState
 from app.broker.placement import Placement
 from app.broker.producing.produce import Acks
-from app.cluster.sqlite.credentials import SqliteCredentialStore
+from app.cluster.credentials import CredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
 from app.security.credentials import Credentials
@@ -242,7 +243,7 @@ class World:
 
 @asynccontextmanager
 async def world(path: Path) -> AsyncGenerator[World]:
-    credentials = Credentials(SqliteCredentialStore(path / "credentials.sqlite"))
+    credentials = Credentials(CredentialStore(CatalogDatabase(path / "credentials.sqlite")))
     await credentials.open()
     security = ListenerSecurity(
         listener="http", authorizer=await authorizer_over(allows_without_acl=True), credentials=credentials
