@@ -92,10 +92,23 @@ _OF_POSTGRES = (
         ),
     ),
 )
-_RIGHTS = "s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject and s3:DeleteObject on its objects"
-_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+# By the scheme of the store: the settings with its credentials, and the rights that these need.
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (with AWS_SESSION_TOKEN if they have one)",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and"
+    " AZURE_TENANT_ID",
+}
+_RIGHTS = {
+    "s3": "s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject and s3:DeleteObject on its objects",
+    "gs": "of the role Storage Object User on the bucket",
+    "az": "of the role Storage Blob Data Contributor on the container",
+}
 _OF_STORES = (
-    (r"NoSuchBucket", Advice(f"the bucket does not exist: create it, or correct its name in {_STORE}")),
+    (
+        r"NoSuchBucket|ContainerNotFound",
+        Advice(f"the bucket does not exist: create it, or correct its name in {_STORE}"),
+    ),
     (
         r"RequestTimeTooSkewed|RequestExpired",
         Advice("the clock of this machine is wrong: set it, and keep it right with NTP"),
@@ -105,16 +118,16 @@ _OF_STORES = (
         Advice(f"the bucket is in another region: add ?region=REGION to {_STORE}"),
     ),
     (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken",
-        Advice(f"the store does not accept the credentials: correct {_KEYS} (and AWS_SESSION_TOKEN)"),
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|AuthenticationFailed",
+        Advice("the store does not accept the credentials: correct KEYS"),
     ),
     (
         r"169\.254\.169\.254|169\.254\.170\.|CredentialsProvider",
-        Advice(f"this machine has no credentials for the store: set {_KEYS}"),
+        Advice("this machine has no credentials for the store: set KEYS"),
     ),
     (
-        r"AccessDenied|PermissionDenied|AllAccessDisabled",
-        Advice(f"give the credentials the rights {_RIGHTS}"),
+        r"AccessDenied|PermissionDenied|AllAccessDisabled|AuthorizationFailure|AuthorizationPermissionMismatch",
+        Advice("give the credentials the rights RIGHTS"),
     ),
     (
         r"InvalidContentType|CorruptMessage|corrupt message|wrong version number",
@@ -150,16 +163,17 @@ def postgres_advice(error: str) -> Advice:
     return _first(_OF_POSTGRES, error)
 
 
-def _store_advice(error: str) -> Advice:
+def _store_advice(url: str, error: str) -> Advice:
     """Return what to do about an error of an object store."""
-    advice = _first(_OF_STORES, error)
+    advice, scheme = _first(_OF_STORES, error), url.partition("://")[0]
+    text = advice.text.replace("KEYS", _KEYS.get(scheme, "")).replace("RIGHTS", _RIGHTS.get(scheme, ""))
     region = _REGION.search(error)
-    return advice._replace(text=advice.text.replace("REGION", region[1])) if region else advice
+    return advice._replace(text=text.replace("REGION", region[1]) if region else text)
 
 
 def store_problem(url: str, error: str) -> Advice:
     """Return an error of the store at ``url`` and what to do about it, in one text."""
-    advice = _store_advice(error)
+    advice = _store_advice(url, error)
     text = f"the object store {url} cannot be used: {advice.text} ({_without_causes(error)})"
     return advice._replace(text=text)
 

@@ -11,7 +11,7 @@ from app.storage.shared.store.objects import ObjectStore
 from app.storage.shared.store.store_urls import open_object_store
 from load.postgres_server import PostgresServer
 from tests.support.brokers import run_brokers
-from tests.support.cloud_servers import azurite, fake_gcs
+from tests.support.cloud_servers import azurite, google_cloud
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
 
 pytestmark = pytest.mark.long
@@ -25,7 +25,7 @@ def azure_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def google_url() -> Iterator[str]:
-    with fake_gcs() as url:
+    with google_cloud() as url:
         yield url
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -353,6 +354,47 @@ async def test_a_mistake_in_the_set_up_of_the_store_is_explained(
         url = f"s3://records/stele?endpoint=http://{address}"
         with pytest.raises(InvalidStorage, match=advice):
             await check_store(open_object_store(url), url, uuid4())
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "advice"),
+    [
+        (
+            "gs://records/stele?endpoint=http://{}",
+            "SignatureDoesNotMatch",
+            "correct GOOGLE_APPLICATION_CREDENTIALS",
+        ),
+        ("gs://records/stele?endpoint=http://{}", "AccessDenied", "the role Storage Object User"),
+        (
+            "az://records/stele?account=a&endpoint=http://{}/a",
+            "AuthenticationFailed",
+            "correct AZURE_STORAGE_",
+        ),
+        (
+            "az://records/stele?account=a&endpoint=http://{}/a",
+            "AuthorizationPermissionMismatch",
+            "Data Contributor",
+        ),
+        (
+            "az://records/stele?account=a&endpoint=http://{}/a",
+            "ContainerNotFound",
+            "does not exist: create it",
+        ),
+    ],
+)
+async def test_a_mistake_in_the_set_up_of_another_provider_is_explained_in_its_names(
+    url: str, code: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    with refusing(403, code) as address:
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+        monkeypatch.setenv(
+            "GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(key | {"gcs_base_url": f"http://{address}"})
+        )
+        url = url.format(address)
+        with pytest.raises(InvalidStorage, match=advice) as refused:
+            await check_store(open_object_store(url), url, uuid4())
+    assert "AWS_" not in str(refused.value)
 
 
 async def test_tls_that_does_not_fit_is_explained(tmp_path: Path) -> None:
