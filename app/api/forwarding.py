@@ -30,6 +30,7 @@ from ..security.policy import ListenerSecurity
 from ..security.principal import ANONYMOUS
 from .authentication import peer_of
 from .errors import error_response, http_problem, problem_response
+from .http.http_exchange import BODY, Exchange
 
 FRAME_PATH = "/internal/binary-frame"
 KAFKA_FRAME_PATH = "/internal/kafka-frame"
@@ -115,8 +116,9 @@ class ForwardGroups:
         leaving = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if passing.done():
-                passing.result()
+            if passing.done() or not _is_gone(scope):
+                # A client that has ended its stream gets the response, as from the coordinator itself.
+                await passing
         except NotCoordinator as error:
             await error_response(error)(scope, receive, send)
         finally:
@@ -401,6 +403,12 @@ def _receive_again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again
+
+
+def _is_gone(scope: Scope) -> bool:
+    """Return whether a client that sends nothing more gets no response either."""
+    exchange: Exchange | None = scope.get(BODY)
+    return exchange is None or exchange.is_abandoned
 
 
 async def _disconnected(receive: Receive) -> None:

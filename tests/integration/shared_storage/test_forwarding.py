@@ -20,6 +20,7 @@ from load.postgres_server import PostgresServer
 from tests.support.binary_peer import Peer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.postgres import postgres_bin
+from tests.support.raw_http import RawConnection
 from tests.support.waiting import eventually
 
 ROOT = BrokerLogin(user="root", password="the-password-of-root")
@@ -77,6 +78,23 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
     reset = {"to": "earliest", "topics": ["forwarded"]}
     answer = httpx.put(f"{urls[0]}/v1/groups{odd}", json=reset)
     assert (answer.status_code, answer.json()["group"]) == (200, "a/b é"), answer.text
+
+
+def test_a_client_that_ends_its_stream_gets_its_answer_from_any_broker(brokers: Brokers) -> None:
+    coordinator = brokers.coordinator("half-closed")
+    body = b'{"to": "earliest", "topics": ["half-closed"]}'
+    with Client(brokers[coordinator].binary_url) as client:
+        client.create_topic("half-closed")
+    for number in (coordinator, other_than(brokers, coordinator)):
+        with RawConnection(brokers[number].http_url) as connection:
+            connection.send(
+                b"PUT /v1/groups/half-closed/offsets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+            connection.end_sending()
+            answer = connection.response()
+            assert answer is not None, f"broker {number}, where {coordinator} is the coordinator"
+            assert answer.status == 200, answer.body
 
 
 def test_pages_of_the_list_have_the_groups_of_all_brokers(brokers: Brokers) -> None:
