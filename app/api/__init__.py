@@ -3,7 +3,9 @@
 - ``application``, ``server``   the FastAPI application; uvicorn, fed by the accept loop
 - ``state``                     state shared by all routes
 - ``routes``                    one module per subject: requests in, responses out
-- ``requests``, ``json_bodies``, ``bodies``   parameters, bodies within their bounds, JSON as typed structs
+- ``routing``, ``parameters``   how a route is declared, and what it reads from the query, the path and the headers
+- ``schemas``                   the types of bodies and answers as JSON Schema
+- ``requests``, ``json_bodies``   bodies within their bounds, JSON as typed structs
 - ``rights``, ``guarded_route`` required rights per route, and their check
 - ``encoded_slash``             routes on which an encoded slash is part of a name
 - ``errors``                    the error tree as RFC 9457 problem documents
@@ -17,6 +19,6 @@
 - ``forwarding``                requests for groups that another broker of the cluster coordinates
 - ``settlement_forwarding``     settlements of transactions in such groups
 - ``throttling``                requests charged to quotas; 429
-- ``openapi``                   the OpenAPI document beyond the signatures of the routes
+- ``openapi``                   the OpenAPI document, from the declarations of the routes
 - ``console``                   the console's pages and modules
 """

@@ -1,6 +1,6 @@
 """Authenticate every request: Bearer (API key or token), Basic, the console's cookie or a certificate.
 
-Everything needs a login except the paths in ``_OPEN``; a route that is added later does,
+Everything needs a login except the paths in ``OPEN_PATHS``; a route that is added later does,
 too. A login ends with its token, or when its user or key is changed: streams of it are cut.
 """
 
@@ -28,7 +28,7 @@ from .sessions import Sessions, cookie_name
 
 LOGIN_PATH = "/console/login"
 # Probes of orchestrators, and what the login page needs.
-_OPEN = frozenset({"/healthz", "/readyz", LOGIN_PATH})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", LOGIN_PATH})
 _OPEN_PREFIX = "/console/static/"
 _METRICS = "/metrics"
 _CHALLENGE = 'Basic realm="stele", charset="UTF-8", Bearer realm="stele"'
@@ -115,7 +115,11 @@ class Authenticate:
         return access
 
     def _is_open(self, path: str) -> bool:
-        return path in _OPEN or path.startswith(_OPEN_PREFIX) or (self._is_metrics_open and path == _METRICS)
+        return (
+            path in OPEN_PATHS
+            or path.startswith(_OPEN_PREFIX)
+            or (self._is_metrics_open and path == _METRICS)
+        )
 
     async def _serve(
         self, login: Login, authenticator: Authenticator, scope: Scope, receive: Receive, send: Send

@@ -5,16 +5,116 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 from ..broker.broker import Broker
+from ..broker.counts import Counts as TrafficCounts
 from ..broker.surveys import SurveyNow, Surveys
 from ..cluster.membership import Member
 from ..cluster.survey import SurveyedBroker
 from ..monitor.sampler import Sampler, resident_bytes
+from .schemas import Shown, one_of
 
 # A host name is shown to users, and part of every heartbeat.
 _HOST_NAME = socket.gethostname()[:255]
+
+
+Counts = Annotated[dict[str, int], Shown(name="Counts")]
+_StartedAt = Annotated[
+    int, Shown("when it joined, in ms: at its start, or when it came back after it had counted as dead")
+]
+_Incarnation = Annotated[str, Shown("changes with each start")]
+
+
+class _Address(TypedDict):
+    id: int
+    host: str | None
+    rack: str | None
+    http_port: NotRequired[int]
+    binary_port: NotRequired[int]
+    kafka_port: NotRequired[int]
+
+
+class BrokerJson(_Address, total=False):
+    started_at: _StartedAt
+    incarnation: _Incarnation
+
+
+class Totals(TypedDict):
+    records_in: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Endpoint(TypedDict):
+    host: str
+    port: int
+
+
+class BrokerProcess(TypedDict):
+    host: str
+    id: int
+    resident_bytes: int
+
+
+class BrokerRates(TypedDict):
+    records_in_per_s: float
+    bytes_in_per_s: float
+    bytes_out_per_s: float
+
+
+class SurveyedBrokerJson(_Address):
+    started_at: _StartedAt
+    incarnation: _Incarnation
+    status: Annotated[str, one_of("BrokerStatus", "live", "dead")]
+    heartbeat_age_ms: int
+    endpoints: Annotated[dict[str, Endpoint], Shown(name="Endpoints")]
+    version: str | None
+    process: BrokerProcess | None
+    rates: BrokerRates | None
+    totals: Totals | None
+    connections: Counts | None
+
+
+class StoredObjects(TypedDict):
+    store: Annotated[str, one_of("ObjectStore", "objects", "inline")]
+    state: Annotated[str, one_of("ObjectState", "committed", "dead", "fenced")]
+    count: int
+    bytes: int
+
+
+class MergeBacklog(TypedDict):
+    partitions: int
+    bytes: int
+    oldest_ms: int | None
+
+
+class SweepBacklog(TypedDict):
+    suspects: int
+    deletable_objects: int
+    deletable_bytes: int
+    silent_uploaders: int
+
+
+class PostgresTimes(TypedDict):
+    errors: int
+    round_trips: int
+    p50_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+class Survey(TypedDict):
+    age_ms: Annotated[int | None, Shown("null until the first survey has ended")]
+    problem: Annotated[str | None, Shown("why there is no younger survey")]
+    brokers: list[SurveyedBrokerJson] | None
+    log_bytes: int | None
+    metadata_bytes: int | None
+    objects: list[StoredObjects] | None
+    objects_age_ms: int | None
+    merge_backlog: MergeBacklog | None
+    sweep_backlog: SweepBacklog | None
+    postgres: PostgresTimes
 
 
 def broker_report(broker: Broker, sampler: Sampler, version: str) -> Mapping[str, Any]:
@@ -29,34 +129,38 @@ def broker_report(broker: Broker, sampler: Sampler, version: str) -> Mapping[str
             "bytes_in_per_s": round((new.bytes_in - old.bytes_in) / over_s, 1),
             "bytes_out_per_s": round((new.bytes_out - old.bytes_out) / over_s, 1),
         }
-    counts = broker.counts
     return {
         "version": version,
         "process": {"host": _HOST_NAME, "id": os.getpid(), "resident_bytes": resident_bytes()},
         "rates": rates,
-        "totals": {
-            "records_in": counts.appended_records,
-            "bytes_in": counts.appended_bytes,
-            "bytes_out": counts.fetched_bytes,
-        },
+        "totals": totals(broker.counts),
         "connections": {listener.name: listener.traffic().connections for listener in sampler.listeners},
     }
 
 
-def own_document(broker: Broker) -> dict[str, Any]:
-    """Describe a broker on its own."""
+def totals(counts: TrafficCounts) -> Totals:
     return {
+        "records_in": counts.appended_records,
+        "bytes_in": counts.appended_bytes,
+        "bytes_out": counts.fetched_bytes,
+    }
+
+
+def own_document(broker: Broker) -> BrokerJson:
+    """Describe a broker on its own."""
+    document = {
         "id": broker.broker_id,
         "host": broker.settings.advertised_host or broker.settings.host,
         "rack": broker.settings.broker_rack,
         **{f"{listener}_port": endpoint.port for listener, endpoint in broker.endpoints.items()},
     }
+    return cast("BrokerJson", document)
 
 
-def member_document(member: Member) -> dict[str, Any]:
+def member_document(member: Member) -> BrokerJson:
     """Describe a live broker to clients."""
     hosts = [endpoint.host for endpoint in member.endpoints.values()]
-    return {
+    document = {
         "id": member.broker_id,
         "host": hosts[0] if hosts else None,
         "rack": member.rack,
@@ -64,12 +168,13 @@ def member_document(member: Member) -> dict[str, Any]:
         "incarnation": str(member.incarnation),
         **{f"{listener}_port": endpoint.port for listener, endpoint in member.endpoints.items()},
     }
+    return cast("BrokerJson", document)
 
 
-def surveyed_document(surveyed: SurveyedBroker) -> dict[str, Any]:
+def surveyed_document(surveyed: SurveyedBroker) -> SurveyedBrokerJson:
     """Describe a broker to operators: what the database knows about it, and what it said last."""
     report = surveyed.report
-    return {
+    document: dict[str, Any] = {
         **member_document(surveyed.member),
         "status": "live" if surveyed.is_live else "dead",
         "heartbeat_age_ms": surveyed.heartbeat_age_ms,
@@ -80,9 +185,10 @@ def surveyed_document(surveyed: SurveyedBroker) -> dict[str, Any]:
         # A broker of an older release reports nothing.
         **{name: report.get(name) for name in ("version", "process", "rates", "totals", "connections")},
     }
+    return cast("SurveyedBrokerJson", document)
 
 
-def survey_document(surveys: Surveys, now: SurveyNow) -> dict[str, Any]:
+def survey_document(surveys: Surveys, now: SurveyNow) -> Survey:
     """Describe the brokers and the storage of a cluster."""
     survey, objects = now.survey, now.objects
     times = surveys.postgres.recent()

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 from starlette.responses import Response
 from stele.wire.error_codes import ErrorCode
 
 from .. import errors
+from .schemas import Shown
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1
@@ -353,6 +354,51 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         503, "broker-id-taken", "Broker id in use", ErrorCode.KAFKA_STORAGE_ERROR
     ),
 }
+
+# The name and the description of the answer of each status in the OpenAPI document.
+STATUSES = {
+    400: ("BadRequest", "The request is invalid; see detail"),
+    401: ("Unauthorized", "A login is required, or failed"),
+    403: ("Forbidden", "The client may not do this; see detail"),
+    404: ("NotFound", "The object does not exist; see detail"),
+    406: ("NotAcceptable", "None of the accepted media types is supported"),
+    409: ("Conflict", "Conflicts with the current state; see detail"),
+    410: ("Gone", "Deleted by retention; log_start_offset is the earliest remaining offset"),
+    413: ("TooLarge", "The body is too large"),
+    415: ("UnsupportedMediaType", "The media type or the coding of the body is not supported"),
+    416: ("PastTheEnd", "Past the end of the log"),
+    422: ("IdempotencyKeyReused", "The idempotency key belongs to a request with another body"),
+    429: ("TooManyRequests", "Too many requests of this kind; see Retry-After"),
+    500: ("CorruptLog", "The stored data is corrupt; continue at next_offset"),
+    503: ("Unavailable", "Temporarily unavailable; see Retry-After"),
+    504: ("TimedOut", "Not confirmed in time; the request may still take effect"),
+    507: ("StorageFull", "No space left on the disk"),
+}
+ANY_ERROR = "Error"
+ProblemType = Annotated[str, Shown(examples=["/problems/unknown-topic"])]
+
+
+class RecordError(TypedDict):
+    """Why a record of a request was refused."""
+
+    index: int
+    type: ProblemType
+    detail: str
+    kafka_code: NotRequired[int]
+    retriable: NotRequired[bool]
+
+
+class Problem(TypedDict):
+    """A problem document, without the fields of single kinds."""
+
+    title: str
+    status: int
+    type: ProblemType
+    detail: str
+    kafka_code: int
+    retriable: bool
+    errors: NotRequired[Annotated[list[RecordError], Shown("the refused records of a request")]]
+
 
 _GROUPS_FULL = ProblemKind(
     507, "storage-full", "No space left", ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True

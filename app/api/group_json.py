@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, TypedDict
 
 from ..errors import InvalidRequest
 from ..groups.base.consumer_protocol import AssignedPartition
 from ..groups.leases.lease import LeasedPartition
-from .requests import INT64_MAX
+from .records.record_types import InPartition
+from .requests import INT32_MAX, INT64_MAX
+from .schemas import Shown, one_of
+
+PollStart = Annotated[str, one_of("PollStart", "earliest", "latest")]
+Topics = Annotated[list[str], Shown(minItems=1)]
+Generation = Annotated[int, Shown(minimum=0, maximum=INT32_MAX)]
+Offset = Annotated[int, Shown(minimum=0)]
+LeaseToken = Annotated[str, Shown("the lease returned by the poll")]
 
 
-def by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
+class TopicPartitions(TypedDict):
+    topic: str
+    partitions: list[int]
+
+
+class LeasedPartitionJson(InPartition):
+    offset: int
+    next_offset: int
+    deliveries: int
+
+
+def by_topic(parts: Iterable[AssignedPartition]) -> list[TopicPartitions]:
     """Encode partitions as one object per topic, both in order."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(parts):
@@ -19,7 +38,7 @@ def by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
     return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
-def leased_part(part: LeasedPartition) -> dict[str, Any]:
+def leased_part(part: LeasedPartition) -> LeasedPartitionJson:
     """Encode the records of one partition that a lease holds."""
     return {
         "topic": part.topic,

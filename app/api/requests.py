@@ -1,17 +1,17 @@
-"""Read parameters, bodies and media types of requests."""
+"""Read bodies and media types of requests."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Annotated
 
 from starlette.requests import Request
-from stele.wire.isolation_level import IsolationLevel
 from stele.wire.notation import INT64_MAX as INT64_MAX
-from stele.wire.notation import parse_boolean, parse_signed, parse_whole
+from stele.wire.notation import parse_whole
 
-from ..errors import InvalidRequest
 from .errors import HttpError
+from .schemas import Shown
 
 _OCTETS = "application/octet-stream"
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
@@ -19,55 +19,6 @@ _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?", re.ASCII)
 INT32_MAX = 2**31 - 1
 # The key in the scope of a check of the route's rights; it raises AuthorizationError.
 CHECK_AGAIN = "stele.check_again"
-
-
-def integer_parameter(
-    request: Request, name: str, default: int, *, minimum: int = 0, maximum: int = INT64_MAX
-) -> int:
-    """Return a whole number from the query. Raises ``InvalidRequest``."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    number = parse_signed(text)
-    if number is None or not minimum <= number <= maximum:
-        raise InvalidRequest(
-            f"{name} is {text[:40]!r}; it must be a whole number from {minimum} to {maximum}"
-        )
-    return number
-
-
-def boolean_parameter(request: Request, name: str, *, default: bool = False) -> bool:
-    """Return a ``true`` or ``false`` from the query.
-
-    Raises ``InvalidRequest``.
-    """
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    value = parse_boolean(text)
-    if value is None:
-        raise InvalidRequest(f"{name} is {text[:40]!r}; it must be true or false")
-    return value
-
-
-def isolation_of(request: Request) -> IsolationLevel:
-    """Return ``isolation`` from the query, READ_COMMITTED if absent.
-
-    Raises ``InvalidRequest``.
-    """
-    text = request.query_params.get("isolation", "read_committed")
-    if text not in ("read_committed", "read_uncommitted"):
-        raise InvalidRequest(f"isolation is {text[:40]!r}; it must be read_committed or read_uncommitted")
-    return IsolationLevel[text.upper()]
-
-
-def path_integer(request: Request, name: str, *, maximum: int = INT32_MAX) -> int:
-    """Return a whole number from the path. Raises ``HttpError`` 404 if it is not one."""
-    text = str(request.path_params[name])
-    number = parse_whole(text, maximum)
-    if number is None:
-        raise HttpError(404, f"{name} is {text[:40]!r}; it must be a whole number from 0 to {maximum}")
-    return number
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -149,7 +100,11 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
     return min(ranked)[2]
 
 
-def config_texts(configs: dict[str, str | int | float | bool | None]) -> dict[str, str | None]:
+Configs = Annotated[dict[str, str], Shown(name="Configs")]
+ConfigChanges = Annotated[dict[str, str | int | float | bool | None], Shown(name="ConfigChanges")]
+
+
+def config_texts(configs: ConfigChanges) -> dict[str, str | None]:
     """Return the values of configurations as text; null stays."""
     return {
         name: value if value is None or isinstance(value, str) else str(value).lower()

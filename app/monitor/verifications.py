@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 from ..broker.broker import Broker
 from ..storage.disk_views import Verification
@@ -13,24 +13,40 @@ _KEPT_MAX = 1000
 _PROBLEMS_MAX = 100
 
 
+class VerificationJson(TypedDict):
+    """The result of a check."""
+
+    topic: str
+    partition: int
+    is_good: bool
+    at: int
+    took_ms: int
+    segments: int
+    batches: int
+    records: int
+    size_bytes: int
+    problem_count: int
+    problems: list[str]
+
+
 class Verifications:
     """The results of checks since the broker started, as JSON objects."""
 
     def __init__(self) -> None:
         self.running = ""
-        self._last: dict[tuple[str, int], dict[str, Any]] = {}
+        self._last: dict[tuple[str, int], VerificationJson] = {}
 
     @property
     def is_running(self) -> bool:
         return bool(self.running)
 
-    def last(self, topic: str, partition: int) -> dict[str, Any] | None:
+    def last(self, topic: str, partition: int) -> VerificationJson | None:
         """Return the last result for a partition, None if it has not been checked."""
         return self._last.get((topic, partition))
 
     async def run(
         self, broker: Broker, topic: str, partition: int, is_stopped: Callable[[], bool]
-    ) -> dict[str, Any] | None:
+    ) -> VerificationJson | None:
         """Check a partition and keep the result; None if the check was stopped.
 
         Must not be called while ``is_running``. A thread calls ``is_stopped``.
@@ -48,8 +64,8 @@ class Verifications:
 
     def _keep(
         self, topic: str, partition: int, verification: Verification, *, at_ms: int, end_ms: int
-    ) -> dict[str, Any]:
-        document = {
+    ) -> VerificationJson:
+        document: VerificationJson = {
             "topic": topic,
             "partition": partition,
             "is_good": not verification.problems,

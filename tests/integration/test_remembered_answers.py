@@ -14,12 +14,14 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
-import msgspec
 import pytest
 from stele.broker_process import BrokerProcess
 from stele.wire import messages as m
 
-from app.api import bodies
+from app.api import application
+from app.api.json_bodies import JsonBody
+from app.api.openapi.operations import OPERATIONS
+from app.api.schemas import Components
 from app.tcp.binary.guards import GUARDS
 from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
 from app.tcp.kafka.schemas.share_groups import ShareGroupHeartbeatRequest
@@ -246,12 +248,13 @@ _TRIED = {"poll_id", "lease", "leases", "lock", "member_id"}
 
 
 def test_every_id_of_something_remembered_is_tried() -> None:
-    over_http = {
-        field.name
-        for body in vars(bodies).values()
-        if isinstance(body, type) and issubclass(body, msgspec.Struct)
-        for field in msgspec.structs.fields(body)
-    }
+    # The application has all routes.
+    assert application.create_application
+    components = Components()
+    for operation in OPERATIONS.values():
+        if isinstance(operation.body, JsonBody):
+            operation.body.document(components)
+    over_http = {name for schema in components.schemas.values() for name in schema.get("properties", ())}
     binary = {field.name for request in GUARDS for field in fields(request)}
     ids = {name for name in over_http | binary if name.endswith("_id") or name in ("lease", "leases", "lock")}
     # Producers and their transactions are answered with numbers alone, and need a right on their id.

@@ -39,7 +39,8 @@ def _as_lines(document: dict[str, Any]) -> str:
     """JSON in which each operation and each component has a line of its own, so that a diff shows which of them changed."""
 
     def text(value: object) -> str:
-        return json.dumps(value, ensure_ascii=False)
+        # Sorted, so that a diff does not show the order in which the code names things.
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
     paths = ",\n".join(
         f"{text(path)}: {{\n"

@@ -1,18 +1,10 @@
-"""Complete the OpenAPI document: parameters, bodies, answers and examples.
+"""The OpenAPI document, made from the declarations of the routes. Reading order:
 
-One module per module of ``app.api.routes``, with one operation per route.
-``components`` names schemas and errors, ``parts`` holds parameters and media types that
-operations share, and ``document`` adds the components and the logins to the document.
-Every example can be sent as it stands.
+- ``operations``   what a route declares
+- ``document``     operations, components and logins in the document of FastAPI
 
-Request bodies are generated from the structs that the routes decode
-(``request_bodies``). Parameters and answers are written by hand. Routes take the
-bare request, because typed parameters of FastAPI would cost time on the hot path
-and would answer a bad value with 422 and an error format of their own instead of a
-problem document. Answers are assembled as dicts or written as bytes, so no type
-exists from which they could be generated. ``tests/unit/api/test_openapi_parameters.py``
-checks the parameters against what each route reads, and
-``tests/integration/test_openapi_answers.py`` the answers against what each returns.
+Routes take the bare request: typed parameters of FastAPI would cost time on the hot path, and would answer a bad value
+with 422 and an error format of their own. Every example can be sent as it stands.
 """
 
 from __future__ import annotations

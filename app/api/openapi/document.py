@@ -1,10 +1,13 @@
-"""Complete what FastAPI makes of the routes: components, and how clients log in."""
+"""Complete what FastAPI makes of the routes: operations, components, and how clients log in."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .components import RESPONSES, SCHEMAS
+from ..authentication import OPEN_PATHS
+from ..errors import ANY_ERROR, MEDIA_TYPE, STATUSES, Problem
+from ..schemas import Components, Schema
+from .operations import OPERATIONS
 
 
 def security_schemes(session_cookie: str) -> dict[str, Any]:
@@ -30,14 +33,32 @@ def security_schemes(session_cookie: str) -> dict[str, Any]:
 
 
 def complete(document: dict[str, Any], *, session_cookie: str, is_login_required: bool) -> dict[str, Any]:
-    """Return the ``document`` of FastAPI with components and logins."""
-    schemes = security_schemes(session_cookie)
-    components = {
-        "schemas": {name: SCHEMAS[name] for name in sorted(SCHEMAS)},
-        "responses": {name: RESPONSES[name] for name in sorted(RESPONSES)},
-        "securitySchemes": schemes,
+    """Return the ``document`` of FastAPI with operations, components and logins."""
+    components = Components()
+    problem = {MEDIA_TYPE: {"schema": components.schema_of(Problem)}}
+    paths = {
+        path: {
+            method: {**operation, **_described(path, operation, components)}
+            for method, operation in item.items()
+        }
+        for path, item in document["paths"].items()
     }
+    schemes = security_schemes(session_cookie)
+    names = {**dict(STATUSES.values()), ANY_ERROR: "Any other error"}
     # An empty requirement stands for a request without a login.
     anonymous: list[dict[str, list[str]]] = [] if is_login_required else [{}]
-    security = anonymous + [{name: []} for name in schemes]
-    return {**document, "components": components, "security": security}
+    return {
+        **document,
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(components.schemas.items())),
+            "responses": {name: {"description": names[name], "content": problem} for name in sorted(names)},
+            "securitySchemes": schemes,
+        },
+        "security": anonymous + [{name: []} for name in schemes],
+    }
+
+
+def _described(path: str, operation: Schema, components: Components) -> Schema:
+    described = OPERATIONS[operation["operationId"]].document(components)
+    return {**described, "security": []} if path in OPEN_PATHS else described

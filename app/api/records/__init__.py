@@ -1,6 +1,8 @@
 """Records in requests and responses. Reading order:
 
-- ``record_json``, ``record_form``, ``record_arrow``   records as JSON, in pieces if they are large, and as Arrow
+- ``record_types``      the types of records in JSON
+- ``record_json``, ``record_form``   records as JSON, in pieces if they are large
+- ``record_arrow``, ``record_csv``   records as Arrow, and for spreadsheets
 - ``record_page``      one page of records, and the offset to continue from
 - ``record_responses``   an answer with one record
 - ``record_decoding``  JSON of large records, decoded in several turns of the event loop

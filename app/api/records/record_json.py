@@ -9,7 +9,7 @@ are a string in ``value``, all others are in ``value_b64``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pybase64
@@ -18,6 +18,8 @@ from stele.wire.notation import INT64_MAX
 from stele.wire.record_batch import RecordView, Row
 
 from ...errors import InvalidRequest
+from ..schemas import Shown
+from .record_types import NewRecordJson
 
 _QUOTE, _N = ord('"'), ord("n")
 
@@ -59,7 +61,7 @@ class ProduceBody(Struct, forbid_unknown_fields=True):
     Records are decoded one by one, so that an error has an index.
     """
 
-    records: list[Raw]
+    records: Annotated[list[Raw], Shown(kind=list[NewRecordJson])]
 
 
 class HeaderOut(Struct, omit_defaults=True):

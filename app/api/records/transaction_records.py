@@ -7,7 +7,6 @@ the index of the record.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec import Raw
 from stele.wire.record_batch import HEADER_BYTES, Row
@@ -21,6 +20,7 @@ from ...work_budget import RECORDS_PER_TURN, WorkBudget
 from ..errors import HttpError, kind_of, problem_of
 from .record_decoding import to_record_in_turns
 from .record_json import parse_record
+from .record_types import TransactionReceipt
 from .upload import Upload
 
 _RECORDS_PER_TURN = 128
@@ -110,9 +110,9 @@ class TransactionRecords:
             raise upload
         return upload
 
-    def receipts(self, produced: Sequence[Produced]) -> list[dict[str, Any]]:
+    def receipts(self, produced: Sequence[Produced]) -> list[TransactionReceipt]:
         """Return the receipt of each record, in the order of the request."""
-        receipts: list[dict[str, Any]] = []
+        receipts: list[TransactionReceipt] = []
         for number, position in self._places:
             receipt, (_, rows) = produced[number], self._rows[number]
             stamped_ms = receipt.log_append_time_ms

@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated, NotRequired, TypedDict, cast
+
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ..guarded_route import GuardedRoute
-from ..openapi import cdc as openapi
-from ..records.record_json import encode
+from ..routing import Routes
+from ..schemas import Shown, one_of
 from ..state import api_state
 
-router = APIRouter(tags=["broker"], route_class=GuardedRoute)
+route = Routes("broker", GuardedRoute)
 
 
-@router.get("/v1/cdc", openapi_extra=openapi.GET_CDC, summary="Get the state of change data capture")
-async def get_cdc(request: Request) -> Response:
+class CdcTable(TypedDict, total=False):
+    copied: int
+    expected: int
+    changes: int
+
+
+class CdcConnector(TypedDict):
+    slot: str
+    state: Annotated[
+        str,
+        one_of(
+            "CdcState",
+            "standby",
+            "starting",
+            "connecting",
+            "copying",
+            "streaming",
+            "waiting",
+            "stopped",
+            "failed",
+        ),
+    ]
+    restarts: int
+    database: NotRequired[str]
+    confirmed_lsn: NotRequired[str]
+    lag_bytes: NotRequired[int | None]
+    wal_status: NotRequired[str | None]
+    events: NotRequired[int]
+    repeated: NotRequired[int]
+    transactions: NotRequired[int]
+    notifications: NotRequired[int]
+    commit_ms: NotRequired[int]
+    failures: NotRequired[int]
+    last_error: NotRequired[str | None]
+    tables: NotRequired[Annotated[dict[str, CdcTable], Shown(name="CdcTables")]]
+
+
+class CdcConnectorList(TypedDict):
+    connectors: list[CdcConnector]
+
+
+@route("GET /v1/cdc", "Get the state of change data capture")
+async def get_cdc(request: Request) -> CdcConnectorList:
     """Return each connector of this broker: slot, state, position, lag, tables and the last error.
 
     The list is empty unless a connector is configured.
     """
-    return Response(encode({"connectors": api_state(request).connectors()}), media_type="application/json")
+    return {"connectors": cast("list[CdcConnector]", api_state(request).connectors())}

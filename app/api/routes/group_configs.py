@@ -2,62 +2,72 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import TypedDict
+
+from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ...broker.config_values import ConfigChange, ConfigSource, Operation
 from ...broker.dynamic_configs import ConfigKind
 from ...groups.base.checks import check_group_id
-from ..bodies import GroupConfigsBody
-from ..encoded_slash import EncodedSlashRoute
-from ..json_bodies import json_answer, json_body
-from ..openapi import group_configs as openapi
-from ..requests import config_texts
+from ..json_bodies import JsonBody
+from ..parameters import GROUP
+from ..requests import ConfigChanges, Configs, config_texts
+from ..routing import Routes
 from ..state import broker_of
 
-router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
-
-_EXAMPLE = '{"configs": {"share.record.lock.duration.ms": 60000}}'
+route = Routes("groups")
 
 
-def _described(request: Request, group: str) -> Response:
-    values = broker_of(request).configs.describe_entity(ConfigKind.GROUP, group)
-    return json_answer(
-        {
-            "group": group,
-            "configs": {value.name: value.value for value in values if value.source is ConfigSource.GROUP},
-            "effective_configs": {value.name: value.value for value in values},
-        }
-    )
+class GroupConfigs(TypedDict):
+    group: str
+    configs: Configs
+    effective_configs: Configs
 
 
-@router.get(
-    "/v1/groups/{group}/configs",
-    openapi_extra=openapi.GET_CONFIGS,
-    summary="Get the configurations of a group",
+class GroupConfigsBody(Struct, forbid_unknown_fields=True):
+    """Configurations of a group to set; null resets one to its default."""
+
+    configs: ConfigChanges
+
+
+_CHANGE = JsonBody(
+    GroupConfigsBody,
+    '{"configs": {"share.record.lock.duration.ms": 60000, "share.delivery.count.limit": null}}',
 )
-async def get_group_configs(request: Request) -> Response:
+
+
+def _described(request: Request, group: str) -> GroupConfigs:
+    values = broker_of(request).configs.describe_entity(ConfigKind.GROUP, group)
+    # Only sensitive values are not shown, and groups have none.
+    effective = {value.name: value.value for value in values if value.value is not None}
+    own = {value.name for value in values if value.source is ConfigSource.GROUP}
+    configs = {name: text for name, text in effective.items() if name in own}
+    return {"group": group, "configs": configs, "effective_configs": effective}
+
+
+@route("GET /v1/groups/{group}/configs", "Get the configurations of a group", errors=(400,))
+async def get_group_configs(request: Request) -> GroupConfigs:
     """Return the configurations that are set on a group, and all that are in effect.
 
     The group need not exist yet.
     """
-    group = str(request.path_params["group"])
+    group = GROUP.read(request)
     check_group_id(group)
     return _described(request, group)
 
 
-@router.patch("/v1/groups/{group}/configs", openapi_extra=openapi.PATCH_CONFIGS, summary="Configure a group")
-async def alter_group_configs(request: Request) -> Response:
+@route("PATCH /v1/groups/{group}/configs", "Configure a group", body=_CHANGE, errors=(503,))
+async def alter_group_configs(request: Request) -> GroupConfigs:
     """Set configurations of a group; null resets one to its default.
 
     They take effect at once.
 
     A group may be configured before it exists, and its configurations survive its deletion.
     """
-    group = str(request.path_params["group"])
+    group = GROUP.read(request)
     check_group_id(group)
-    body = await json_body(request, GroupConfigsBody, _EXAMPLE)
+    body = await _CHANGE.read(request)
     await broker_of(request).configs.change(
         ConfigKind.GROUP,
         group,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypedDict, cast
 
-from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import Response
 from stele.wire.notation import parse_whole
 
 from ...errors import InvalidRequest
@@ -19,19 +18,143 @@ from ...groups.services import list_groups as list_coordinated
 from ...monitor.group_sampler import GroupLag
 from ...query.positions import position_at
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
-from ..bodies import ResetBody
-from ..encoded_slash import EncodedSlashRoute
 from ..forwarding import groups_elsewhere
-from ..group_json import by_topic, check_offset, leased_part
-from ..json_bodies import json_answer, json_body
-from ..openapi import groups as openapi
-from ..requests import INT32_MAX, boolean_parameter, integer_parameter
+from ..group_json import (
+    LeasedPartitionJson,
+    Offset,
+    TopicPartitions,
+    Topics,
+    by_topic,
+    check_offset,
+    leased_part,
+)
+from ..json_bodies import JsonBody
+from ..parameters import AFTER, GROUP, PAGE, PREFIX, SEARCH_NAMES, Flag, Number
+from ..records.record_types import InPartition
 from ..rights import is_seen, require
+from ..routing import Routes
+from ..schemas import Shown
 from ..state import api_state, broker_of, group_of
 
-router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
+route = Routes("groups", errors=(503,))
 
-_PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+
+class ListedGroup(TypedDict):
+    group: str
+    state: str
+    type: str
+    protocol_type: str
+    members: int | None
+    lag: int | None
+
+
+class GroupList(TypedDict):
+    groups: list[ListedGroup]
+    next_after: str | None
+    total: int
+    is_complete: bool
+
+
+class PartitionLagHistory(InPartition):
+    lag: Sequence[float | None]
+
+
+class GroupLagHistory(TypedDict):
+    group: str
+    interval_ms: int
+    at: list[int]
+    partitions: list[PartitionLagHistory]
+
+
+class GroupMember(TypedDict):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    is_managed: bool
+    epoch: int | None
+    regex: str | None
+    topics: list[str]
+    assignment: list[TopicPartitions]
+    target: list[TopicPartitions]
+    owned: list[TopicPartitions]
+
+
+class GroupPartition(InPartition):
+    committed: int | None
+    metadata: str | None
+    log_start_offset: int
+    high_watermark: int
+    lag: int
+    in_flight: int | None
+    member_id: str | None
+    owner: str | None
+
+
+class UnfinishedRange(InPartition):
+    first: int
+    last: int
+    state: str
+    deliveries: int
+    member_id: str | None
+
+
+class OpenLease(TypedDict):
+    expires_at: int
+    partitions: list[LeasedPartitionJson]
+
+
+class Group(TypedDict):
+    group: str
+    type: str
+    state: str
+    generation: int
+    assignment_epoch: int | None
+    protocol_type: str
+    protocol: str | None
+    lag: int
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+    dead_letter_topic: str | None
+    unfinished: list[UnfinishedRange] | None
+    leases: list[OpenLease]
+
+
+class OffsetReset(InPartition):
+    before: int | None
+    after: int
+    lag: int
+
+
+class OffsetResets(TypedDict):
+    group: str
+    dry_run: bool
+    offsets: list[OffsetReset]
+
+
+class OffsetBody(Struct, forbid_unknown_fields=True):
+    """The new offset of one partition."""
+
+    topic: str
+    partition: Annotated[int, Shown(minimum=0)]
+    offset: Offset
+
+
+class ResetBody(Struct, forbid_unknown_fields=True):
+    """``to`` for all partitions of ``topics``, or ``offsets`` for single partitions.
+
+    Without ``topics`` the reset covers the topics in which the group has committed.
+    """
+
+    to: Annotated[str | int | None, Shown(examples=["earliest", "latest", 42, "-1h"])] = None
+    topics: Topics | None = None
+    offsets: list[OffsetBody] | None = None
+
+
+_RESET = JsonBody(ResetBody, '{"to": "earliest", "topics": ["orders"]}')
+_DRY_RUN = Flag("dry_run", "report what would change, without changing it")
+_LIMIT = Number("limit", "groups per page", 1000, minimum=1, maximum=10_000)
+
 # How many groups of each other broker a page by number may take. Without a bound, one request reads them all.
 _MERGED_MAX = 100_000
 _UNFINISHED_MAX = 200
@@ -46,8 +169,8 @@ def _lists(request: Request) -> Callable[[str], bool]:
     return lambda name: sees_cluster(CLUSTER_NAME) or sees_group(name)
 
 
-@router.get("/v1/groups", openapi_extra=openapi.LIST_GROUPS, summary="List groups")
-async def list_groups(request: Request) -> Response:
+@route("GET /v1/groups", "List groups", SEARCH_NAMES, PAGE, PREFIX, _LIMIT, AFTER)
+async def list_groups(request: Request) -> GroupList:
     """List groups in the order of their names, one page at a time.
 
     `search` selects names that contain a text, `prefix` names that start with one. Pages are numbered from 1;
@@ -60,10 +183,9 @@ async def list_groups(request: Request) -> Response:
     first 100,000 groups; `after` reaches all.
     """
     state = api_state(request)
-    limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
-    number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
-    prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
-    wanted = request.query_params.get("search", "").lower()
+    limit, number = _LIMIT.read(request), PAGE.read(request)
+    prefix, after = PREFIX.read(request), AFTER.read(request)
+    wanted = SEARCH_NAMES.read(request).lower()
     is_listed = _lists(request)
     begin, end = (number - 1) * limit, number * limit
     if state.broker.cluster.is_shared and end > _MERGED_MAX:
@@ -87,20 +209,18 @@ async def list_groups(request: Request) -> Response:
     total = len(own) + elsewhere.total - (len(elsewhere.groups) + len(first) - len(nearest))
     sampled = state.sampler.groups.lags
     page = [_listed(nearest[name], sampled) for name in sorted(nearest)[begin:end]]
-    return json_answer(
-        {
-            "groups": page,
-            "next_after": page[-1]["group"] if page and total > end else None,
-            "total": total,
-            "is_complete": elsewhere.missing == 0,
-        }
-    )
+    return {
+        "groups": page,
+        "next_after": page[-1]["group"] if page and total > end else None,
+        "total": total,
+        "is_complete": elsewhere.missing == 0,
+    }
 
 
-def _listed(group: GroupListing | dict[str, Any], sampled: Mapping[str, GroupLag]) -> dict[str, Any]:
+def _listed(group: GroupListing | dict[str, Any], sampled: Mapping[str, GroupLag]) -> ListedGroup:
     """Return a group as the list has it; another broker has made it already."""
     if isinstance(group, dict):
-        return group
+        return cast("ListedGroup", group)
     sample = sampled.get(group.group)
     return {
         "group": group.group,
@@ -112,12 +232,8 @@ def _listed(group: GroupListing | dict[str, Any], sampled: Mapping[str, GroupLag
     }
 
 
-@router.get(
-    "/v1/groups/{group}/lag/history",
-    openapi_extra=openapi.GET_GROUP_LAG_HISTORY,
-    summary="Get the lag of a group over the last hour",
-)
-async def get_group_lag_history(request: Request) -> Response:
+@route("GET /v1/groups/{group}/lag/history", "Get the lag of a group over the last hour", errors=(404,))
+async def get_group_lag_history(request: Request) -> GroupLagHistory:
     """Return the lag of each partition at each sample, newest last.
 
     It is null where it was not known yet.
@@ -125,26 +241,24 @@ async def get_group_lag_history(request: Request) -> Response:
     The broker keeps a history for each group that has its own series in `/metrics`, see `STELE_METRICS_GROUPS_MAX`.
     """
     state = api_state(request)
-    name = str(request.path_params["group"])
+    name = GROUP.read(request)
     group_of(request).coordinator.describe(name)
     times, series = state.sampler.groups.history(name)
     sees_topic = is_seen(request, DESCRIBE_TOPIC)
-    return json_answer(
-        {
-            "group": name,
-            "interval_ms": state.sampler.interval_ms,
-            "at": times,
-            "partitions": [
-                {"topic": topic, "partition": partition, "lag": lags}
-                for topic, partition, lags in series
-                if sees_topic(topic)
-            ],
-        }
-    )
+    return {
+        "group": name,
+        "interval_ms": state.sampler.interval_ms,
+        "at": times,
+        "partitions": [
+            {"topic": topic, "partition": partition, "lag": lags}
+            for topic, partition, lags in series
+            if sees_topic(topic)
+        ],
+    }
 
 
-@router.get("/v1/groups/{group}", openapi_extra=openapi.GET_GROUP, summary="Describe a group")
-async def get_group(request: Request) -> Response:
+@route("GET /v1/groups/{group}", "Describe a group", errors=(404,))
+async def get_group(request: Request) -> Group:
     """Return the members, the lag of each partition, and the open leases.
 
     Members have their assigned and owned partitions.
@@ -155,33 +269,32 @@ async def get_group(request: Request) -> Response:
     of offsets that were delivered and are not finished. Elsewhere these are null.
     """
     groups = group_of(request)
-    name = str(request.path_params["group"])
+    name = GROUP.read(request)
     described = groups.coordinator.describe(name)
     sees_topic = is_seen(request, DESCRIBE_TOPIC)
     all_lags = await fresh_group_lag(broker_of(request), groups.coordinator, name)
     lags = [lag for lag in all_lags if sees_topic(lag.topic)]
-    return json_answer(
-        {
-            "group": described.group,
-            "type": described.type,
-            "state": described.state.value,
-            "generation": described.generation,
-            "assignment_epoch": described.assignment_epoch,
-            "protocol_type": described.protocol_type,
-            "protocol": described.protocol_name,
-            "lag": sum(partition.lag for partition in lags),
-            "members": [_member(member, sees_topic) for member in described.members],
-            "partitions": [_partition(partition) for partition in lags],
-            **_shared(groups.coordinator, described, sees_topic),
-            "leases": [
-                _lease(lease, expires_at_ms, sees_topic)
-                for lease, expires_at_ms in groups.leases.leases(name)
-            ],
-        }
-    )
+    dead_letters, unfinished = _shared(groups.coordinator, described, sees_topic)
+    return {
+        "group": described.group,
+        "type": described.type,
+        "state": described.state.value,
+        "generation": described.generation,
+        "assignment_epoch": described.assignment_epoch,
+        "protocol_type": described.protocol_type,
+        "protocol": described.protocol_name,
+        "lag": sum(partition.lag for partition in lags),
+        "members": [_member(member, sees_topic) for member in described.members],
+        "partitions": [_partition(partition) for partition in lags],
+        "dead_letter_topic": dead_letters,
+        "unfinished": unfinished,
+        "leases": [
+            _lease(lease, expires_at_ms, sees_topic) for lease, expires_at_ms in groups.leases.leases(name)
+        ],
+    }
 
 
-def _member(member: MemberDescription, sees_topic: Callable[[str], bool]) -> dict[str, Any]:
+def _member(member: MemberDescription, sees_topic: Callable[[str], bool]) -> GroupMember:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -197,7 +310,7 @@ def _member(member: MemberDescription, sees_topic: Callable[[str], bool]) -> dic
     }
 
 
-def _partition(partition: PartitionLag) -> dict[str, Any]:
+def _partition(partition: PartitionLag) -> GroupPartition:
     return {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -212,7 +325,7 @@ def _partition(partition: PartitionLag) -> dict[str, Any]:
     }
 
 
-def _lease(lease: Lease, expires_at_ms: int, sees_topic: Callable[[str], bool]) -> dict[str, Any]:
+def _lease(lease: Lease, expires_at_ms: int, sees_topic: Callable[[str], bool]) -> OpenLease:
     return {
         "expires_at": expires_at_ms,
         "partitions": [leased_part(part) for part in lease.partitions if sees_topic(part.topic)],
@@ -221,14 +334,14 @@ def _lease(lease: Lease, expires_at_ms: int, sees_topic: Callable[[str], bool]) 
 
 def _shared(
     coordinator: GroupCoordinator, described: GroupDescription, sees_topic: Callable[[str], bool]
-) -> dict[str, Any]:
-    """Return what only share groups have."""
+) -> tuple[str | None, list[UnfinishedRange] | None]:
+    """Return the dead-letter topic and the unfinished ranges, which only share groups have."""
     if described.type != "share":
-        return {"dead_letter_topic": None, "unfinished": None}
+        return None, None
     letters = coordinator.shares.dead_letter_topic(described.group)
-    return {
-        "dead_letter_topic": letters if letters is not None and sees_topic(letters) else None,
-        "unfinished": [
+    return (
+        letters if letters is not None and sees_topic(letters) else None,
+        [
             {
                 "topic": records.topic,
                 "partition": records.partition,
@@ -241,31 +354,28 @@ def _shared(
             for records in coordinator.shares.unfinished(described.group, ranges_max=_UNFINISHED_MAX)
             if sees_topic(records.topic)
         ],
-    }
+    )
 
 
-@router.delete(
-    "/v1/groups/{group}", status_code=204, openapi_extra=openapi.DELETE_GROUP, summary="Delete a group"
-)
-async def delete_group(request: Request) -> Response:
+@route("DELETE /v1/groups/{group}", "Delete a group", errors=(404, 409))
+async def delete_group(request: Request) -> None:
     """Delete a group that has no members, and its committed offsets."""
     groups = group_of(request)
-    name = str(request.path_params["group"])
+    name = GROUP.read(request)
     groups.leases.retire(name)
     await groups.coordinator.delete_group(name)
-    return Response(status_code=204)
 
 
-@router.put("/v1/groups/{group}/offsets", openapi_extra=openapi.RESET_OFFSETS, summary="Reset offsets")
-async def reset_group_offsets(request: Request) -> Response:
+@route("PUT /v1/groups/{group}/offsets", "Reset offsets", _DRY_RUN, body=_RESET, errors=(404, 409))
+async def reset_group_offsets(request: Request) -> OffsetResets:
     """Set the offsets at which a group without members continues; `dry_run=true` only reports the change.
 
     `to` is `earliest`, `latest`, an offset, a time like `2026-11-20T10:00Z` or a time ago like `-1h`.
     """
     broker, groups = broker_of(request), group_of(request)
-    name = str(request.path_params["group"])
-    is_dry = boolean_parameter(request, "dry_run")
-    body = await json_body(request, ResetBody, '{"to": "earliest", "topics": ["orders"]}')
+    name = GROUP.read(request)
+    is_dry = _DRY_RUN.read(request)
+    body = await _RESET.read(request)
     if (body.to is None) == (body.offsets is None):
         raise InvalidRequest(
             'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
@@ -276,22 +386,20 @@ async def reset_group_offsets(request: Request) -> Response:
     await broker.try_to_find_topics(named)
     targets = _targets(request, name, body)
     resets = await reset_offsets(broker, groups.coordinator, groups.leases, name, targets, dry_run=is_dry)
-    return json_answer(
-        {
-            "group": name,
-            "dry_run": is_dry,
-            "offsets": [
-                {
-                    "topic": reset.topic,
-                    "partition": reset.partition,
-                    "before": reset.before if reset.before != -1 else None,
-                    "after": reset.after,
-                    "lag": reset.lag,
-                }
-                for reset in resets
-            ],
-        }
-    )
+    return {
+        "group": name,
+        "dry_run": is_dry,
+        "offsets": [
+            {
+                "topic": reset.topic,
+                "partition": reset.partition,
+                "before": reset.before if reset.before != -1 else None,
+                "after": reset.after,
+                "lag": reset.lag,
+            }
+            for reset in resets
+        ],
+    }
 
 
 def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
+from typing import Annotated, TypedDict
 
-from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,24 +16,95 @@ from ...groups.leases.lease import Polled, PollRequest
 from ...groups.leases.lease_reads import leased_records
 from ...security.acl import READ_TOPIC
 from ...work_budget import pause
-from ..bodies import ExtendBody, LeaseBody, PollBody
-from ..encoded_slash import EncodedSlashRoute
-from ..group_json import leased_part
-from ..json_bodies import client_host, json_answer, json_body
-from ..openapi import leases as openapi
+from ..group_json import LeasedPartitionJson, LeaseToken, PollStart, Topics, leased_part
+from ..json_bodies import JsonBody, client_host
+from ..openapi.operations import JSON, Content
+from ..parameters import GROUP
 from ..records.record_form import RecordForm, Separator
 from ..records.record_json import encode
+from ..records.record_types import InPartition, LeasedRecord
 from ..records.stream_slots import sized_or_streamed
 from ..rights import require, require_lease
+from ..routing import Routes
+from ..schemas import Shown
 from ..state import broker_of, group_of
 from ..throttling import page_bytes_max
 
-router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
+route = Routes("groups", errors=(404, 409, 503))
+_LeaseMs = Annotated[int, Shown(minimum=100, maximum=3_600_000)]
 
-_JSON = "application/json"
+
+class SkippedRange(InPartition):
+    offset: int
+    next_offset: int
 
 
-@router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Poll for records with a lease")
+class PolledJson(TypedDict):
+    records: list[LeasedRecord]
+    lease: str | None
+    expires_at: int | None
+    partitions: list[LeasedPartitionJson]
+    skipped: list[SkippedRange]
+
+
+class CommittedPartition(InPartition):
+    offset: int
+
+
+class Acknowledged(TypedDict):
+    committed: list[CommittedPartition]
+
+
+class Extended(TypedDict):
+    expires_at: int
+
+
+class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """A poll: what to read, how much of it, and how long the lease on it lasts."""
+
+    topics: Topics
+    max_records: Annotated[int, Shown(minimum=1, maximum=100_000)] = 500
+    max_bytes: Annotated[int, Shown(minimum=1)] = 1024 * 1024
+    max_partitions: Annotated[
+        int | None, Shown("null: a fair share"), Shown(type=["integer", "null"], minimum=1)
+    ] = None
+    wait_ms: Annotated[int, Shown(minimum=0, maximum=2000)] = 0
+    lease_ms: _LeaseMs = 30_000
+    start: PollStart = "earliest"
+    poll_id: (
+        Annotated[
+            str,
+            Shown("chosen by the client: a repeated poll gets the same answer while its lease is held"),
+        ]
+        | None
+    ) = None
+
+
+class LeaseBody(Struct, forbid_unknown_fields=True):
+    """The lease to acknowledge or give back."""
+
+    lease: LeaseToken
+
+
+class ExtendBody(Struct, forbid_unknown_fields=True):
+    """The lease to extend, and for how long from now on."""
+
+    lease: LeaseToken
+    lease_ms: _LeaseMs = 30_000
+
+
+_POLL = JsonBody(PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000, "lease_ms": 30000}')
+_LEASE = JsonBody(LeaseBody, '{"lease": "WyJiaWxsaW5nIiwi…"}')
+_EXTEND = JsonBody(ExtendBody, '{"lease": "WyJiaWxsaW5nIiwi…"}')
+
+
+@route(
+    "POST /v1/groups/{group}/poll",
+    "Poll for records with a lease",
+    body=_POLL,
+    answers=[Content(JSON, PolledJson)],
+    errors=(500,),
+)
 async def poll(request: Request) -> Response:
     """Return records from the position of the group, with a lease: no other poll gets them until it ends.
 
@@ -40,12 +112,12 @@ async def poll(request: Request) -> Response:
     client may acknowledge. `deliveries` of a partition counts how often its records were delivered, this one
     included.
     """
-    body = await json_body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
+    body = await _POLL.read(request)
     require(request, READ_TOPIC, body.topics)
     await broker_of(request).find_topics(body.topics)
     polled = await group_of(request).leases.poll(
         PollRequest(
-            group=str(request.path_params["group"]),
+            group=GROUP.read(request),
             topics=frozenset(body.topics),
             max_records=body.max_records,
             max_bytes=page_bytes_max(request, body.max_bytes),
@@ -61,7 +133,7 @@ async def poll(request: Request) -> Response:
     # Again, because a poll may wait.
     require(request, READ_TOPIC, body.topics)
     reader = broker_of(request).decoded.reader()
-    return await sized_or_streamed(_polled(polled, reader), reader, media_type=_JSON)
+    return await sized_or_streamed(_polled(polled, reader), reader, media_type=JSON)
 
 
 async def _polled(polled: Polled, reader: DecodedReader) -> AsyncGenerator[bytes]:
@@ -95,45 +167,34 @@ async def _polled(polled: Polled, reader: DecodedReader) -> AsyncGenerator[bytes
     yield b"]," + rest[1:]
 
 
-_LEASE_EXAMPLE = '{"lease": "…"}'
-
-
-@router.post("/v1/groups/{group}/ack", openapi_extra=openapi.ACK, summary="Acknowledge a lease")
-async def ack(request: Request) -> Response:
+@route("POST /v1/groups/{group}/ack", "Acknowledge a lease", body=_LEASE, errors=(504,))
+async def ack(request: Request) -> Acknowledged:
     """Commit the records of a lease; the commit is durable when the answer arrives.
 
     Repeating the request gets the same answer; a fenced lease gets 409.
     """
-    body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
-    require_lease(request, str(request.path_params["group"]), body.lease)
-    parts = await group_of(request).leases.ack(str(request.path_params["group"]), body.lease)
-    return json_answer(
-        {
-            "committed": [
-                {"topic": part.topic, "partition": part.partition, "offset": part.next_offset}
-                for part in parts
-            ]
-        }
-    )
+    body = await _LEASE.read(request)
+    require_lease(request, GROUP.read(request), body.lease)
+    parts = await group_of(request).leases.ack(GROUP.read(request), body.lease)
+    return {
+        "committed": [
+            {"topic": part.topic, "partition": part.partition, "offset": part.next_offset} for part in parts
+        ]
+    }
 
 
-@router.post(
-    "/v1/groups/{group}/nack", status_code=204, openapi_extra=openapi.NACK, summary="Give a lease back"
-)
-async def nack(request: Request) -> Response:
+@route("POST /v1/groups/{group}/nack", "Give a lease back", body=_LEASE)
+async def nack(request: Request) -> None:
     """Return the records of a lease, so that the next poll gets them at once."""
-    body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
-    require_lease(request, str(request.path_params["group"]), body.lease)
-    await group_of(request).leases.nack(str(request.path_params["group"]), body.lease)
-    return Response(status_code=204)
+    body = await _LEASE.read(request)
+    require_lease(request, GROUP.read(request), body.lease)
+    await group_of(request).leases.nack(GROUP.read(request), body.lease)
 
 
-@router.post("/v1/groups/{group}/extend", openapi_extra=openapi.EXTEND, summary="Extend a lease")
-async def extend(request: Request) -> Response:
+@route("POST /v1/groups/{group}/extend", "Extend a lease", body=_EXTEND)
+async def extend(request: Request) -> Extended:
     """Let the lease last for `lease_ms` from now on."""
-    body = await json_body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
-    require_lease(request, str(request.path_params["group"]), body.lease)
-    expires_at_ms = await group_of(request).leases.extend(
-        str(request.path_params["group"]), body.lease, body.lease_ms
-    )
-    return json_answer({"expires_at": expires_at_ms})
+    body = await _EXTEND.read(request)
+    require_lease(request, GROUP.read(request), body.lease)
+    expires_at_ms = await group_of(request).leases.extend(GROUP.read(request), body.lease, body.lease_ms)
+    return {"expires_at": expires_at_ms}

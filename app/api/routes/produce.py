@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.notation import parse_signed, parse_whole
@@ -17,34 +16,104 @@ from ...broker.producing.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
 from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
-from ..encoded_slash import EncodedSlashRoute
-from ..errors import HttpError, http_problem, problem_of, problem_response
-from ..openapi import produce as openapi
+from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
+from ..openapi.operations import JSON, NDJSON, OCTETS, Content
+from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
 from ..records.ndjson_upload import NdjsonUpload, all_refused
 from ..records.record_decoding import to_record_in_turns
-from ..records.record_json import NewRecord, decode_produce_body, parse_record
+from ..records.record_json import NewRecord, ProduceBody, decode_produce_body, parse_record
+from ..records.record_types import Base64, Durability
 from ..records.upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
-from ..requests import (
-    INT32_MAX,
-    INT64_MAX,
-    check_again,
-    content_type,
-    integer_parameter,
-    path_integer,
-    read_body,
-)
+from ..requests import INT32_MAX, INT64_MAX, check_again, content_type, read_body
+from ..routing import Routes
+from ..schemas import Shown
 from ..state import api_state, broker_of
 
-router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
+route = Routes("records")
 
-_JSON, _NDJSON, _OCTETS = "application/json", "application/x-ndjson", "application/octet-stream"
+
+class ProduceResult(TypedDict, total=False):
+    partition: int
+    offset: int
+    timestamp: int
+    index: Annotated[int, Shown("with error: the number of the record in the request, from 0")]
+    error: Problem
+
+
+class Produced(TypedDict):
+    records: list[ProduceResult]
+    durability: Durability
+    errors: NotRequired[list[RecordError]]
+
+
+class ProducerId(TypedDict):
+    producer_id: int
+    producer_epoch: int
+    is_resumed: NotRequired[
+        Annotated[bool, Shown("named producers only: true if this version has been started before")]
+    ]
+
+
+class ProducerState(TypedDict):
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+
+
+_RECORDS = (
+    Content(
+        JSON,
+        ProduceBody,
+        '{"records":[{"key":"N14228","value":{"from":"EWR","to":"IAH"}},{"key":"N24211","value":"plain text",'
+        '"headers":[{"key":"source","value":"docs"}]},{"key":"N619AA","value_b64":"AP8="}]}',
+    ),
+    Content(NDJSON, str, '{"key":"N14228","value":{"from":"EWR"}}\n{"value":"just text"}\n'),
+    Content(OCTETS, bytes, "any bytes"),
+)
+_PRODUCED = (
+    Content(JSON, Produced),
+    Content(NDJSON, str, '{"partition":0,"offset":42,"timestamp":1763664000000}\n'),
+)
+_ACKS = Text(
+    "acks",
+    "when to answer: all after the sync, 1 after the append, 0 at once",
+    Annotated[str, Shown(name="Acks", enum=["all", "1", "0", "-1"], default="all")],
+)
+_PARTITION = Number("partition", "partition of all records", maximum=INT32_MAX)
+_Whole = Annotated[int, Shown(minimum=0)]
+_IDENTITY = (
+    Header("Producer-Id", "idempotent produce: the id from POST /v1/producers", _Whole),
+    Header("Producer-Epoch", "idempotent produce: the epoch that came with the id", _Whole),
+    Header("Producer-Sequence", "idempotent produce: the sequence of the first record, from 0", _Whole),
+)
+_KEY = Header("Record-Key", "octet-stream: key of the record")
+_KEY_B64 = Header("Record-Key-B64", "octet-stream: key of the record, in base64", Base64)
+_TIMESTAMP = Header(
+    "Record-Timestamp", "octet-stream: timestamp in ms since 1970-01-01 UTC, or -1 for none", int
+)
+_NAME = Text("name", "name of the producer; needs version", Annotated[str, Shown(minLength=1, maxLength=500)])
+_VERSION = Number("version", "version of the run: the same version resumes the run, a greater one fences it")
+
 # The content type that curl -d sends unless one is given: the body is JSON.
 _FORM = "application/x-www-form-urlencoded"
 _RECORDS_PER_TURN = 128
 _HEADER_PREFIX = "record-header-"
 
 
-@router.post("/v1/topics/{topic}/records", openapi_extra=openapi.PRODUCE, summary="Append records")
+@route(
+    "POST /v1/topics/{topic}/records",
+    "Append records",
+    _ACKS,
+    _PARTITION,
+    *_IDENTITY,
+    _KEY,
+    _KEY_B64,
+    _TIMESTAMP,
+    body=_RECORDS,
+    answers=_PRODUCED,
+    also={207: "Some records were refused; see errors"},
+    errors=(404, 409, 503, 504, 507),
+)
 async def produce(request: Request) -> Response:
     """Append records, and return their positions and their durability.
 
@@ -52,15 +121,13 @@ async def produce(request: Request) -> Response:
     default), `appended` (`acks=1`) or `none` (`acks=0`). An unknown topic is created, unless auto-creation is off.
     """
     state = api_state(request)
-    acks = Acks.parse(request.query_params.get("acks", "all"))
+    acks = Acks.parse(_ACKS.read(request, "all"))
     identity = _identity(request)
-    partition = integer_parameter(request, "partition", -1, minimum=0, maximum=INT32_MAX)
-    kind = content_type(request, _JSON)
-    if kind not in (_JSON, _NDJSON, _OCTETS, _FORM):
-        raise HttpError(
-            415, f"media type {kind[:100]!r} is not supported; send {_JSON}, {_NDJSON} or {_OCTETS}"
-        )
-    topic = await state.broker.ensure_topic(request.path_params["topic"])
+    partition = _PARTITION.read(request, -1)
+    kind = content_type(request, JSON)
+    if kind not in (JSON, NDJSON, OCTETS, _FORM):
+        raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {JSON}, {NDJSON} or {OCTETS}")
+    topic = await state.broker.ensure_topic(TOPIC.read(request))
     upload = Upload(
         state.broker,
         topic,
@@ -69,7 +136,7 @@ async def produce(request: Request) -> Response:
         identity=identity,
         check=partial(check_again, request),
     )
-    if kind == _NDJSON:
+    if kind == NDJSON:
         return NdjsonUpload(
             request,
             upload,
@@ -78,7 +145,7 @@ async def produce(request: Request) -> Response:
             is_whole=identity is not None,
         )
     body = await read_body(request, state.settings.request_body_bytes_max)
-    if kind == _OCTETS:
+    if kind == OCTETS:
         upload.add(_octet_record(request, body))
     else:
         await _gather_json(upload, body)
@@ -86,16 +153,15 @@ async def produce(request: Request) -> Response:
 
 
 def _identity(request: Request) -> ProducerIdentity | None:
-    names = ("producer-id", "producer-epoch", "producer-sequence")
-    texts = [request.headers.get(name) for name in names]
+    texts = [header.given(request) for header in _IDENTITY]
     if all(text is None for text in texts):
         return None
     numbers: list[int] = []
-    for name, text, maximum in zip(names, texts, (INT64_MAX, 2**15 - 1, INT32_MAX), strict=True):
+    for header, text, maximum in zip(_IDENTITY, texts, (INT64_MAX, 2**15 - 1, INT32_MAX), strict=True):
         number = None if text is None else parse_whole(text, maximum)
         if number is None:
             raise InvalidRequest(
-                f"{name} is {text and text[:40]!r}; an idempotent produce needs Producer-Id and Producer-Epoch from "
+                f"{header.name} is {text and text[:40]!r}; an idempotent produce needs Producer-Id and Producer-Epoch from "
                 "POST /v1/producers, and Producer-Sequence, a whole number counted from 0"
             )
         numbers.append(number)
@@ -113,9 +179,9 @@ def _checked_partition(topic: Topic, partition: int, identity: ProducerIdentity 
 
 
 def _octet_record(request: Request, body: bytes) -> NewRecord:
-    key_text = request.headers.get("record-key")
+    key_text = _KEY.given(request)
     key = None if key_text is None else key_text.encode("latin-1")
-    key_b64 = request.headers.get("record-key-b64")
+    key_b64 = _KEY_B64.given(request)
     if key_b64 is not None:
         if key is not None:
             raise InvalidRequest("the request has both Record-Key and Record-Key-B64; give one of the two")
@@ -123,7 +189,7 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
             key = base64.b64decode(key_b64, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InvalidRequest(f"Record-Key-B64 is not base64: {error}") from error
-    text = request.headers.get("record-timestamp")
+    text = _TIMESTAMP.given(request)
     timestamp_ms = None if text is None else parse_signed(text)
     if text is not None and timestamp_ms is None:
         raise InvalidRequest(
@@ -202,13 +268,11 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
     if failed:
         parts.append(b',"errors":' + msgspec.json.encode(errors_of(chunks)))
     parts.append(b"}")
-    return Response(b"".join(parts), 207 if failed else 200, media_type=_JSON)
+    return Response(b"".join(parts), 207 if failed else 200, media_type=JSON)
 
 
-@router.post(
-    "/v1/producers", status_code=201, openapi_extra=openapi.PRODUCERS, summary="Allocate a producer id"
-)
-async def init_producer_id(request: Request) -> Response:
+@route("POST /v1/producers", "Allocate a producer id", _NAME, _VERSION, errors=(503,), status=201)
+async def init_producer_id(request: Request) -> ProducerId:
     """Allocate a producer id and epoch, for `Producer-Id` and `Producer-Epoch`.
 
     Sequences start at 0 per partition.
@@ -218,39 +282,36 @@ async def init_producer_id(request: Request) -> Response:
     fences the previous one.
     """
     broker = broker_of(request)
-    name = request.query_params.get("name")
-    version = integer_parameter(request, "version", -1, minimum=0, maximum=INT64_MAX)
+    name = _NAME.given(request)
+    version = _VERSION.read(request, -1)
     if (name is None) != (version < 0):
         raise InvalidRequest("give name and version together, or neither of them for a new producer id")
     if name is None:
         producer_id, producer_epoch = await broker.init_producer_id()
-        answer: dict[str, int | bool] = {"producer_id": producer_id, "producer_epoch": producer_epoch}
-    else:
-        producer = await broker.begin_producer_version(name, version)
-        answer = {
-            "producer_id": producer.producer_id,
-            "producer_epoch": producer.epoch,
-            "is_resumed": producer.is_resumed,
-        }
-    return Response(msgspec.json.encode(answer), 201, media_type=_JSON)
+        return {"producer_id": producer_id, "producer_epoch": producer_epoch}
+    producer = await broker.begin_producer_version(name, version)
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "is_resumed": producer.is_resumed,
+    }
 
 
-@router.get(
-    "/v1/topics/{topic}/partitions/{partition}/producers/{producer_id}",
-    openapi_extra=openapi.PRODUCER_STATE,
-    summary="Get the state of a producer",
+@route(
+    "GET /v1/topics/{topic}/partitions/{partition}/producers/{producer_id}",
+    "Get the state of a producer",
+    errors=(400, 404),
 )
-async def get_producer_state(request: Request) -> Response:
+async def get_producer_state(request: Request) -> ProducerState:
     """Return the state of an idempotent producer in a partition.
 
     That is epoch, sequence and offset of its last record, or -1 if it has none.
     """
-    producer_id = path_integer(request, "producer_id", maximum=INT64_MAX)
-    partition = path_integer(request, "partition")
-    view = await broker_of(request).producer(request.path_params["topic"], partition, producer_id)
-    answer = {
+    producer_id = PRODUCER_ID.number(request)
+    partition = PARTITION.number(request)
+    view = await broker_of(request).producer(TOPIC.read(request), partition, producer_id)
+    return {
         "producer_epoch": -1 if view is None else view.epoch,
         "last_sequence": -1 if view is None else view.last_sequence,
         "last_offset": -1 if view is None else view.last_offset,
     }
-    return Response(msgspec.json.encode(answer), media_type=_JSON)

@@ -3,49 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, TypedDict
 
-from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ...broker.quotas.entities import QuotaEntity
 from ...broker.quotas.limits import QuotaKey
 from ...security.audit import log_change
 from ...security.principal import ANONYMOUS
 from ..authentication import peer_of
-from ..bodies import QuotaBody
 from ..errors import HttpError
 from ..guarded_route import GuardedRoute
-from ..json_bodies import json_answer, json_body
-from ..openapi import quotas as openapi
+from ..json_bodies import JsonBody
 from ..rights import access_of
+from ..routing import Routes
+from ..schemas import Shown
 from ..state import broker_of
 
-router = APIRouter(tags=["quotas"], route_class=GuardedRoute)
+route = Routes("quotas", GuardedRoute, errors=(403,))
+_Entity = Annotated[
+    dict[str, str | None],
+    Shown(
+        "names by type: user, client-id, both of them, or ip; null for all without a quota of their own",
+        name="QuotaEntity",
+        minProperties=1,
+    ),
+]
+_Changes = Annotated[
+    dict[str, float | None], Shown("quotas by Kafka's names; null removes one", name="QuotaChanges")
+]
 
-_EXAMPLE = '{"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}'
+
+class Quota(TypedDict):
+    entity: _Entity
+    values: Annotated[dict[str, float], Shown(name="QuotaValues")]
 
 
-def _shown(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> dict[str, Any]:
+class QuotaList(TypedDict):
+    quotas: list[Quota]
+
+
+class QuotaBody(Struct, forbid_unknown_fields=True):
+    """A change of quotas."""
+
+    entity: _Entity
+    values: _Changes
+
+
+_CHANGE = JsonBody(QuotaBody, '{"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}')
+
+
+def _shown(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> Quota:
     return {
         "entity": dict(entity.parts),
         "values": {key: int(value) if value.is_integer() else value for key, value in values.items()},
     }
 
 
-@router.get("/v1/quotas", openapi_extra=openapi.LIST_QUOTAS, summary="List quotas")
-async def list_quotas(request: Request) -> Response:
+@route("GET /v1/quotas", "List quotas")
+async def list_quotas(request: Request) -> QuotaList:
     """List all quotas, by entity.
 
     A name of null stands for all users, client ids or addresses without a quota of
     their own."""
     listed = [_shown(entity, values) for entity, values in broker_of(request).quotas.list()]
-    return json_answer({"quotas": listed})
+    return {"quotas": listed}
 
 
-@router.patch("/v1/quotas", openapi_extra=openapi.ALTER_QUOTAS, summary="Set or remove quotas")
-async def alter_quotas(request: Request) -> Response:
+@route("PATCH /v1/quotas", "Set or remove quotas", body=_CHANGE)
+async def alter_quotas(request: Request) -> Quota:
     """Set quotas of one entity, and remove those whose value is null; return all that it has then.
 
     They are in effect at once, on all listeners.
@@ -54,7 +81,7 @@ async def alter_quotas(request: Request) -> Response:
     # With access rules, these have decided already.
     if access_of(request) is None and request.app.state.guards_users and principal.is_anonymous:
         raise HttpError(403, "log in to change quotas; otherwise any client could remove its own")
-    body = await json_body(request, QuotaBody, _EXAMPLE)
+    body = await _CHANGE.read(request)
     entity = QuotaEntity.of(body.entity.items())
     values = await broker_of(request).quotas.alter(entity, body.values)
     log_change(
@@ -63,4 +90,4 @@ async def alter_quotas(request: Request) -> Response:
         operation="alter-quotas",
         resource=f"Quota:{entity}",
     )
-    return json_answer(_shown(entity, values))
+    return _shown(entity, values)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import NotRequired, TypedDict
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -21,32 +21,81 @@ from ...concurrency import several
 from ...errors import CorruptLog, InvalidRequest, OffsetOutOfRange, ReadMemoryFull
 from ...query.positions import offset_at, position_at
 from ...work_budget import pause_among_partitions
-from ..encoded_slash import EncodedSlashRoute
-from ..errors import problem_of
-from ..openapi import records as openapi
+from ..errors import Problem, problem_of
+from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
+from ..parameters import ISOLATION, PARTITION, TOPIC, Number, OffsetOrTime, Text, isolation_of
 from ..records.event_ids import parse_event_id
 from ..records.record_arrow import MEDIA_TYPE as _ARROW
 from ..records.record_arrow import arrow_body, decoder_of
 from ..records.record_form import RecordForm
 from ..records.record_json import encode
 from ..records.record_page import RecordPage, read_page
+from ..records.record_types import Record
 from ..records.stream_slots import SlottedStream
 from ..records.tail_streams import Shown, events, lines
-from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate, path_integer
-from ..showing import filter_of, form_of
+from ..requests import INT32_MAX, negotiate
+from ..routing import Routes
+from ..showing import AS, EVENTS, FILTER, LAST_EVENT_ID, LINES, filter_of, form_of
 from ..state import api_state, broker_of, groups_of
 from ..throttling import page_bytes_max
-from .group_members import owner_check
+from .group_members import OWNER, owner_check
 
-router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
+route = Routes("records")
 
-_JSON, _NDJSON = "application/json", "application/x-ndjson"
-_SSE, _OCTETS = "text/event-stream", "application/octet-stream"
+
+class RecordPageJson(TypedDict):
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    error: NotRequired[Problem]
+
+
+class FoundOffset(TypedDict):
+    partition: int
+    offset: int
+    timestamp: int | None
+    leader_epoch: int
+
+
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
+_START = Text("from", "offset, earliest (default), latest, RFC 3339 time or time ago", OffsetOrTime)
+_TAIL_START = Text("from", "latest (default), earliest, RFC 3339 time or time ago", OffsetOrTime)
+_AT = Text("at", "latest (default), earliest, RFC 3339 time or time ago", OffsetOrTime)
+_LIMIT = Number("limit", "maximum number of records", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX)
+_MAX_BYTES = Number(
+    "max_bytes",
+    "maximum bytes of the records, decompressed; of batches as they are stored for application/octet-stream",
+    minimum=1,
+)
+# The broker cuts a longer wait short, see STELE_FETCH_WAIT_MS_MAX.
+_WAIT_MS = Number("wait_ms", "maximum wait for new records", maximum=INT32_MAX, shown_maximum=2000)
+_MIN_BYTES = Number("min_bytes", "wait until this many bytes are available", maximum=INT32_MAX)
+_MAX_PER_S = Number(
+    "max_per_s",
+    "server-sent events: maximum records per second, of which the newest are sent; 0 means no limit",
+    0,
+    maximum=INT32_MAX,
+)
 
 
-@router.get(
-    "/v1/topics/{topic}/partitions/{partition}/records", openapi_extra=openapi.READ, summary="Read records"
+@route(
+    "GET /v1/topics/{topic}/partitions/{partition}/records",
+    "Read records",
+    _START,
+    _LIMIT,
+    _MAX_BYTES,
+    _WAIT_MS,
+    _MIN_BYTES,
+    ISOLATION,
+    AS,
+    *OWNER,
+    *(condition.only_for("server-sent events") for condition in FILTER),
+    _MAX_PER_S,
+    LAST_EVENT_ID,
+    answers=(Content(JSON, RecordPageJson), LINES, EVENTS, Content(OCTETS, bytes), Content(_ARROW, bytes)),
+    errors=(404, 406, 409, 410, 416, 429, 500, 503),
 )
 async def read(request: Request) -> Response:
     """Read the records of one partition from an offset or a time.
@@ -60,23 +109,23 @@ async def read(request: Request) -> Response:
     """
     state = api_state(request)
     broker = state.broker
-    topic = broker.topic(request.path_params["topic"]).name
-    partition = path_integer(request, "partition")
-    media_type = negotiate(request, (_JSON, _NDJSON, _SSE, _OCTETS, _ARROW))
-    limit = integer_parameter(request, "limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX)
-    max_bytes = integer_parameter(request, "max_bytes", state.settings.fetch_bytes_max, minimum=1)
+    topic = broker.topic(TOPIC.read(request)).name
+    partition = PARTITION.number(request)
+    media_type = negotiate(request, (JSON, NDJSON, SSE, OCTETS, _ARROW))
+    limit = _LIMIT.read(request)
+    max_bytes = _MAX_BYTES.read(request, state.settings.fetch_bytes_max)
     max_bytes = page_bytes_max(request, max_bytes)
-    wait_ms = integer_parameter(request, "wait_ms", 0, maximum=INT32_MAX)
-    min_bytes = integer_parameter(request, "min_bytes", 1, maximum=INT32_MAX)
+    wait_ms = _WAIT_MS.read(request, 0)
+    min_bytes = _MIN_BYTES.read(request, 1)
     form, isolation = form_of(request), isolation_of(request)
-    if media_type == _SSE:
+    if media_type == SSE:
         positions = await _positions(request, broker, topic, [partition], default="latest")
         shown = _shown(request)
         body = events(broker, topic, positions, only=partition, shown=shown)
-        return _stream(request, body, shown, _SSE)
+        return _stream(request, body, shown, SSE)
     reader = broker.decoded.reader()
     claimant = owner_check(request, topic, partition)
-    start = request.query_params.get("from", "earliest")
+    start = _START.read(request, "earliest")
     offset = await offset_at(broker, topic, partition, start, isolation=isolation)
     page = await read_page(
         broker,
@@ -90,7 +139,7 @@ async def read(request: Request) -> Response:
         limit=limit,
         min_bytes=min_bytes,
         wait_ms=wait_ms,
-        is_whole=media_type == _OCTETS,
+        is_whole=media_type == OCTETS,
         reader=reader,
     )
     if claimant is not None:
@@ -102,13 +151,13 @@ async def read(request: Request) -> Response:
         "Last-Stable-Offset": str(page.last_stable_offset),
         "Log-Start-Offset": str(page.log_start_offset),
     }
-    if media_type == _OCTETS:
+    if media_type == OCTETS:
         batches = b"".join([await visible_bytes(piece) for piece in page.pieces])
-        return Response(batches, headers=headers, media_type=_OCTETS)
+        return Response(batches, headers=headers, media_type=OCTETS)
     if media_type == _ARROW:
         decoder = await decoder_of(topic, partition)
         body = arrow_body(decoder, page, reader)
-    elif media_type == _JSON:
+    elif media_type == JSON:
         body = _json_body(page, form, reader)
     else:
         body = _ndjson_body(page, form, reader)
@@ -155,7 +204,18 @@ async def _ndjson_body(page: RecordPage, form: RecordForm, reader: DecodedReader
 # ── live tails ──
 
 
-@router.get("/v1/topics/{topic}/records", openapi_extra=openapi.TAIL, summary="Follow a topic")
+@route(
+    "GET /v1/topics/{topic}/records",
+    "Follow a topic",
+    _TAIL_START,
+    ISOLATION,
+    AS,
+    *FILTER,
+    _MAX_PER_S,
+    LAST_EVENT_ID,
+    answers=(LINES, EVENTS),
+    errors=(404, 406, 429),
+)
 async def tail(request: Request) -> Response:
     """Follow all partitions of a topic live, as NDJSON or server-sent events.
 
@@ -167,16 +227,16 @@ async def tail(request: Request) -> Response:
     `skipped` has their number. Records of a transaction follow when it is committed.
     """
     broker = broker_of(request)
-    topic = broker.topic(request.path_params["topic"])
-    media_type = negotiate(request, (_NDJSON, _SSE))
+    topic = broker.topic(TOPIC.read(request))
+    media_type = negotiate(request, (NDJSON, SSE))
     partitions = list(range(topic.partitions))
     positions = await _positions(request, broker, topic.name, partitions, default="latest")
     shown = _shown(request)
-    if media_type == _SSE:
+    if media_type == SSE:
         body = events(broker, topic.name, positions, only=None, shown=shown)
-        return _stream(request, body, shown, _SSE)
+        return _stream(request, body, shown, SSE)
     body = lines(broker, topic.name, positions, shown=shown)
-    return _stream(request, body, shown, _NDJSON)
+    return _stream(request, body, shown, NDJSON)
 
 
 async def _positions(
@@ -187,8 +247,8 @@ async def _positions(
     Raises:
         OffsetOutOfRange: a place that the client names is gone, as for a read from there.
     """
-    last = request.headers.get("last-event-id")
-    start, isolation = request.query_params.get("from", default), isolation_of(request)
+    last = LAST_EVENT_ID.given(request)
+    start, isolation = _START.read(request, default), isolation_of(request)
     if last:
         seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
         # Of a partition without an event, or added since, the client has seen no record.
@@ -228,7 +288,7 @@ async def _check_places(broker: Broker, topic: str, places: dict[int, int]) -> N
 
 def _shown(request: Request) -> Shown:
     state = api_state(request)
-    per_s_max = integer_parameter(request, "max_per_s", 0, maximum=INT32_MAX)
+    per_s_max = _MAX_PER_S.read(request)
     return Shown(
         filter_of(request),
         form_of(request),
@@ -246,12 +306,14 @@ def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_t
     )
 
 
-@router.get(
-    "/v1/topics/{topic}/partitions/{partition}/offsets",
-    openapi_extra=openapi.OFFSETS,
-    summary="Find an offset",
+@route(
+    "GET /v1/topics/{topic}/partitions/{partition}/offsets",
+    "Find an offset",
+    _AT,
+    ISOLATION,
+    errors=(404, 500),
 )
-async def find_offset(request: Request) -> Response:
+async def find_offset(request: Request) -> FoundOffset:
     """Return the offset of `earliest`, `latest`, or of a time.
 
     For a time, it is that of the first record at or after it, or -1 if there is none.
@@ -259,9 +321,9 @@ async def find_offset(request: Request) -> Response:
     `latest` is the last stable offset, and with `isolation=read_uncommitted` the high watermark.
     """
     broker = broker_of(request)
-    topic = request.path_params["topic"]
-    partition = path_integer(request, "partition")
-    text = request.query_params.get("at", "latest")
+    topic = TOPIC.read(request)
+    partition = PARTITION.number(request)
+    text = _AT.read(request, "latest")
     at = position_at(text, broker.now_ms())
     if at is None:
         raise InvalidRequest(
@@ -270,8 +332,10 @@ async def find_offset(request: Request) -> Response:
     offset, timestamp_ms, leader_epoch = await broker.list_offset(
         topic, partition, at, isolation=isolation_of(request)
     )
-    answer: dict[str, object] = {"partition": partition, "offset": offset, "leader_epoch": leader_epoch}
-    answer["timestamp"] = (
-        timestamp_ms if at not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) and offset >= 0 else None
-    )
-    return Response(encode(answer), media_type=_JSON)
+    has_time = at not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) and offset >= 0
+    return {
+        "partition": partition,
+        "offset": offset,
+        "leader_epoch": leader_epoch,
+        "timestamp": timestamp_ms if has_time else None,
+    }

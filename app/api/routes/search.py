@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import msgspec
-from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire import record_batch as rb
@@ -29,45 +26,87 @@ from ...query.filters import Filter
 from ...query.positions import offset_at
 from ...query.searching import Ending, Match, OffsetRange, Order, Progress, Search, SearchTotals
 from ...work_budget import pause_among_partitions
-from ..bodies import RangesBody
-from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
-from ..openapi import search as openapi
-from ..records.record_form import RecordForm, base64_pieces, is_text, text_pieces
+from ..json_bodies import JsonBody
+from ..openapi.operations import CSV, JSON, NDJSON, OCTETS, Content
+from ..parameters import ISOLATION, OFFSET, PARTITION, TOPIC, Choice, Number, OffsetOrTime, Text, isolation_of
+from ..records.record_csv import csv_head, csv_lines, csv_pieces
+from ..records.record_form import RecordForm
 from ..records.record_json import RecordOut, encode, encode_lines
 from ..records.record_responses import bytes_response, record_response
+from ..records.record_types import Record
 from ..records.stream_slots import AnswerAborted, SlottedStream
-from ..requests import (
-    INT32_MAX,
-    INT64_MAX,
-    content_type,
-    integer_parameter,
-    isolation_of,
-    path_integer,
-    read_body,
-)
-from ..showing import filter_of, form_of
+from ..requests import INT32_MAX, INT64_MAX
+from ..routing import Routes
+from ..schemas import Shown
+from ..showing import FILTER, PREVIEW, filter_of, form_of
 from ..state import api_state, broker_of
 
-router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
+route = Routes("records")
 
-_JSON, _NDJSON, _CSV = "application/json", "application/x-ndjson", "text/csv"
+
+class RangesBody(Struct, forbid_unknown_fields=True):
+    """``{"ranges": "0:42-100"}``: the ``ranges`` of the end of a search, unchanged."""
+
+    ranges: str
+
+
+_REST = JsonBody(RangesBody, '{"ranges": "0:42-100,1:0-7"}', may_be_form=False)
+_ORDER: Choice[Order] = Choice(
+    "order", "SearchOrder", ("oldest", "newest"), "which records come first", default="oldest"
+)
+_LIMIT = Number(
+    "limit",
+    "maximum number of matches; with format=events at most 1000000 (default 50), otherwise no limit by default",
+    minimum=1,
+)
+_FORMAT = Choice(
+    "format", "SearchFormat", ("events", "ndjson", "csv"), "format of the answer, see above", default="events"
+)
+_FORM = (*FILTER, ISOLATION, _ORDER, _LIMIT, _FORMAT)
+_START = Text("from", "start of the search; default earliest", OffsetOrTime)
+_END = Text("to", "end of the search, exclusive; default latest", OffsetOrTime)
+_PARTITIONS = Text("partitions", "only these partitions", Annotated[str, Shown(examples=["0,2"])])
+_RANGES = Text(
+    "ranges",
+    "ranges of the end of an earlier search: continue after it",
+    Annotated[str, Shown(examples=["0:42-100"])],
+)
+_PART: Choice[Literal["value", "key"] | None] = Choice(
+    "part", "RecordPart", ("value", "key"), "download only these bytes", default=None
+)
+_FOUND = (
+    Content(
+        NDJSON,
+        str,
+        '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
+        '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
+        '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
+        '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
+        '"too_large":0,"ranges":"0:42-336776","errors":[]}}\n',
+    ),
+    Content(CSV),
+)
+
 _LIMIT_DEFAULT, _LIMIT_MAX = 50, 1_000_000
 _PARTITIONS_MAX = 10_000
-# A spreadsheet reads a cell that begins with one of these as a formula, full-width forms included.
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-_LINE_ENDS = ("\t", "\r", "\n")
 # Matches are sent in blocks: sending each alone would cost more than finding it.
 _BLOCK_BYTES = 64 * 1024
 _ERRORS_SHOWN = 3
 _RANGE = re.compile(r"(\d{1,10}):(\d{1,19})-(\d{1,19})", re.ASCII)
-_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "value_b64", "headers")
 
 
-_decode_ranges = msgspec.json.Decoder(RangesBody).decode
-
-
-@router.get("/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH, summary="Search records")
+@route(
+    "GET /v1/topics/{topic}/search",
+    "Search records",
+    *_FORM,
+    _START,
+    _END,
+    _PARTITIONS,
+    _RANGES,
+    answers=_FOUND,
+    errors=(404, 429, 500),
+)
 async def search(request: Request) -> Response:
     """Return the records that match all of `key`, `value`, `header` and `json`.
 
@@ -78,42 +117,34 @@ async def search(request: Request) -> Response:
     only the records, and all of them unless `limit` is given; if some data cannot be read, or the broker stops, the
     broker aborts such an answer. The scan ends when the client disconnects.
     """
-    return await _search(request, request.query_params.get("ranges"))
+    return await _search(request, _RANGES.given(request))
 
 
-@router.post(
-    "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Continue a search of records"
+@route(
+    "POST /v1/topics/{topic}/search",
+    "Continue a search of records",
+    *_FORM,
+    body=_REST,
+    answers=_FOUND,
+    errors=(404, 429, 500),
 )
 async def continue_search(request: Request) -> Response:
     """Continue an earlier search, like GET with `ranges`.
 
     With many partitions they are too long for a URL.
     """
-    kind = content_type(request, _JSON)
-    if kind != _JSON:
-        raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {_JSON}")
-    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
-    try:
-        ranges = _decode_ranges(raw).ranges
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f'the body is not {{"ranges": "0:42-100"}}: {error}') from error
-    return await _search(request, ranges)
+    body = await _REST.read(request)
+    return await _search(request, body.ranges)
 
 
 async def _search(request: Request, given_ranges: str | None) -> Response:
     state = api_state(request)
     broker = state.broker
-    topic = broker.topic(request.path_params["topic"])
-    order = _order(request)
-    shape = request.query_params.get("format", "events")
-    if shape not in ("events", "ndjson", "csv"):
-        raise InvalidRequest(f"format is {shape[:40]!r}; give events, ndjson or csv")
-    limit = integer_parameter(
-        request,
-        "limit",
-        _LIMIT_DEFAULT if shape == "events" else INT64_MAX,
-        minimum=1,
-        maximum=_LIMIT_MAX if shape == "events" else INT64_MAX,
+    topic = broker.topic(TOPIC.read(request))
+    order, shape = _ORDER.read(request), _FORMAT.read(request)
+    is_bounded = shape == "events"
+    limit = _LIMIT.read(
+        request, _LIMIT_DEFAULT if is_bounded else INT64_MAX, maximum=_LIMIT_MAX if is_bounded else None
     )
     wanted, form = filter_of(request), form_of(request, may_parse=False)
     reader = broker.decoded.reader()
@@ -136,7 +167,7 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if shape != "events":
         headers["Content-Disposition"] = f'attachment; filename="{topic.name}.{shape}"'
-    media_type = _CSV if shape == "csv" else _NDJSON
+    media_type = CSV if shape == "csv" else NDJSON
     return SlottedStream(
         _counted(body, run, totals),
         state.search_slots,
@@ -146,15 +177,8 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
     )
 
 
-def _order(request: Request) -> Order:
-    order = request.query_params.get("order", "oldest")
-    if order == "oldest" or order == "newest":
-        return order
-    raise InvalidRequest(f"order is {order[:40]!r}; give oldest or newest")
-
-
 def _partitions(request: Request, topic: str, count: int) -> list[int]:
-    text = request.query_params.get("partitions", "")
+    text = _PARTITIONS.read(request)
     if not text:
         return list(range(count))
     names = text.split(",")
@@ -198,8 +222,8 @@ async def _ranges_again(
 
 
 async def _range(request: Request, broker: Broker, topic: str, partition: int) -> OffsetRange:
-    query, isolation = request.query_params, isolation_of(request)
-    start_text, end_text = query.get("from", "earliest"), query.get("to", "latest")
+    isolation = isolation_of(request)
+    start_text, end_text = _START.read(request, "earliest"), _END.read(request, "latest")
     start = await offset_at(broker, topic, partition, start_text, isolation=isolation)
     end = await offset_at(broker, topic, partition, end_text, isolation=isolation, name="to")
     return _existing(broker, topic, partition, start, end, isolation)
@@ -307,8 +331,8 @@ async def _of_matches(
         return
     partition, record = matches[0].partition, matches[0].record
     pieces = (
-        _csv_pieces(partition, record, form)
-        if lines is _csv_lines
+        csv_pieces(partition, record, form)
+        if lines is csv_lines
         else form.stream(partition, [record], opening=opening, end=end)
     )
     async for piece in pieces:
@@ -320,8 +344,8 @@ async def _export(run: Search, shape: str, form: RecordForm) -> AsyncGenerator[b
 
     Raises ``AnswerAborted`` at the end if the export is incomplete.
     """
-    lines = _csv_lines if shape == "csv" else encode_lines
-    block = bytearray(_csv_rows([_COLUMNS]) if shape == "csv" else b"")
+    lines = csv_lines if shape == "csv" else encode_lines
+    block = bytearray(csv_head() if shape == "csv" else b"")
     async with aclosing(run.found()) as steps:
         async for step in steps:
             if isinstance(step, Progress):
@@ -342,82 +366,14 @@ async def _export(run: Search, shape: str, form: RecordForm) -> AsyncGenerator[b
         raise AnswerAborted("the broker is closing")
 
 
-async def _csv_pieces(partition: int, record: RecordView, form: RecordForm) -> AsyncGenerator[bytes]:
-    """Yield the row of a large record as ``_csv_lines`` encodes others."""
-    if form.preview:
-        record = form.cut(record)
-    yield b"%d,%d,%d," % (partition, record.offset, record.timestamp)
-    is_binary = record.key is not None and not await is_text(record.key)
-    async for piece in _csv_cell(record.key, is_text_cell=not is_binary):
-        yield piece
-    is_binary = record.value is not None and not await is_text(record.value)
-    for is_text_cell in (True, False):
-        yield b","
-        async for piece in _csv_cell(
-            None if is_text_cell is is_binary else record.value, is_text_cell=is_text_cell
-        ):
-            yield piece
-    yield b","
-    # The cell of the headers is JSON, whose quotes are doubled like all others.
-    yield b'"'
-    if record.headers:
-        async for piece in form.headers(record.headers):
-            yield piece.replace(b'"', b'""')
-    yield b'"\r\n'
-
-
-async def _csv_cell(data: bytes | None, *, is_text_cell: bool) -> AsyncGenerator[bytes]:
-    yield b'"'
-    if data is not None and is_text_cell:
-        is_first = True
-        async for text in text_pieces(data):
-            shown = _cell(text) if is_first else text
-            is_first = False
-            yield shown.replace('"', '""').encode()
-    elif data is not None:
-        async for piece in base64_pieces(data):
-            yield piece
-    yield b'"'
-
-
-def _csv_lines(shown: list[RecordOut]) -> bytes:
-    """Encode rows for a spreadsheet.
-
-    Text that it would read as a formula begins with a quotation mark.
-    """
-    return _csv_rows(
-        [
-            (
-                record.partition,
-                record.offset,
-                record.timestamp,
-                _cell(record.key) or _cell(record.key_b64),
-                _cell(record.value),
-                _cell(record.value_b64),
-                _cell(encode(record.headers).decode()) if record.headers else "",
-            )
-            for record in shown
-        ]
-    )
-
-
-def _cell(value: object) -> str:
-    if not isinstance(value, str):
-        return ""
-    return f"'{value}" if value.startswith(_LINE_ENDS) or value.lstrip().startswith(_FORMULA) else value
-
-
-def _csv_rows(rows: list[tuple[object, ...]]) -> bytes:
-    # All texts are quoted, because some spreadsheets also split a row at semicolons.
-    lines = io.StringIO()
-    csv.writer(lines, quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
-    return lines.getvalue().encode()
-
-
-@router.get(
-    "/v1/topics/{topic}/partitions/{partition}/records/{offset}",
-    openapi_extra=openapi.GET_RECORD,
-    summary="Get one record",
+@route(
+    "GET /v1/topics/{topic}/partitions/{partition}/records/{offset}",
+    "Get one record",
+    ISOLATION,
+    _PART,
+    PREVIEW,
+    answers=(Content(JSON, Record), Content(OCTETS, bytes)),
+    errors=(404, 410, 416, 500),
 )
 async def get_record(request: Request) -> Response:
     """Return the record at an offset.
@@ -426,11 +382,9 @@ async def get_record(request: Request) -> Response:
     """
     broker = broker_of(request)
     reader = broker.decoded.reader()
-    partition, offset = path_integer(request, "partition"), path_integer(request, "offset", maximum=INT64_MAX)
-    topic = broker.topic(request.path_params["topic"]).name
-    part = request.query_params.get("part")
-    if part not in (None, "value", "key"):
-        raise InvalidRequest(f"part is {part[:40]!r}; give value or key, or leave it out")
+    partition, offset = PARTITION.number(request), OFFSET.number(request)
+    topic = broker.topic(TOPIC.read(request)).name
+    part = _PART.read(request)
     form = form_of(request, may_parse=False)
     opened = await _record_at(broker, topic, partition, offset, isolation_of(request), reader)
     if part is None:

@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
+from typing import Annotated, TypedDict
 
-from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.record_batch import RecordView
@@ -22,28 +23,106 @@ from ...groups.share.share_reads import SharedRecords
 from ...groups.share_queue import SharePoll, SharePolled
 from ...security.acl import READ_TOPIC, WRITE_TOPIC
 from ...storage.topic_partition import TopicPartition
-from ..bodies import RedriveBody, ShareLockBody, SharePollBody
-from ..encoded_slash import EncodedSlashRoute
-from ..json_bodies import json_answer, json_body
-from ..openapi import share_queue as openapi
+from ..group_json import Offset, PollStart, Topics
+from ..json_bodies import JsonBody
+from ..openapi.operations import JSON, Content
+from ..parameters import GROUP
 from ..records.record_form import RecordForm, Separator
 from ..records.record_json import encode
+from ..records.record_types import SharedRecord
 from ..records.stream_slots import sized_or_streamed
 from ..rights import access_of, require
+from ..routing import Routes
+from ..schemas import Shown
 from ..state import broker_of, group_of
 from ..throttling import page_bytes_max
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
-
-_JSON = "application/json"
-_POLL_EXAMPLE = '{"topics": ["orders"], "max_records": 10, "wait_ms": 1000}'
-_LOCK_EXAMPLE = '{"lock": "…", "records": [{"topic": "orders", "partition": 0, "offset": 42}]}'
+route = Routes("groups", errors=(404, 409, 503))
+_LockName = Annotated[str, Shown(minLength=1, maxLength=200)]
 
 
-@router.post(
-    "/v1/groups/{group}/share/poll", openapi_extra=openapi.POLL, summary="Take records of a share group"
+class SharePolledJson(TypedDict):
+    records: list[SharedRecord]
+    lock: str | None
+    expires_at: int | None
+    expires_in_ms: int | None
+
+
+class ShareSettled(TypedDict):
+    records: int
+
+
+class ShareRenewed(TypedDict):
+    records: int
+    expires_at: int
+    expires_in_ms: int
+
+
+class Redriven(TypedDict):
+    topic: str
+    redriven: int
+    lost: int
+    is_more: bool
+
+
+class SharePollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """A poll of a share group: what to read and how much of it."""
+
+    topics: Topics
+    max_records: Annotated[int, Shown(minimum=1, maximum=10_000)] = 100
+    max_bytes: Annotated[int, Shown(minimum=1)] = 1024 * 1024
+    wait_ms: Annotated[int, Shown(minimum=0, maximum=2000)] = 0
+    start: Annotated[
+        str | None,
+        Shown("where a new group begins; null: by its share.auto.offset.reset", kind=PollStart | None),
+    ] = None
+    lock: (
+        Annotated[
+            _LockName,
+            Shown("chosen by the client: a repeated poll gets the records that the lock holds"),
+        ]
+        | None
+    ) = None
+
+
+class SharedRecordBody(Struct, forbid_unknown_fields=True):
+    """A record that a lock holds."""
+
+    topic: str
+    partition: Annotated[int, Shown(minimum=0)]
+    offset: Offset
+
+
+class ShareLockBody(Struct, forbid_unknown_fields=True):
+    """A lock, and which of its records are meant; null: all of them."""
+
+    lock: _LockName
+    records: Annotated[list[SharedRecordBody], Shown(minItems=1, maxItems=10_000)] | None = None
+
+
+class RedriveBody(Struct, forbid_unknown_fields=True):
+    """The maximum number of dead letters to redrive."""
+
+    max_records: Annotated[int, Shown(minimum=1, maximum=10_000)] = 1000
+
+
+_POLL = JsonBody(
+    SharePollBody, '{"topics": ["orders"], "max_records": 10, "wait_ms": 1000, "from": "earliest"}'
+)
+_LOCK = JsonBody(
+    ShareLockBody, '{"lock": "3f0c…", "records": [{"topic": "orders", "partition": 0, "offset": 42}]}'
+)
+_REDRIVE = JsonBody(RedriveBody, '{"max_records": 1000}')
+
+
+@route(
+    "POST /v1/groups/{group}/share/poll",
+    "Take records of a share group",
+    body=_POLL,
+    answers=[Content(JSON, SharePolledJson)],
+    errors=(500,),
 )
 async def share_poll(request: Request) -> Response:
     """Take records under a lock: no other client gets them until the lock ends.
@@ -52,8 +131,8 @@ async def share_poll(request: Request) -> Response:
     counts how often a record was delivered, this time included; after `share.delivery.count.limit` deliveries it is
     given up. The group needs no members, and shares its records with those that use the Kafka protocol.
     """
-    body = await json_body(request, SharePollBody, _POLL_EXAMPLE)
-    group = str(request.path_params["group"])
+    body = await _POLL.read(request)
+    group = GROUP.read(request)
     require(request, READ_TOPIC, body.topics)
     queue = group_of(request).queue
     polled = await queue.poll(
@@ -73,7 +152,7 @@ async def share_poll(request: Request) -> Response:
         # Again, because a poll may wait.
         require(request, READ_TOPIC, body.topics)
         return await sized_or_streamed(
-            _polled(group, polled, broker_of(request).now_ms(), reader), reader, media_type=_JSON
+            _polled(group, polled, broker_of(request).now_ms(), reader), reader, media_type=JSON
         )
     except (AuthorizationError, ReadMemoryFull):
         if body.lock is None:
@@ -141,8 +220,8 @@ async def _acquired(
 
 
 async def _settle(request: Request, kind: AcknowledgeType) -> int:
-    body = await json_body(request, ShareLockBody, _LOCK_EXAMPLE)
-    group, queue = str(request.path_params["group"]), group_of(request).queue
+    body = await _LOCK.read(request)
+    group, queue = GROUP.read(request), group_of(request).queue
     records: dict[TopicPartition, list[int]] | None = None
     if body.records is not None:
         records = {}
@@ -160,42 +239,40 @@ async def _settle(request: Request, kind: AcknowledgeType) -> int:
     return await queue.settle(group, body.lock, kind, records)
 
 
-@router.post("/v1/groups/{group}/share/ack", openapi_extra=openapi.SETTLE, summary="Acknowledge records")
-async def share_ack(request: Request) -> Response:
+@route("POST /v1/groups/{group}/share/ack", "Acknowledge records", body=_LOCK)
+async def share_ack(request: Request) -> ShareSettled:
     """Finish records of a lock: the group never delivers them again, even after a crash.
 
     Either all records of the request change, or none: 409 if the lock no longer holds one of them.
     """
-    return json_answer({"records": await _settle(request, AcknowledgeType.ACCEPT)})
+    return {"records": await _settle(request, AcknowledgeType.ACCEPT)}
 
 
-@router.post("/v1/groups/{group}/share/release", openapi_extra=openapi.SETTLE, summary="Release records")
-async def share_release(request: Request) -> Response:
+@route("POST /v1/groups/{group}/share/release", "Release records", body=_LOCK)
+async def share_release(request: Request) -> ShareSettled:
     """Give records back before the lock ends: they are delivered again, unless it was their last delivery."""
-    return json_answer({"records": await _settle(request, AcknowledgeType.RELEASE)})
+    return {"records": await _settle(request, AcknowledgeType.RELEASE)}
 
 
-@router.post("/v1/groups/{group}/share/reject", openapi_extra=openapi.SETTLE, summary="Reject records")
-async def share_reject(request: Request) -> Response:
+@route("POST /v1/groups/{group}/share/reject", "Reject records", body=_LOCK)
+async def share_reject(request: Request) -> ShareSettled:
     """Give records up: the group does not deliver them again."""
-    return json_answer({"records": await _settle(request, AcknowledgeType.REJECT)})
+    return {"records": await _settle(request, AcknowledgeType.REJECT)}
 
 
-@router.post("/v1/groups/{group}/share/renew", openapi_extra=openapi.RENEW, summary="Renew a lock")
-async def share_renew(request: Request) -> Response:
+@route("POST /v1/groups/{group}/share/renew", "Renew a lock", body=_LOCK)
+async def share_renew(request: Request) -> ShareRenewed:
     """Let the lock of records last for `share.record.lock.duration.ms` from now on."""
     count = await _settle(request, AcknowledgeType.RENEW)
-    lock_ms = group_of(request).queue.lock_ms(str(request.path_params["group"]))
+    lock_ms = group_of(request).queue.lock_ms(GROUP.read(request))
     expires_at_ms = broker_of(request).now_ms() + lock_ms
-    return json_answer({"records": count, "expires_at": expires_at_ms, "expires_in_ms": lock_ms})
+    return {"records": count, "expires_at": expires_at_ms, "expires_in_ms": lock_ms}
 
 
-@router.post(
-    "/v1/groups/{group}/share/redrive",
-    openapi_extra=openapi.REDRIVE,
-    summary="Redrive dead letters of a group",
+@route(
+    "POST /v1/groups/{group}/share/redrive", "Redrive dead letters of a group", body=_REDRIVE, errors=(500,)
 )
-async def redrive(request: Request) -> Response:
+async def redrive(request: Request) -> Redriven:
     """Append the records of dead letters to the partitions that they came from.
 
     The oldest letter is first.
@@ -204,8 +281,8 @@ async def redrive(request: Request) -> Response:
     counts letters whose record can no longer be read, or is refused by its topic. The dead-letter topic is the group's
     `errors.deadletterqueue.topic.name`.
     """
-    body = await json_body(request, RedriveBody, '{"max_records": 1000}')
-    group = str(request.path_params["group"])
+    body = await _REDRIVE.read(request)
+    group = GROUP.read(request)
     redriving = DeadLetterRedrive(broker=broker_of(request), queue=group_of(request).queue)
     topic = redriving.topic_of(group)
     require(request, READ_TOPIC, [topic])
@@ -214,6 +291,4 @@ async def redrive(request: Request) -> Response:
         records_max=body.max_records,
         check_topic=lambda name: require(request, WRITE_TOPIC, [name]),
     )
-    return json_answer(
-        {"topic": topic, "redriven": done.redriven, "lost": done.lost, "is_more": done.is_more}
-    )
+    return {"topic": topic, "redriven": done.redriven, "lost": done.lost, "is_more": done.is_more}

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, TypedDict
 
-from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import BrokerClosing
 from ...security.acl import DESCRIBE_CLUSTER
-from ..cluster_document import member_document, own_document, survey_document
+from ..cluster_document import BrokerJson, Survey, member_document, own_document, survey_document
 from ..guarded_route import GuardedRoute
-from ..openapi import status as openapi
-from ..records.record_json import encode
+from ..openapi.operations import Content
 from ..rights import access_of
+from ..routing import NO_STORE, Routes
+from ..schemas import Shown, one_of
 from ..state import broker_of
 
-router = APIRouter(tags=["broker"], route_class=GuardedRoute)
+route = Routes("broker", GuardedRoute)
+
+
+class Liveness(TypedDict):
+    status: Annotated[str, one_of("AliveStatus", "alive")]
+
+
+class Readiness(TypedDict):
+    status: Annotated[str, one_of("ReadyStatus", "ready")]
+
+
+class BrokerLease(TypedDict):
+    broker_id: int
+    incarnation: str
+    epoch: int
+    expires_in_ms: int
+
+
+class Cluster(TypedDict):
+    cluster_id: str
+    version: str
+    broker_id: int
+    is_shared: Annotated[bool, Shown("whether there may be other brokers")]
+    brokers: list[BrokerJson]
+    leases: Annotated[dict[str, BrokerLease], Shown(name="Leases")]
+    topics: int
+    partitions: int
+    survey: Survey | None
 
 
 def _version() -> str:
@@ -31,14 +59,14 @@ def _version() -> str:
 VERSION = _version()
 
 
-@router.get("/healthz", openapi_extra=openapi.HEALTHZ, summary="Check liveness")
-async def healthz(request: Request) -> Response:
+@route("GET /healthz", "Check liveness")
+async def healthz(request: Request) -> Liveness:
     """Answer 200 while the event loop runs."""
-    return Response(b'{"status":"alive"}', media_type="application/json")
+    return {"status": "alive"}
 
 
-@router.get("/readyz", openapi_extra=openapi.READYZ, summary="Check readiness")
-async def readyz(request: Request) -> Response:
+@route("GET /readyz", "Check readiness", errors=(503, 507))
+async def readyz(request: Request) -> Readiness:
     """Answer 200 if new clients may be sent to the broker.
 
     503 with the reason if the log has stopped, if PostgreSQL or the object store has not answered for some seconds,
@@ -52,10 +80,10 @@ async def readyz(request: Request) -> Response:
         raise stall
     if broker.is_closing or broker.cluster.is_leaving:
         raise BrokerClosing
-    return Response(b'{"status":"ready"}', media_type="application/json")
+    return {"status": "ready"}
 
 
-@router.get("/metrics", openapi_extra=openapi.METRICS, summary="Get metrics")
+@route("GET /metrics", "Get metrics", answers=[Content("text/plain")])
 async def get_metrics(request: Request) -> Response:
     """Return all metrics in the text format of Prometheus."""
     registry: CollectorRegistry = request.app.state.registry
@@ -65,8 +93,8 @@ async def get_metrics(request: Request) -> Response:
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/v1/cluster", openapi_extra=openapi.GET_CLUSTER, summary="Describe the cluster")
-async def get_cluster(request: Request) -> Response:
+@route("GET /v1/cluster", "Describe the cluster", headers=NO_STORE)
+async def get_cluster(request: Request) -> Cluster:
     """Return the cluster: id, live brokers, leases, counts of topics and partitions.
 
     ``broker_id`` is the broker that answers. ``survey`` has all brokers, including those that were killed in the last
@@ -79,7 +107,7 @@ async def get_cluster(request: Request) -> Response:
     survey = None
     if surveys is not None and (access is None or access.sees(DESCRIBE_CLUSTER)):
         survey = survey_document(surveys, await surveys.now())
-    document = {
+    return {
         "cluster_id": broker.cluster_id,
         "version": VERSION,
         "broker_id": broker.broker_id,
@@ -98,4 +126,3 @@ async def get_cluster(request: Request) -> Response:
         "partitions": sum(topic.partitions for topic in topics),
         "survey": survey,
     }
-    return Response(encode(document), media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -7,37 +7,72 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import TypedDict
 
-from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ...broker.topics import Topic
 from ...errors import BrokerClosing
+from ...monitor.verifications import VerificationJson
 from ...storage.disk_views import SegmentState
-from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
-from ..openapi import storage as openapi
-from ..records.record_json import encode
-from ..requests import path_integer
+from ..parameters import PARTITION, TOPIC
+from ..records.record_types import InPartition
+from ..routing import Routes
 from ..state import api_state, broker_of
 
-router = APIRouter(tags=["storage"], route_class=EncodedSlashRoute)
-
-_JSON = "application/json"
+route = Routes("storage")
 
 
-def _answer(document: object) -> Response:
-    return Response(encode(document), media_type=_JSON)
+class Segment(TypedDict):
+    base_offset: int
+    next_offset: int
+    file: str
+    size_bytes: int
+    index_bytes: int
+    created_at: int
+    max_timestamp: int | None
+    is_sealed: bool
+    is_synced: bool
+    expires_at: int | None
+    is_over_size: bool
+    corrupt_ranges: list[str]
 
 
-@router.get(
-    "/v1/topics/{topic}/partitions/{partition}/segments",
-    openapi_extra=openapi.SEGMENTS,
-    summary="List segments",
+class SegmentList(InPartition):
+    storage: str
+    retention_ms: int
+    retention_bytes: int
+    cleanup_policy: str
+    dirty_ratio: float | None
+    cleaner: str | None
+    size_bytes: int
+    segments: list[Segment]
+    verified: VerificationJson | None
+
+
+_VERIFIED_EXAMPLE = (
+    '{"topic":"orders","partition":0,"is_good":true,"at":1763664000000,"took_ms":35,"segments":1,"batches":12,'
+    '"records":42,"size_bytes":8192,"problem_count":0,"problems":[]}'
 )
-async def list_segments(request: Request) -> Response:
+_SEGMENTS_EXAMPLE = (
+    '{"topic":"orders","partition":0,"storage":"disk","retention_ms":604800000,"retention_bytes":-1,'
+    '"cleanup_policy":"delete","dirty_ratio":null,"cleaner":null,"size_bytes":8192,"segments":[{"base_offset":0,'
+    '"next_offset":42,"file":"00000000000000000000.log","size_bytes":8192,"index_bytes":0,'
+    '"created_at":1763664000000,"max_timestamp":1763664009000,"is_sealed":false,"is_synced":true,'
+    '"expires_at":1764268809000,"is_over_size":false,"corrupt_ranges":[]}],"verified":'
+    + _VERIFIED_EXAMPLE
+    + "}"
+)
+
+
+@route(
+    "GET /v1/topics/{topic}/partitions/{partition}/segments",
+    "List segments",
+    example=_SEGMENTS_EXAMPLE,
+    errors=(400, 404, 503),
+)
+async def list_segments(request: Request) -> SegmentList:
     """List the segments of a partition, oldest first.
 
     Each has the time at which retention will delete it.
@@ -50,30 +85,28 @@ async def list_segments(request: Request) -> Response:
     """
     state = api_state(request)
     broker = state.broker
-    topic = broker.topic(request.path_params["topic"])
-    partition = path_integer(request, "partition")
+    topic = broker.topic(TOPIC.read(request))
+    partition = PARTITION.number(request)
     states = await broker.storage.segments(topic.name, partition)
     compaction = broker.storage.partition_compaction(topic.name, partition)
-    return _answer(
-        {
-            "topic": topic.name,
-            "partition": partition,
-            "storage": topic.config.storage,
-            "retention_ms": topic.config.retention_ms,
-            "retention_bytes": topic.config.retention_bytes,
-            "cleanup_policy": topic.config.cleanup_policy,
-            "dirty_ratio": compaction and compaction.dirty_ratio,
-            "cleaner": compaction and compaction.cleaner,
-            "size_bytes": sum(segment.size_bytes for segment in states),
-            "segments": _described(topic, states),
-            "verified": state.verifications.last(topic.name, partition),
-        }
-    )
+    return {
+        "topic": topic.name,
+        "partition": partition,
+        "storage": topic.config.storage,
+        "retention_ms": topic.config.retention_ms,
+        "retention_bytes": topic.config.retention_bytes,
+        "cleanup_policy": topic.config.cleanup_policy,
+        "dirty_ratio": compaction and compaction.dirty_ratio,
+        "cleaner": compaction and compaction.cleaner,
+        "size_bytes": sum(segment.size_bytes for segment in states),
+        "segments": _described(topic, states),
+        "verified": state.verifications.last(topic.name, partition),
+    }
 
 
-def _described(topic: Topic, states: list[SegmentState]) -> list[dict[str, Any]]:
+def _described(topic: Topic, states: list[SegmentState]) -> list[Segment]:
     config = topic.config
-    described: list[dict[str, Any]] = []
+    described: list[Segment] = []
     left = sum(segment.size_bytes for segment in states)
     # Retention deletes segments in order, so a segment waits for those before it; one without times never expires.
     newest: int | None = 0
@@ -102,12 +135,13 @@ def _described(topic: Topic, states: list[SegmentState]) -> list[dict[str, Any]]
     return described
 
 
-@router.post(
-    "/v1/topics/{topic}/partitions/{partition}/verify",
-    openapi_extra=openapi.VERIFY,
-    summary="Verify a partition",
+@route(
+    "POST /v1/topics/{topic}/partitions/{partition}/verify",
+    "Verify a partition",
+    example=_VERIFIED_EXAMPLE,
+    errors=(400, 404, 429, 503),
 )
-async def verify_partition(request: Request) -> Response:
+async def verify_partition(request: Request) -> VerificationJson:
     """Read every batch and index of a partition, and check CRCs and offsets.
 
     The broker keeps serving meanwhile.
@@ -116,8 +150,8 @@ async def verify_partition(request: Request) -> Response:
     """
     state = api_state(request)
     broker = broker_of(request)
-    topic = broker.topic(request.path_params["topic"]).name
-    partition = path_integer(request, "partition")
+    topic = broker.topic(TOPIC.read(request)).name
+    partition = PARTITION.number(request)
     broker.log_state(topic, partition)
     verifications = state.verifications
     if verifications.is_running:
@@ -137,7 +171,7 @@ async def verify_partition(request: Request) -> Response:
     if document is None:
         # A client that is still connected gets this while the broker closes.
         raise BrokerClosing
-    return _answer(document)
+    return document
 
 
 async def _leave(request: Request, stopping: threading.Event) -> None:

@@ -4,35 +4,56 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Literal
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.error_codes import ErrorCode
-from stele.wire.isolation_level import IsolationLevel
 
 from ...broker.broker import Broker
 from ...errors import InvalidRequest, UnknownPartition
 from ...query.filters import Filter
 from ...query.table import TableSnapshot
 from ...work_budget import pause_among_partitions
-from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
-from ..openapi import tables as openapi
+from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
+from ..parameters import TOPIC, Choice, Header, Number
 from ..records.event_ids import parse_event_id
 from ..records.record_responses import bytes_response, record_response
+from ..records.record_types import Record
 from ..records.stream_slots import SlottedStream
 from ..records.table_streams import table_events, table_lines
 from ..records.tail_streams import Shown, events
-from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate
-from ..showing import form_of
+from ..requests import INT32_MAX, negotiate
+from ..routing import Routes
+from ..showing import AS, PREVIEW, form_of
 from ..state import api_state, broker_of
 
-router = APIRouter(tags=["tables"], route_class=EncodedSlashRoute)
+route = Routes("tables")
+_PARTITION = Number("partition", "only this partition", maximum=INT32_MAX)
+_ENCODING: Choice[Literal["base64"] | None] = Choice(
+    "encoding", "KeyEncoding", ("base64",), "base64: the key in the path is base64", default=None
+)
+_ISOLATION = Choice(
+    "isolation",
+    "CommittedIsolation",
+    ("read_committed",),
+    "keys and tables have only committed records",
+    default="read_committed",
+)
+_LAST_EVENT_ID = Header("Last-Event-ID", "server-sent events: resume the changes after this event")
+_LINES = (
+    Content(
+        NDJSON,
+        str,
+        '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"ada",'
+        '"value":"{\\"city\\":\\"London\\"}","headers":[]}\n'
+        '{"end":{"reason":"end","records":1,"positions":{"0":42}}}\n',
+    ),
+    Content(SSE),
+)
 
-_JSON, _NDJSON = "application/json", "application/x-ndjson"
-_SSE, _OCTETS = "text/event-stream", "application/octet-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 # So that a client can tell a missing key from a missing topic.
 _NO_KEY = int(ErrorCode.RESOURCE_NOT_FOUND)
@@ -40,7 +61,17 @@ _NO_KEY = int(ErrorCode.RESOURCE_NOT_FOUND)
 _KEY_SHOWN_BYTES = 60
 
 
-@router.get("/v1/topics/{topic}/keys/{key:path}", openapi_extra=openapi.GET_KEY, summary="Get a key")
+@route(
+    "GET /v1/topics/{topic}/keys/{key:path}",
+    "Get a key",
+    _PARTITION,
+    _ENCODING,
+    _ISOLATION,
+    AS,
+    PREVIEW,
+    answers=(Content(JSON, Record), Content(OCTETS, bytes)),
+    errors=(404, 406, 409, 500, 503),
+)
 async def get_key(request: Request) -> Response:
     """Return the newest committed record of a key of a compacted topic.
 
@@ -50,11 +81,11 @@ async def get_key(request: Request) -> Response:
     `Timestamp` have the rest. A key that was deleted gets 404 with the `partition` and `offset` of its tombstone.
     """
     broker = broker_of(request)
-    topic = broker.topic(request.path_params["topic"]).name
+    topic = broker.topic(TOPIC.read(request)).name
     key = _key(request)
-    _require_committed(request)
+    _ISOLATION.read(request)
     partition = _partition(request, broker, topic)
-    media_type = negotiate(request, (_JSON, _OCTETS))
+    media_type = negotiate(request, (JSON, OCTETS))
     form, reader = form_of(request), broker.decoded.reader()
     found = await broker.newest_record(topic, key, reader, partition=partition)
     shown_key = key[:_KEY_SHOWN_BYTES].decode(errors="backslashreplace")
@@ -80,17 +111,10 @@ async def get_key(request: Request) -> Response:
         "Timestamp": str(record.timestamp),
         "Cache-Control": "no-store",
     }
-    if media_type == _OCTETS:
+    if media_type == OCTETS:
         headers["X-Content-Type-Options"] = "nosniff"
         return bytes_response(found.opened, record.value, reader, headers=headers)
     return record_response(found.opened, found.partition, form, reader, headers=headers)
-
-
-def _require_committed(request: Request) -> None:
-    if isolation_of(request) is not IsolationLevel.READ_COMMITTED:
-        raise InvalidRequest(
-            "isolation is 'read_uncommitted'; keys and tables have only committed records, leave isolation out"
-        )
 
 
 def _key(request: Request) -> bytes:
@@ -98,11 +122,8 @@ def _key(request: Request) -> bytes:
     raw: bytes = request.scope["raw_path"]
     # /v1/topics/TOPIC/keys/KEY
     key = unquote_to_bytes(raw.split(b"?", 1)[0].split(b"/", 5)[5])
-    encoding = request.query_params.get("encoding")
-    if encoding is None:
+    if _ENCODING.read(request) is None:
         return key
-    if encoding != "base64":
-        raise InvalidRequest(f"encoding is {encoding[:40]!r}; give base64, or leave it out")
     try:
         return base64.b64decode(key.replace(b"-", b"+").replace(b"_", b"/"), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -110,16 +131,26 @@ def _key(request: Request) -> bytes:
 
 
 def _partition(request: Request, broker: Broker, topic: str) -> int | None:
-    if "partition" not in request.query_params:
+    if not _PARTITION.is_given(request):
         return None
-    partition = integer_parameter(request, "partition", 0, maximum=INT32_MAX)
+    partition = _PARTITION.read(request)
     partitions = broker.topic(topic).partitions
     if partition >= partitions:
         raise UnknownPartition(topic, partition, partitions=partitions)
     return partition
 
 
-@router.get("/v1/topics/{topic}/table", openapi_extra=openapi.TABLE, summary="Read a table")
+@route(
+    "GET /v1/topics/{topic}/table",
+    "Read a table",
+    _PARTITION,
+    _ISOLATION,
+    AS,
+    PREVIEW,
+    _LAST_EVENT_ID,
+    answers=_LINES,
+    errors=(404, 406, 409, 429, 503),
+)
 async def read_table(request: Request) -> Response:
     """Return the newest committed record per key of a compacted topic.
 
@@ -133,28 +164,28 @@ async def read_table(request: Request) -> Response:
     """
     state = api_state(request)
     broker = state.broker
-    topic = broker.topic(request.path_params["topic"])
-    _require_committed(request)
+    topic = broker.topic(TOPIC.read(request))
+    _ISOLATION.read(request)
     only = _partition(request, broker, topic.name)
     partitions = list(range(topic.partitions)) if only is None else [only]
-    media_type = negotiate(request, (_NDJSON, _SSE))
+    media_type = negotiate(request, (NDJSON, SSE))
     reader = broker.decoded.reader()
     shown = Shown(Filter(), form_of(request), 0, state.tail_reads, reader)
-    if media_type == _SSE:
+    if media_type == SSE:
         positions = await _resumed(request, broker, topic.name, partitions)
         if positions is not None:
             body = events(broker, topic.name, positions, only=only, shown=shown)
-            return SlottedStream(body, None, reader=reader, media_type=_SSE, headers=_STREAM_HEADERS)
+            return SlottedStream(body, None, reader=reader, media_type=SSE, headers=_STREAM_HEADERS)
     snapshot = TableSnapshot(broker, topic.name, partitions, reader=reader)
-    if media_type == _NDJSON:
+    if media_type == NDJSON:
         body = table_lines(broker, snapshot, shown)
         return SlottedStream(
-            body, state.table_slots, reader=reader, media_type=_NDJSON, headers=_STREAM_HEADERS
+            body, state.table_slots, reader=reader, media_type=NDJSON, headers=_STREAM_HEADERS
         )
     body = table_events(
         broker, topic.name, snapshot, only=only, shown=shown, on_end=lambda: stream.give_back()
     )
-    stream = SlottedStream(body, state.table_slots, reader=reader, media_type=_SSE, headers=_STREAM_HEADERS)
+    stream = SlottedStream(body, state.table_slots, reader=reader, media_type=SSE, headers=_STREAM_HEADERS)
     return stream
 
 
@@ -162,7 +193,7 @@ async def _resumed(
     request: Request, broker: Broker, topic: str, partitions: list[int]
 ) -> dict[int, int] | None:
     """Return where the changes go on after ``Last-Event-ID``; None if the table must be read first."""
-    last = request.headers.get("last-event-id")
+    last = _LAST_EVENT_ID.given(request)
     if not last:
         return None
     seen = parse_event_id(last, partitions=broker.topic(topic).partitions)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Annotated, NotRequired, TypedDict
 
-import msgspec
-from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.isolation_level import IsolationLevel
@@ -28,56 +27,127 @@ from ...storage.topic_config import explicit_configs
 from ...storage.topic_partition import TopicPartition
 from ...transactions.service import TransactionService
 from ...work_budget import pause, pause_among_partitions
-from ..bodies import TopicBody
-from ..encoded_slash import EncodedSlashRoute
-from ..errors import HttpError
-from ..openapi import topics as openapi
-from ..records.record_json import encode
-from ..requests import (
-    INT32_MAX,
-    boolean_parameter,
-    config_texts,
-    content_type,
-    integer_parameter,
-    path_integer,
-    read_body,
+from ..json_bodies import JsonBody, json_answer
+from ..parameters import (
+    AFTER,
+    PAGE,
+    PARTITION,
+    PREFIX,
+    SEARCH_NAMES,
+    TOPIC,
+    Choice,
+    Flag,
+    Number,
+    OffsetOrTime,
+    Text,
 )
+from ..records.record_types import Durability, InPartition
+from ..requests import ConfigChanges, Configs, config_texts
 from ..rights import is_seen, require
-from ..state import api_state, broker_of, transactions_of
+from ..routing import Routes
+from ..schemas import Shown
+from ..state import broker_of, transactions_of
 
-router = APIRouter(tags=["topics"], route_class=EncodedSlashRoute)
+route = Routes("topics")
+_TopicId = Annotated[str, Shown(format="uuid")]
 
-_JSON = "application/json"
-_PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
-_ORDERS = ("name", "records", "size")
+
+class HeldBackBy(TypedDict):
+    transactional_id: str | None
+    producer_id: int
+    since: int
+
+
+class PartitionState(TypedDict):
+    partition: int
+    log_start_offset: int
+    last_stable_offset: int
+    held_back_by: HeldBackBy | None
+    high_watermark: int
+    synced_offset: int
+    leader_epoch: int
+    size_bytes: int
+    segments: int
+    dirty_ratio: float | None
+    cleaner: str | None
+
+
+class TopicJson(TypedDict):
+    name: str
+    topic_id: _TopicId
+    partition_count: int
+    configs: Configs
+    effective_configs: Configs
+    partitions: list[PartitionState]
+
+
+class ListedTopic(TypedDict):
+    name: str
+    topic_id: _TopicId
+    partition_count: int
+    records: NotRequired[int]
+    size_bytes: NotRequired[int]
+    storage: NotRequired[str]
+    retention_ms: NotRequired[int]
+
+
+class TopicList(TypedDict):
+    topics: list[ListedTopic]
+    next_after: str | None
+    total: int
+
+
+class PurgedPartition(TypedDict):
+    partition: int
+    log_start_offset: int
+    deleted: int
+
+
+class PurgedTopic(TypedDict):
+    topic: str
+    partitions: list[PurgedPartition]
+
+
+class PurgedRecords(InPartition):
+    log_start_offset: int
+    deleted: int
+
+
+class FlushedTopic(TypedDict):
+    topic: str
+    durability: Durability
+
+
+class Flushed(TypedDict):
+    durability: Durability
+
+
+class TopicBody(Struct, forbid_unknown_fields=True):
+    """The body that creates or changes a topic; null resets a config of an existing topic to its default."""
+
+    partitions: Annotated[int | None, Shown(type=["integer", "null"], minimum=1, maximum=100)] = None
+    configs: ConfigChanges = {}
+
+
+_BODY = JsonBody(TopicBody, '{"partitions": 3, "configs": {"retention.ms": 86400000}}', is_required=False)
+_LIMIT = Number("limit", "topics per page; at most 1000 with sizes", 1000, minimum=1, maximum=10_000)
+_SIZES = Flag("sizes", "include records, size, storage and retention of each topic")
+_ORDER = Choice(
+    "order", "TopicOrder", ("name", "records", "size"), "records, size: largest first", default="name"
+)
+_INTERNAL = Flag("internal", "include topics whose names begin with __", default=True)
+_BEFORE = Text("before", "offset, latest, RFC 3339 time or time ago", OffsetOrTime, is_required=True)
+
 # Programs name topics for their own use in this way.
 _INTERNAL_PREFIX = "__"
 # Sizes are added up per request, which takes about 10 µs per partition.
 _SIZES_PAGE_MAX = 1000
 
 
-_decode_body = msgspec.json.Decoder(TopicBody).decode
-
-
-async def _body(request: Request) -> TopicBody:
-    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
-    if not raw:
-        return TopicBody()
-    kind = content_type(request, _JSON)
-    if kind not in (_JSON, "application/x-www-form-urlencoded"):
-        raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {_JSON}")
-    try:
-        return _decode_body(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(
-            f'the body is not {{"partitions": N, "configs": {{"retention.ms": …}}}}: {error}'
-        ) from error
-
-
-async def _described(request: Request, topic: Topic) -> dict[str, Any]:
+async def _described(request: Request, topic: Topic) -> TopicJson:
     broker, transactions = broker_of(request), transactions_of(request).coordinator
     with_configs = is_seen(request, DESCRIBE_CONFIGS_TOPIC)(topic.name)
-    partitions: list[dict[str, Any]] = []
+    partitions: list[PartitionState] = []
     for partition in range(topic.partitions):
         await pause_among_partitions(partition + 1)
         state = broker.log_state(topic.name, partition)
@@ -111,7 +181,7 @@ async def _described(request: Request, topic: Topic) -> dict[str, Any]:
 
 async def _held_back_by(
     request: Request, transactions: TransactionService, name: TopicPartition, state: LogState
-) -> dict[str, Any] | None:
+) -> HeldBackBy | None:
     """Describe the transaction that the last stable offset waits for; None if none is open."""
     if state.last_stable_offset >= state.high_watermark:
         return None
@@ -128,10 +198,6 @@ async def _held_back_by(
         "producer_id": oldest.producer_id,
         "since": oldest.since_ms,
     }
-
-
-def _answer(document: dict[str, Any], status: int = 200) -> Response:
-    return Response(encode(document), status, media_type=_JSON)
 
 
 async def _sizes(broker: Broker, topic: Topic) -> tuple[int, int]:
@@ -157,8 +223,8 @@ async def _largest_first(broker: Broker, topics: list[Topic], *, by_records: boo
     return sorted((topic for topic in topics if topic.name in sizes), key=lambda topic: -sizes[topic.name])
 
 
-async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> ListedTopic:
+    entry: ListedTopic = {
         "name": topic.name,
         "topic_id": str(topic.topic_id),
         "partition_count": topic.partitions,
@@ -172,8 +238,21 @@ async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str
     return entry
 
 
-@router.get("/v1/topics", openapi_extra=openapi.LIST_TOPICS, summary="List topics")
-async def list_topics(request: Request) -> Response:
+@route(
+    "GET /v1/topics",
+    "List topics",
+    SEARCH_NAMES,
+    PREFIX,
+    _LIMIT,
+    PAGE,
+    AFTER,
+    _SIZES,
+    _ORDER,
+    _INTERNAL,
+    example='{"topics":[{"name":"flights","topic_id":"b4f0c1de-7d3c-4c53-9d0e-5a6f2f3d9b51","partition_count":3,'
+    '"records":336776,"size_bytes":61873024,"storage":"disk","retention_ms":604800000}],"next_after":null,"total":1}',
+)
+async def list_topics(request: Request) -> TopicList:
     """List topics in the order of their names, one page at a time.
 
     `search` selects names that contain a text, `prefix` names that start with one. Pages are numbered from 1;
@@ -183,19 +262,12 @@ async def list_topics(request: Request) -> Response:
     whose names begin with `__`, which programs use for themselves.
     """
     broker = broker_of(request)
-    with_sizes = boolean_parameter(request, "sizes")
-    limit = integer_parameter(
-        request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_SIZES_PAGE_MAX if with_sizes else _PAGE_MAX
-    )
-    number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
-    prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
-    wanted = request.query_params.get("search", "").lower()
-    with_internal = boolean_parameter(request, "internal", default=True)
-    order = request.query_params.get("order", "name")
-    if order not in _ORDERS:
-        raise InvalidRequest(
-            f"order is {order[:40]!r}; it must be {', '.join(_ORDERS[:-1])} or {_ORDERS[-1]}"
-        )
+    with_sizes = _SIZES.read(request)
+    limit = _LIMIT.read(request, maximum=_SIZES_PAGE_MAX if with_sizes else None)
+    number = PAGE.read(request)
+    prefix, after = PREFIX.read(request), AFTER.read(request)
+    wanted = SEARCH_NAMES.read(request).lower()
+    with_internal, order = _INTERNAL.read(request), _ORDER.read(request)
     if after and order != "name":
         raise InvalidRequest(f"after continues a list by name, not by {order}; give page instead")
     is_listed = is_seen(request, DESCRIBE_TOPIC)
@@ -213,31 +285,29 @@ async def list_topics(request: Request) -> Response:
         matching = await _largest_first(broker, matching, by_records=order == "records")
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
-    listed: list[dict[str, Any]] = []
+    listed: list[ListedTopic] = []
     for topic in page:
         # A pause lets other requests in, and one of them may delete the topic.
         with contextlib.suppress(UnknownTopic, UnknownPartition):
             listed.append(await _listed(broker, topic, with_sizes=with_sizes))
         if with_sizes:
             await pause()
-    return _answer(
-        {
-            "topics": listed,
-            "next_after": page[-1].name if order == "name" and len(matching) > begin + limit else None,
-            "total": len(matching),
-        }
-    )
+    return {
+        "topics": listed,
+        "next_after": page[-1].name if order == "name" and len(matching) > begin + limit else None,
+        "total": len(matching),
+    }
 
 
-@router.put("/v1/topics/{topic}", openapi_extra=openapi.CREATE_TOPIC, summary="Create a topic")
-async def create_topic(request: Request) -> Response:
+@route("PUT /v1/topics/{topic}", "Create a topic", body=_BODY, also={201: "Created"}, errors=(409, 503, 507))
+async def create_topic(request: Request) -> TopicJson | Response:
     """Create a topic.
 
     Repeating the request changes nothing (200); a different configuration is refused (409).
     """
     broker = broker_of(request)
-    name = request.path_params["topic"]
-    body = await _body(request)
+    name = TOPIC.read(request)
+    body = await _BODY.read(request)
     configs = explicit_configs(config_texts(body.configs))
     try:
         topic = await broker.create_topic(name, partitions=body.partitions, configs=configs)
@@ -245,8 +315,8 @@ async def create_topic(request: Request) -> Response:
         require(request, DESCRIBE_TOPIC, [name])
         topic = broker.topic(name)
         _refuse_difference(topic, body.partitions, configs)
-        return _answer(await _described(request, topic))
-    return _answer(await _described(request, topic), 201)
+        return await _described(request, topic)
+    return json_answer(await _described(request, topic), 201)
 
 
 def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, str]) -> None:
@@ -261,8 +331,8 @@ def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, 
         raise TopicDiffers(topic.name, "; ".join(differences))
 
 
-@router.get("/v1/topics/{topic}", openapi_extra=openapi.GET_TOPIC, summary="Describe a topic")
-async def get_topic(request: Request) -> Response:
+@route("GET /v1/topics/{topic}", "Describe a topic", errors=(400, 404))
+async def get_topic(request: Request) -> TopicJson:
     """Return the partitions with offsets and sizes, and all effective configurations.
 
     `held_back_by` is the oldest open transaction of a partition: readers of committed records get nothing from
@@ -274,45 +344,45 @@ async def get_topic(request: Request) -> Response:
     or `idle`. Both are null for other topics.
     """
     broker = broker_of(request)
-    return _answer(await _described(request, broker.topic(request.path_params["topic"])))
+    return await _described(request, broker.topic(TOPIC.read(request)))
 
 
-@router.patch("/v1/topics/{topic}", openapi_extra=openapi.ALTER_TOPIC, summary="Alter a topic")
-async def alter_topic(request: Request) -> Response:
+@route("PATCH /v1/topics/{topic}", "Alter a topic", body=_BODY, errors=(404, 503, 507))
+async def alter_topic(request: Request) -> TopicJson:
     """Set configurations, and increase the number of partitions.
 
     Null resets a configuration to its default.
     """
     broker = broker_of(request)
-    body = await _body(request)
-    name = request.path_params["topic"]
+    body = await _BODY.read(request)
+    name = TOPIC.read(request)
     if body.partitions is not None:
         require(request, ALTER_TOPIC, [name])
     if body.configs or body.partitions is None:
         require(request, ALTER_CONFIGS_TOPIC, [name])
     topic = await broker.alter_topic(name, partitions=body.partitions, configs=config_texts(body.configs))
-    return _answer(await _described(request, topic))
+    return await _described(request, topic)
 
 
-@router.delete(
-    "/v1/topics/{topic}", status_code=204, openapi_extra=openapi.DELETE_TOPIC, summary="Delete a topic"
-)
-async def delete_topic(request: Request) -> Response:
+@route("DELETE /v1/topics/{topic}", "Delete a topic", errors=(400, 404, 503))
+async def delete_topic(request: Request) -> None:
     """Delete a topic and all its records."""
-    await broker_of(request).delete_topic(request.path_params["topic"])
-    return Response(status_code=204)
+    await broker_of(request).delete_topic(TOPIC.read(request))
 
 
-@router.delete(
-    "/v1/topics/{topic}/records", openapi_extra=openapi.PURGE_TOPIC, summary="Delete all records of a topic"
+@route(
+    "DELETE /v1/topics/{topic}/records",
+    "Delete all records of a topic",
+    errors=(400, 404, 503, 507),
+    example='{"topic":"orders","partitions":[{"partition":0,"log_start_offset":42,"deleted":42}]}',
 )
-async def purge_topic(request: Request) -> Response:
+async def purge_topic(request: Request) -> PurgedTopic:
     """Delete all records that the topic holds now.
 
     The topic remains, and its offsets continue.
     """
     broker = broker_of(request)
-    topic = broker.topic(request.path_params["topic"])
+    topic = broker.topic(TOPIC.read(request))
     await broker.refresh(topic.topic_partitions())
     before = [broker.log_state(topic.name, partition) for partition in range(topic.partitions)]
     # Concurrently, so that the deletions share one sync.
@@ -326,19 +396,21 @@ async def purge_topic(request: Request) -> Response:
         _purged(partition, state.log_start_offset, start)
         for partition, (state, start) in enumerate(zip(before, starts, strict=True))
     ]
-    return _answer({"topic": topic.name, "partitions": partitions})
+    return {"topic": topic.name, "partitions": partitions}
 
 
-@router.delete(
-    "/v1/topics/{topic}/partitions/{partition}/records",
-    openapi_extra=openapi.PURGE_PARTITION,
-    summary="Delete the first records of a partition",
+@route(
+    "DELETE /v1/topics/{topic}/partitions/{partition}/records",
+    "Delete the first records of a partition",
+    _BEFORE,
+    errors=(404, 410, 416, 500, 503, 507),
+    example='{"topic":"orders","partition":0,"log_start_offset":42,"deleted":42}',
 )
-async def purge_partition(request: Request) -> Response:
+async def purge_partition(request: Request) -> PurgedRecords:
     """Delete the records before `before`: an offset, `latest` (all of them), or a time."""
     broker = broker_of(request)
-    topic, partition = broker.topic(request.path_params["topic"]).name, path_integer(request, "partition")
-    text = request.query_params.get("before")
+    topic, partition = broker.topic(TOPIC.read(request)).name, PARTITION.number(request)
+    text = _BEFORE.given(request)
     if text is None:
         raise InvalidRequest(
             "before is missing; give an offset or a time, or before=latest to delete all records"
@@ -348,23 +420,23 @@ async def purge_partition(request: Request) -> Response:
         broker, topic, partition, text, isolation=IsolationLevel.READ_UNCOMMITTED, name="before"
     )
     start = await broker.delete_records(topic, partition, offset)
-    return _answer({"topic": topic, **_purged(partition, state.log_start_offset, start)})
+    return {"topic": topic, **_purged(partition, state.log_start_offset, start)}
 
 
-def _purged(partition: int, before: int, after: int) -> dict[str, int]:
+def _purged(partition: int, before: int, after: int) -> PurgedPartition:
     return {"partition": partition, "log_start_offset": after, "deleted": max(0, after - before)}
 
 
-@router.post("/v1/topics/{topic}/flush", openapi_extra=openapi.FLUSH_TOPIC, summary="Sync a topic")
-async def flush_topic(request: Request) -> Response:
+@route("POST /v1/topics/{topic}/flush", "Sync a topic", errors=(400, 404, 503, 507))
+async def flush_topic(request: Request) -> FlushedTopic:
     """Sync everything that has been appended to the topic so far."""
-    name = request.path_params["topic"]
+    name = TOPIC.read(request)
     await broker_of(request).flush(name)
-    return _answer({"topic": name, "durability": "synced"})
+    return {"topic": name, "durability": "synced"}
 
 
-@router.post("/v1/flush", openapi_extra=openapi.FLUSH, summary="Sync all topics")
-async def flush(request: Request) -> Response:
+@route("POST /v1/flush", "Sync all topics", errors=(503, 507))
+async def flush(request: Request) -> Flushed:
     """Sync everything that has been appended so far, in every topic."""
     await broker_of(request).flush()
-    return _answer({"durability": "synced"})
+    return {"durability": "synced"}

@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from typing import Annotated, TypedDict
 
 import msgspec
-from fastapi import APIRouter
+from msgspec import Raw, Struct
 from starlette.requests import Request
 from starlette.responses import Response
-from stele.wire.messages import Durability
+from stele.wire.messages import Durability as AckedDurability
 from stele.wire.notation import parse_whole
 
 from ...broker.producing.produce import Acks, Produced
@@ -23,28 +24,117 @@ from ...transactions.atomic_requests import INTERNAL_PREFIX, AtomicRequest, Idem
 from ...transactions.messages import ProducerIdentity
 from ...transactions.transactional_id import check_transactional_id
 from ...transactions.writes import LeaseToSettle, Settlements
-from ..bodies import LeaseOfGroup, OffsetOfGroup, SettleBody, TransactionBody
-from ..encoded_slash import EncodedSlashRoute
-from ..json_bodies import json_answer, json_body, raw_json_body
-from ..openapi import transactions as openapi
-from ..records.record_json import ProduceBody
+from ..group_json import LeaseToken, Offset
+from ..json_bodies import JsonBody, json_answer
+from ..openapi.operations import JSON, Content
+from ..parameters import TRANSACTIONAL_ID, Header, Number
+from ..records.record_types import Durability, NewTopicRecord, TransactionReceipt
 from ..records.transaction_records import TransactionRecords
-from ..requests import INT32_MAX, INT64_MAX, integer_parameter
+from ..requests import INT32_MAX, INT64_MAX
 from ..rights import require, require_lease, require_write
+from ..routing import Routes
+from ..schemas import Shown
 from ..settlement_forwarding import coordinators, forward, only_coordinator
 from ..state import api_state, transactions_of
 
-router = APIRouter(tags=["transactions"], route_class=EncodedSlashRoute)
-
 _KEY_CHARACTERS_MAX = 255
 _EPOCH_MAX = 2**15 - 1
-_EXAMPLE = '{"records": [{"topic": "orders", "value": "x"}], "leases": [{"group": "billing", "lease": "…"}]}'
-_SETTLE_EXAMPLE = '{"leases": [{"group": "billing", "lease": "…"}]}'
-_RECORDS_EXAMPLE = '{"records": [{"topic": "orders", "value": "x"}]}'
+
+route = Routes("transactions", errors=(409, 503))
 
 
-@router.post(
-    "/v1/transactions", openapi_extra=openapi.TRANSACT, summary="Commit a transaction in one request"
+class TransactionalProducer(TypedDict):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Transacted(TypedDict):
+    records: list[TransactionReceipt]
+    durability: Durability
+
+
+class TransactionReceipts(TypedDict):
+    records: list[TransactionReceipt]
+
+
+class LeaseOfGroup(Struct, forbid_unknown_fields=True):
+    """A lease that a transaction acknowledges."""
+
+    group: str
+    lease: LeaseToken
+
+
+class OffsetOfGroup(Struct, forbid_unknown_fields=True):
+    """An offset that a transaction commits; ``offset`` is that of the next record to read."""
+
+    group: str
+    topic: str
+    partition: Annotated[int, Shown(minimum=0, maximum=INT32_MAX)]
+    offset: Offset
+    metadata: str = ""
+
+
+class SettleBody(Struct, forbid_unknown_fields=True):
+    """Leases and offsets that a transaction settles when it commits."""
+
+    leases: list[LeaseOfGroup] = []
+    offsets: list[OffsetOfGroup] = []
+
+
+# They are decoded one by one, so that an error has an index.
+_Records = Annotated[list[Raw], Shown(kind=list[NewTopicRecord])]
+
+
+class TransactionBody(SettleBody, forbid_unknown_fields=True):
+    """A whole transaction."""
+
+    records: _Records = []
+
+
+class TransactionRecordsJson(Struct, forbid_unknown_fields=True):
+    """Records of a transaction."""
+
+    records: _Records
+
+
+_RECORDS_EXAMPLE = (
+    '"records": [{"topic": "orders", "key": "N14228", "value": {"from": "EWR"}}, '
+    '{"topic": "audit", "value": "order N14228"}]'
+)
+_OFFSETS_EXAMPLE = '"offsets": [{"group": "billing", "topic": "orders", "partition": 0, "offset": 1}]'
+_TRANSACTION = JsonBody(TransactionBody, f"{{{_RECORDS_EXAMPLE}, {_OFFSETS_EXAMPLE}}}")
+_RECORDS = JsonBody(TransactionRecordsJson, f"{{{_RECORDS_EXAMPLE}}}")
+_SETTLEMENT = JsonBody(SettleBody, f"{{{_OFFSETS_EXAMPLE}}}")
+_IDEMPOTENCY_KEY = Header(
+    "Idempotency-Key",
+    "chosen by the client: a repeated request gets the first answer",
+    Annotated[str, Shown(minLength=1, maxLength=_KEY_CHARACTERS_MAX)],
+)
+_TIMEOUT_MS = Number(
+    "timeout_ms",
+    "the broker aborts a transaction that is open for longer",
+    60_000,
+    minimum=1,
+    maximum=INT32_MAX,
+)
+_Whole = Annotated[int, Shown(minimum=0)]
+_PRODUCER = (
+    Header("Producer-Id", "required: the id that begin returned", _Whole),
+    Header("Producer-Epoch", "required: the epoch that the last begin, commit or abort returned", _Whole),
+)
+_IDENTITY = [
+    Content(JSON, TransactionalProducer, '{"transactional_id":"job-7","producer_id":4000,"producer_epoch":1}')
+]
+
+
+@route(
+    "POST /v1/transactions",
+    "Commit a transaction in one request",
+    _IDEMPOTENCY_KEY,
+    body=_TRANSACTION,
+    answers=[Content(JSON, Transacted)],
+    errors=(404, 422, 504, 507),
 )
 async def transact(request: Request) -> Response:
     """Append records to several topics, acknowledge leases and commit offsets: all of it, or nothing.
@@ -53,7 +143,7 @@ async def transact(request: Request) -> Response:
     committed, the first answer comes again, even after a restart of the broker, with `Idempotent-Replayed: true`.
     """
     state = api_state(request)
-    raw, body = await raw_json_body(request, TransactionBody, _EXAMPLE)
+    raw, body = await _TRANSACTION.read_raw(request)
     key = _idempotency_key(request, raw)
     atomic = state.transactions.atomic
     answer = None if key is None else await atomic.repeated(key)
@@ -82,20 +172,20 @@ async def transact(request: Request) -> Response:
             )
         )
     headers = {"Idempotent-Replayed": "true"} if answer.is_repeated else None
-    return Response(answer.body, headers=headers, media_type="application/json")
+    return Response(answer.body, headers=headers, media_type=JSON)
 
 
-def _durability(produced: Sequence[Produced], is_shared: bool) -> Durability:
+def _durability(produced: Sequence[Produced], is_shared: bool) -> AckedDurability:
     """Return that of the end of a transaction, which is synced at least."""
     return (
-        min((each.durability for each in produced), default=Durability.SYNCED)
+        min((each.durability for each in produced), default=AckedDurability.SYNCED)
         if is_shared
-        else Durability.SYNCED
+        else AckedDurability.SYNCED
     )
 
 
 def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
-    text = request.headers.get("idempotency-key")
+    text = _IDEMPOTENCY_KEY.given(request)
     if text is None:
         return None
     if not 0 < len(text) <= _KEY_CHARACTERS_MAX or not text.isascii() or not text.isprintable():
@@ -144,7 +234,7 @@ def _settlements(leases: list[LeaseOfGroup], offsets: list[OffsetOfGroup]) -> Se
 
 
 def _transactional_id(request: Request) -> str:
-    transactional_id = str(request.path_params["transactional_id"])
+    transactional_id = TRANSACTIONAL_ID.read(request)
     check_transactional_id(transactional_id)
     if transactional_id.startswith(INTERNAL_PREFIX):
         raise InvalidRequest(f"transactional ids that start with {INTERNAL_PREFIX} are the broker's own")
@@ -154,12 +244,12 @@ def _transactional_id(request: Request) -> str:
 def _producer(request: Request) -> ProducerIdentity:
     """Return the fencing token of a request. Raises ``InvalidRequest``."""
     numbers: list[int] = []
-    for name, maximum in (("producer-id", INT64_MAX), ("producer-epoch", _EPOCH_MAX)):
-        text = request.headers.get(name)
+    for header, maximum in zip(_PRODUCER, (INT64_MAX, _EPOCH_MAX), strict=True):
+        text = header.given(request)
         number = None if text is None else parse_whole(text, maximum)
         if number is None:
             raise InvalidRequest(
-                f"{name} is {text and text[:40]!r}; send Producer-Id and Producer-Epoch as the last begin, commit or "
+                f"{header.name} is {text and text[:40]!r}; send Producer-Id and Producer-Epoch as the last begin, commit or "
                 "abort of this transactional id returned them"
             )
         numbers.append(number)
@@ -180,10 +270,11 @@ def _producer_answer(transactional_id: str, producer: ProducerIdentity) -> Respo
     return answer
 
 
-@router.post(
-    "/v1/transactions/{transactional_id}/begin",
-    openapi_extra=openapi.BEGIN,
-    summary="Begin with a transactional id",
+@route(
+    "POST /v1/transactions/{transactional_id}/begin",
+    "Begin with a transactional id",
+    _TIMEOUT_MS,
+    answers=_IDENTITY,
 )
 async def begin_transaction(request: Request) -> Response:
     """Return the producer id and epoch for all requests of the next transactions.
@@ -191,7 +282,7 @@ async def begin_transaction(request: Request) -> Response:
     A producer that began with the id before is fenced: its requests get 409, and what it left open is aborted.
     """
     transactional_id = _transactional_id(request)
-    timeout_ms = integer_parameter(request, "timeout_ms", 60_000, minimum=1, maximum=INT32_MAX)
+    timeout_ms = _TIMEOUT_MS.read(request)
     try:
         async with asyncio.timeout(api_state(request).settings.request_timeout_ms / 1000):
             producer = await transactions_of(request).atomic.begin(transactional_id, timeout_ms=timeout_ms)
@@ -200,12 +291,14 @@ async def begin_transaction(request: Request) -> Response:
     return _producer_answer(transactional_id, producer)
 
 
-@router.post(
-    "/v1/transactions/{transactional_id}/records",
-    openapi_extra=openapi.RECORDS,
-    summary="Append records in a transaction",
+@route(
+    "POST /v1/transactions/{transactional_id}/records",
+    "Append records in a transaction",
+    *_PRODUCER,
+    body=_RECORDS,
+    errors=(404, 504, 507),
 )
-async def append_to_transaction(request: Request) -> Response:
+async def append_to_transaction(request: Request) -> TransactionReceipts:
     """Append records to several topics; readers see them when the transaction commits.
 
     The first request after `begin`, a commit or an abort opens the transaction. If a request fails, abort the
@@ -213,7 +306,7 @@ async def append_to_transaction(request: Request) -> Response:
     """
     state = api_state(request)
     transactional_id, producer = _transactional_id(request), _producer(request)
-    body = await json_body(request, ProduceBody, _RECORDS_EXAMPLE)
+    body = await _RECORDS.read(request)
     if not body.records:
         raise InvalidRequest("the body has no records")
     records = TransactionRecords(state.broker, partial(require_write, request))
@@ -225,22 +318,23 @@ async def append_to_transaction(request: Request) -> Response:
         acks=Acks.ALL,
         timeout_ms=state.settings.request_timeout_ms,
     )
-    return json_answer({"records": records.receipts(produced)})
+    return {"records": records.receipts(produced)}
 
 
-@router.post(
-    "/v1/transactions/{transactional_id}/settle",
-    status_code=204,
-    openapi_extra=openapi.SETTLE,
-    summary="Settle leases and offsets in a transaction",
+@route(
+    "POST /v1/transactions/{transactional_id}/settle",
+    "Settle leases and offsets in a transaction",
+    *_PRODUCER,
+    body=_SETTLEMENT,
+    errors=(404, 504),
 )
-async def settle_transaction(request: Request) -> Response:
+async def settle_transaction(request: Request) -> Response | None:
     """Acknowledge leases and commit offsets when the transaction commits.
 
     A lease no longer expires then; if the transaction aborts, it is given back.
     """
     transactional_id, producer = _transactional_id(request), _producer(request)
-    body = await json_body(request, SettleBody, _SETTLE_EXAMPLE)
+    body = await _SETTLEMENT.read(request)
     _require(request, body.leases, body.offsets)
     for member, groups in coordinators(request, _groups(body.leases, body.offsets)):
         leases = [lease for lease in body.leases if lease.group in groups]
@@ -254,11 +348,15 @@ async def settle_transaction(request: Request) -> Response:
         answer = await forward(request, groups[0], member, part)
         if answer.status_code >= 400:
             return answer
-    return Response(status_code=204)
+    return None
 
 
-@router.post(
-    "/v1/transactions/{transactional_id}/commit", openapi_extra=openapi.END, summary="Commit a transaction"
+@route(
+    "POST /v1/transactions/{transactional_id}/commit",
+    "Commit a transaction",
+    *_PRODUCER,
+    answers=_IDENTITY,
+    errors=(507,),
 )
 async def commit_transaction(request: Request) -> Response:
     """Make the transaction visible and durable; return producer id and epoch for the next one.
@@ -268,8 +366,12 @@ async def commit_transaction(request: Request) -> Response:
     return await _end(request, is_commit=True)
 
 
-@router.post(
-    "/v1/transactions/{transactional_id}/abort", openapi_extra=openapi.END, summary="Abort a transaction"
+@route(
+    "POST /v1/transactions/{transactional_id}/abort",
+    "Abort a transaction",
+    *_PRODUCER,
+    answers=_IDENTITY,
+    errors=(507,),
 )
 async def abort_transaction(request: Request) -> Response:
     """Drop what the transaction wrote; return producer id and epoch for the next one.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, TypedDict
 
-from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ...errors import InvalidRequest
 from ...linear_regex import InvalidPattern, LinearRegex
@@ -19,23 +17,121 @@ from ...transactions.partition_transactions import abort_in_partition
 from ...transactions.states import TransactionState
 from ...work_budget import WorkBudget
 from ..authentication import peer_of
-from ..encoded_slash import EncodedSlashRoute
-from ..json_bodies import json_answer
-from ..openapi import transactions_admin as openapi
-from ..requests import INT32_MAX, INT64_MAX, boolean_parameter, integer_parameter, path_integer
+from ..parameters import (
+    AFTER,
+    PAGE,
+    PARTITION,
+    PRODUCER_ID,
+    SEARCH_IDS,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Choice,
+    Flag,
+    Number,
+    Text,
+)
+from ..records.record_types import InPartition
 from ..rights import is_seen, require
+from ..routing import Routes
+from ..schemas import Shown, one_of
 from ..state import api_state, broker_of, transactions_of
 
-router = APIRouter(tags=["transactions"], route_class=EncodedSlashRoute)
+route = Routes("transactions", errors=(503,))
+_StateName = Annotated[str, one_of("TransactionState", *(state.value for state in TransactionState))]
 
-_PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+
+class ListedTransaction(TypedDict):
+    transactional_id: str
+    state: _StateName
+    producer_id: int
+    started_at: int | None
+
+
+class TransactionList(TypedDict):
+    now: int
+    open: int
+    transactions: list[ListedTransaction]
+    next_after: str | None
+    total: int
+
+
+class TransactionPartition(InPartition):
+    first_offset: int | None
+    holds_back: bool
+
+
+class Transaction(TypedDict):
+    transactional_id: str
+    state: _StateName
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    now: int
+    started_at: int | None
+    partitions: list[TransactionPartition]
+
+
+class OpenTransaction(InPartition):
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    since: int
+    hanging: bool
+    holds_back: bool
+
+
+class OpenTransactionList(TypedDict):
+    now: int
+    transactions: list[OpenTransaction]
+    total: int
+
+
+class PartitionTransactionList(TypedDict):
+    now: int
+    last_stable_offset: int
+    high_watermark: int
+    transactions: list[OpenTransaction]
+
+
+_LIMIT = Number("limit", "ids per page", 1000, minimum=1, maximum=10_000)
+_ROWS = Number("limit", "rows at most", 1000, minimum=1, maximum=10_000)
+_STATE = Text("state", "only ids in one of these states", list[_StateName], style="form", explode=False)
+_MIN_DURATION_MS = Number(
+    "min_duration_ms",
+    "only transactions that have been open for longer than this; -1: all ids",
+    -1,
+    minimum=-1,
+)
+_PATTERN = Text(
+    "pattern", "only ids that match this regular expression as a whole", Annotated[str, Shown(maxLength=1000)]
+)
+_ORDER = Choice(
+    "order",
+    "TransactionOrder",
+    ("id", "oldest"),
+    "oldest: the transaction that has been open for longest first",
+    default="id",
+)
+_HANGING = Flag("hanging", "only those that no coordinator knows")
+_TOPIC = Text("topic", "only those in partitions of this topic")
+
 _STATES = tuple(state.value for state in TransactionState)
-_NO_FILTER = -1
-_ORDERS = ("id", "oldest")
 
 
-@router.get("/v1/transactions", openapi_extra=openapi.LIST_TRANSACTIONS, summary="List transactional ids")
-async def list_transactions(request: Request) -> Response:
+@route(
+    "GET /v1/transactions",
+    "List transactional ids",
+    _STATE,
+    _MIN_DURATION_MS,
+    _PATTERN,
+    SEARCH_IDS,
+    _ORDER,
+    PAGE,
+    _LIMIT,
+    AFTER,
+)
+async def list_transactions(request: Request) -> TransactionList:
     """List transactional ids with their states, one page at a time; each filter that is given must match.
 
     `state` is a list, separated by commas. `min_duration_ms` selects transactions that have been open for longer. `pattern` is a
@@ -44,38 +140,33 @@ async def list_transactions(request: Request) -> Response:
     transaction that has been open for longest. `started_at` is null if no transaction is open.
     """
     state = api_state(request)
-    limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
-    number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
+    limit, number = _LIMIT.read(request), PAGE.read(request)
     matching = await _matching(request)
     if _order(request) == "oldest":
         matching.sort(key=_age_order)
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
     counts = state.transactions.coordinator.counts
-    return json_answer(
-        {
-            "now": state.broker.now_ms(),
-            "open": counts.open,
-            "transactions": [
-                {
-                    "transactional_id": listing.transactional_id,
-                    "state": listing.state.value,
-                    "producer_id": listing.producer_id,
-                    "started_at": _time(listing.started_at_ms),
-                }
-                for listing in page
-            ],
-            "next_after": page[-1].transactional_id if len(matching) > begin + limit else None,
-            "total": len(matching),
-        }
-    )
+    return {
+        "now": state.broker.now_ms(),
+        "open": counts.open,
+        "transactions": [
+            {
+                "transactional_id": listing.transactional_id,
+                "state": listing.state.value,
+                "producer_id": listing.producer_id,
+                "started_at": _time(listing.started_at_ms),
+            }
+            for listing in page
+        ],
+        "next_after": page[-1].transactional_id if len(matching) > begin + limit else None,
+        "total": len(matching),
+    }
 
 
 def _order(request: Request) -> str:
-    order = request.query_params.get("order", "id")
-    if order not in _ORDERS:
-        raise InvalidRequest(f"order is {order[:40]!r}; it must be id or oldest")
-    if order == "oldest" and request.query_params.get("after", ""):
+    order = _ORDER.read(request)
+    if order == "oldest" and AFTER.read(request):
         raise InvalidRequest("after continues in the order of ids; use page with order=oldest")
     return order
 
@@ -86,22 +177,17 @@ def _age_order(listing: TransactionListing) -> tuple[bool, int, str]:
 
 async def _matching(request: Request) -> list[TransactionListing]:
     """Return the transactional ids that match the filters, sorted."""
-    states = [name for name in request.query_params.get("state", "").split(",") if name]
+    states = [name for name in _STATE.read(request).split(",") if name]
     for name in states:
         if name not in _STATES:
             raise InvalidRequest(f"state is {name[:40]!r}; it must be one of {', '.join(_STATES)}")
-    min_duration_ms = integer_parameter(
-        request, "min_duration_ms", _NO_FILTER, minimum=_NO_FILTER, maximum=INT64_MAX
-    )
-    text = request.query_params.get("pattern", "")
+    min_duration_ms = _MIN_DURATION_MS.read(request)
+    text = _PATTERN.read(request)
     try:
         pattern = LinearRegex(text) if text else None
     except InvalidPattern as error:
         raise InvalidRequest(f"pattern is {text[:100]!r}: {error}") from error
-    wanted, after = (
-        request.query_params.get("search", "").lower(),
-        request.query_params.get("after", ""),
-    )
+    wanted, after = SEARCH_IDS.read(request).lower(), AFTER.read(request)
     budget = WorkBudget()
     is_visible = is_seen(request, DESCRIBE_TRANSACTIONAL_ID)
     matching: dict[str, TransactionListing] = {}
@@ -124,12 +210,8 @@ def _time(ms: int) -> int | None:
     return None if ms == NOT_STARTED else ms
 
 
-@router.get(
-    "/v1/transactions/{transactional_id}",
-    openapi_extra=openapi.GET_TRANSACTION,
-    summary="Describe a transactional id",
-)
-async def get_transaction(request: Request) -> Response:
+@route("GET /v1/transactions/{transactional_id}", "Describe a transactional id", errors=(400, 404))
+async def get_transaction(request: Request) -> Transaction:
     """Return the state, the producer and the partitions of the open transaction.
 
     While it ends, those without a marker.
@@ -138,11 +220,11 @@ async def get_transaction(request: Request) -> Response:
     records get nothing from `first_offset` on until it ends. `first_offset` is null if nothing was written there yet.
     """
     broker, transactions = broker_of(request), transactions_of(request).coordinator
-    described = await transactions.describe(str(request.path_params["transactional_id"]))
+    described = await transactions.describe(TRANSACTIONAL_ID.read(request))
     here = await transactions.open_in(described.partitions) if described.partitions else {}
     budget = WorkBudget()
     is_visible = is_seen(request, DESCRIBE_TOPIC)
-    partitions: list[dict[str, Any]] = []
+    partitions: list[TransactionPartition] = []
     for name in described.partitions:
         await budget.visit()
         if not is_visible(name.topic):
@@ -156,37 +238,33 @@ async def get_transaction(request: Request) -> Response:
                 "holds_back": opened is not None and opened.holds_back,
             }
         )
-    return json_answer(
-        {
-            "transactional_id": described.transactional_id,
-            "state": described.state.value,
-            "producer_id": described.producer_id,
-            "producer_epoch": described.producer_epoch,
-            "timeout_ms": described.timeout_ms,
-            "now": broker.now_ms(),
-            "started_at": _time(described.started_at_ms),
-            "partitions": partitions,
-        }
-    )
+    return {
+        "transactional_id": described.transactional_id,
+        "state": described.state.value,
+        "producer_id": described.producer_id,
+        "producer_epoch": described.producer_epoch,
+        "timeout_ms": described.timeout_ms,
+        "now": broker.now_ms(),
+        "started_at": _time(described.started_at_ms),
+        "partitions": partitions,
+    }
 
 
-@router.delete(
-    "/v1/transactions/{transactional_id}",
-    status_code=204,
-    openapi_extra=openapi.ABORT_TRANSACTION,
-    summary="Abort the open transaction of a transactional id",
+@route(
+    "DELETE /v1/transactions/{transactional_id}",
+    "Abort the open transaction of a transactional id",
+    errors=(400, 404, 409, 507),
 )
-async def terminate_transaction(request: Request) -> Response:
+async def terminate_transaction(request: Request) -> None:
     """Abort the open transaction, and fence its producer, which must begin again.
 
     Without one, this changes nothing.
 
     When this is answered, readers of committed records continue past the transaction in all its partitions.
     """
-    name = str(request.path_params["transactional_id"])
+    name = TRANSACTIONAL_ID.read(request)
     await transactions_of(request).coordinator.abort(name)
     _log(request, f"TransactionalId:{name}")
-    return Response(status_code=204)
 
 
 def _log(request: Request, resource: str) -> None:
@@ -201,12 +279,8 @@ def _log(request: Request, resource: str) -> None:
 # ── in the logs ──
 
 
-@router.get(
-    "/v1/open-transactions",
-    openapi_extra=openapi.LIST_OPEN_TRANSACTIONS,
-    summary="List what is open in partitions",
-)
-async def list_open_transactions(request: Request) -> Response:
+@route("GET /v1/open-transactions", "List what is open in partitions", _HANGING, _TOPIC, _ROWS, errors=(404,))
+async def list_open_transactions(request: Request) -> OpenTransactionList:
     """List the transactions that are open in the logs, oldest first.
 
     There is one row per partition.
@@ -215,9 +289,9 @@ async def list_open_transactions(request: Request) -> Response:
     last batch. `hanging=true` selects those. `total` counts what matches, `transactions` has at most `limit` of them.
     """
     broker, transactions = broker_of(request), transactions_of(request).coordinator
-    limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
-    is_hanging_only = boolean_parameter(request, "hanging")
-    only_topic = request.query_params.get("topic")
+    limit = _ROWS.read(request)
+    is_hanging_only = _HANGING.read(request)
+    only_topic = _TOPIC.given(request)
     if only_topic is not None:
         require(request, DESCRIBE_TOPIC, [only_topic])
         only_topic = broker.topic(only_topic).name
@@ -229,16 +303,14 @@ async def list_open_transactions(request: Request) -> Response:
         if only_topic in (None, name.topic) and is_visible(name.topic):
             listed += (one for one in here if one.is_hanging or not is_hanging_only)
     listed.sort(key=lambda one: (one.since_ms, one.topic_partition, one.first_offset))
-    return json_answer(
-        {
-            "now": broker.now_ms(),
-            "transactions": [_shown(request, one) for one in listed[:limit]],
-            "total": len(listed),
-        }
-    )
+    return {
+        "now": broker.now_ms(),
+        "transactions": [_shown(request, one) for one in listed[:limit]],
+        "total": len(listed),
+    }
 
 
-def _shown(request: Request, one: PartitionTransaction) -> dict[str, Any]:
+def _shown(request: Request, one: PartitionTransaction) -> OpenTransaction:
     transactional_id = one.transactional_id
     if transactional_id is not None and not is_seen(request, DESCRIBE_TRANSACTIONAL_ID)(transactional_id):
         transactional_id = None
@@ -255,44 +327,40 @@ def _shown(request: Request, one: PartitionTransaction) -> dict[str, Any]:
     }
 
 
-@router.get(
-    "/v1/topics/{topic}/partitions/{partition}/transactions",
-    openapi_extra=openapi.LIST_PARTITION_TRANSACTIONS,
-    summary="List what is open in a partition",
+@route(
+    "GET /v1/topics/{topic}/partitions/{partition}/transactions",
+    "List what is open in a partition",
+    errors=(404,),
 )
-async def list_partition_transactions(request: Request) -> Response:
+async def list_partition_transactions(request: Request) -> PartitionTransactionList:
     """List the transactions that are open in a partition; the first one holds back its last stable offset."""
     broker, name = broker_of(request), _partition(request)
     broker.log_state(*name)
     here = (await transactions_of(request).coordinator.open_in([name])).get(name, ())
-    return json_answer(
-        {
-            "now": broker.now_ms(),
-            "last_stable_offset": broker.log_state(*name).last_stable_offset,
-            "high_watermark": broker.log_state(*name).high_watermark,
-            "transactions": [_shown(request, one) for one in here],
-        }
-    )
+    return {
+        "now": broker.now_ms(),
+        "last_stable_offset": broker.log_state(*name).last_stable_offset,
+        "high_watermark": broker.log_state(*name).high_watermark,
+        "transactions": [_shown(request, one) for one in here],
+    }
 
 
-@router.delete(
-    "/v1/topics/{topic}/partitions/{partition}/transactions/{producer_id}",
-    status_code=204,
-    openapi_extra=openapi.ABORT_PARTITION_TRANSACTION,
-    summary="Abort what a producer has open in a partition",
+@route(
+    "DELETE /v1/topics/{topic}/partitions/{partition}/transactions/{producer_id}",
+    "Abort what a producer has open in a partition",
+    errors=(404, 409, 507),
 )
-async def abort_partition_transaction(request: Request) -> Response:
+async def abort_partition_transaction(request: Request) -> None:
     """Abort a hanging transaction in one partition.
 
     One that the coordinator knows is aborted in all its partitions.
     """
-    name, producer_id = _partition(request), path_integer(request, "producer_id", maximum=INT64_MAX)
+    name, producer_id = _partition(request), PRODUCER_ID.number(request)
     broker_of(request).log_state(*name)
     await abort_in_partition(transactions_of(request).coordinator, name, producer_id=producer_id)
     _log(request, f"Topic:{name.topic} partition {name.partition}, producer {producer_id}")
-    return Response(status_code=204)
 
 
 def _partition(request: Request) -> TopicPartition:
-    topic = broker_of(request).topic(str(request.path_params["topic"]))
-    return TopicPartition(topic.name, path_integer(request, "partition"))
+    topic = broker_of(request).topic(TOPIC.read(request))
+    return TopicPartition(topic.name, PARTITION.number(request))
