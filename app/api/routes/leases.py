@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.reading.decoded_bytes import DecodedReader
+from ...errors import AuthorizationError, ReadMemoryFull
 from ...groups.leases.lease import Polled, PollRequest
 from ...groups.leases.lease_reads import leased_records
 from ...security.acl import READ_TOPIC
@@ -115,7 +116,8 @@ async def poll(request: Request) -> Response:
     body = await _POLL.read(request)
     require(request, READ_TOPIC, body.topics)
     await broker_of(request).find_topics(body.topics)
-    polled = await group_of(request).leases.poll(
+    leases = group_of(request).leases
+    polled = await leases.poll(
         PollRequest(
             group=GROUP.read(request),
             topics=frozenset(body.topics),
@@ -130,10 +132,17 @@ async def poll(request: Request) -> Response:
             client_host=client_host(request),
         )
     )
-    # Again, because a poll may wait.
-    require(request, READ_TOPIC, body.topics)
-    reader = broker_of(request).decoded.reader()
-    return await sized_or_streamed(_polled(polled, reader), reader, media_type=JSON)
+    # It gives up before the lease ends.
+    reader = broker_of(request).decoded.reader(body.lease_ms / 2000)
+    try:
+        # Again, because a poll may wait.
+        require(request, READ_TOPIC, body.topics)
+        return await sized_or_streamed(_polled(polled, reader), reader, media_type=JSON)
+    except (AuthorizationError, ReadMemoryFull):
+        if polled.lease is not None and body.poll_id is None:
+            # Nobody knows the lease.
+            leases.withdraw(polled.lease)
+        raise
 
 
 async def _polled(polled: Polled, reader: DecodedReader) -> AsyncGenerator[bytes]:

@@ -107,6 +107,10 @@ class LeaseManager:
         """
         await self._settlement.nack(group, token)
 
+    def withdraw(self, lease: Lease) -> None:
+        """End a lease that no client has got; its records count as not delivered."""
+        self._settlement.withdraw(lease)
+
     async def extend(self, group: str, token: str, lease_ms: int) -> int:
         """Hold a lease for ``lease_ms`` from now on; returns when it ends, in ms since the epoch.
 

@@ -159,6 +159,14 @@ class LeaseSettlement:
         self.remember(held.lease, is_acked=False)
         return self._context.redelivery.fail(pool, held)
 
+    def withdraw(self, lease: Lease) -> None:
+        """See ``LeaseManager.withdraw``."""
+        pool = self._context.pools.get(lease.group)
+        held = pool.held.get(lease.lease_id)
+        if held is not None:
+            self.remember(lease, is_acked=False)
+            self._context.pools.free(pool, held)
+
     async def extend(self, group: str, token: str, lease_ms: int) -> int:
         """See ``LeaseManager.extend``."""
         check_lease_ms(lease_ms)

@@ -43,9 +43,8 @@ async def produce(bench: TransactionBench, partition: int, *values: bytes) -> No
         await bench.broker.produce("orders", partition, batch, acks=Acks.ALL).wait(1000)
 
 
-async def poll(http: httpx.AsyncClient, lock: str | None = None) -> httpx.Response:
-    body = {"topics": ["orders"], "from": "earliest"} | ({} if lock is None else {"lock": lock})
-    return await http.post("/v1/groups/g/share/poll", json=body)
+async def poll(http: httpx.AsyncClient) -> httpx.Response:
+    return await http.post("/v1/groups/g/share/poll", json={"topics": ["orders"], "from": "earliest"})
 
 
 def told(answer: httpx.Response) -> list[tuple[int, str, int]]:
@@ -95,20 +94,32 @@ async def test_a_record_that_no_client_can_read_does_not_hide_those_beside_it(tm
         assert told(await poll(http)) == [(1, "sound", 1)]
 
 
-@pytest.mark.parametrize("lock", [None, "mine"])
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("share/poll", {}),
+        ("share/poll", {"lock": "mine"}),
+        ("poll", {}),
+        ("poll", {"poll_id": "mine"}),
+    ],
+)
 @simulated
-async def test_a_poll_that_finds_no_memory_delivers_nothing(tmp_path: Path, lock: str | None) -> None:
+async def test_a_poll_that_finds_no_memory_delivers_nothing(
+    tmp_path: Path, path: str, more: dict[str, str]
+) -> None:
     async with serving(tmp_path) as (bench, _, http):
         builder = rb.BatchBuilder(compression=Compression.GZIP)
         builder.append(timestamp_ms=bench.clock.now_ms(), value=b"v" * (UNCOUNTED_BYTES + 1))
         await bench.broker.produce("orders", 0, builder.build(), acks=Acks.ALL).wait(1000)
         decoded = bench.broker.decoded
         await decoded.acquire(decoded.bytes_max, "what another client reads")
-        full = await poll(http, lock)
+        body = {"topics": ["orders"], "from": "earliest"} | more
+        full = await http.post(f"/v1/groups/g/{path}", json=body)
         assert (full.status_code, full.json()["type"]) == (503, "/problems/read-memory-full"), full.text
         decoded.release(decoded.bytes_max)
-        ((_, _, deliveries),) = told(await poll(http, lock))
-        assert deliveries == 1
+        answer = (await http.post(f"/v1/groups/g/{path}", json=body)).json()
+        delivered = answer["records"] if path == "share/poll" else answer["partitions"]
+        assert [one["deliveries"] for one in delivered] == [1]
 
 
 @simulated
