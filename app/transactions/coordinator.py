@@ -410,11 +410,13 @@ class TransactionCoordinator:
         if holder is not None:
             await self.abort(holder.transactional_id)
             return
+        # Otherwise a made-up epoch would fence the markers of this coordinator, also those of its next start.
+        marker_epoch = min(coordinator_epoch, self._groups.epoch)
         order = MarkerOrder(
             topic_partition=topic_partition,
             producer_id=producer_id,
             producer_epoch=epoch,
-            marker=EndTransactionMarker(type=MarkerType.ABORT, coordinator_epoch=coordinator_epoch),
+            marker=EndTransactionMarker(type=MarkerType.ABORT, coordinator_epoch=marker_epoch),
         )
         self._broker.append_markers([order])
         await self._broker.sync([topic_partition])

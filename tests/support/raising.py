@@ -39,6 +39,7 @@ from app.transactions.atomic_requests import AtomicRequests
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.joint_commits import JointCommits
 from app.transactions.services import Transactions
+from app.transactions.writes import TransactionWrites
 
 # What a listener calls. Their parts are proxies too; everything else is handed over as it is.
 SERVICES = (
@@ -63,6 +64,7 @@ SERVICES = (
     SoloCluster,
     StorageViews,
     TransactionCoordinator,
+    TransactionWrites,
     Transactions,
     Verifications,
 )

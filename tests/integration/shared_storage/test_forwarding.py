@@ -47,8 +47,8 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
     urls = [brokers[number].http_url for number in (other_than(brokers, coordinator), coordinator)]
     with Client(brokers[other_than(brokers, coordinator)].binary_url) as client:
         client.create_topic("forwarded")
-        for number in range(3):
-            client.produce("forwarded", str(number).encode())
+        # In one batch: the coordinator learns of it at once or not at all.
+        client.produce_many("forwarded", [str(number) for number in range(3)])
     polled = post(urls[0], "/readers/poll", {"topics": ["forwarded"], "max_records": 2})
     assert polled.status_code == 200, polled.text
     assert [record["value"] for record in polled.json()["records"]] == ["0", "1"]
@@ -219,8 +219,8 @@ def test_a_queue_is_served_by_any_broker_and_survives_its_coordinator(brokers: B
     other = brokers[other_than(brokers, coordinator)]
     with Client(other.binary_url) as client:
         client.create_topic("parcels")
-        for number in range(4):
-            client.produce("parcels", b"%d" % number)
+        # In one batch: the coordinator learns of it at once or not at all.
+        client.produce_many("parcels", [b"%d" % number for number in range(4)])
     body = {"topics": ["parcels"], "from": "earliest", "max_records": 3, "lock": "mine"}
     polled = post(other.http_url, "/packing/share/poll", body)
     assert polled.status_code == 200, polled.text

@@ -89,7 +89,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/v1/groups/{group}/configs"): {"configs": {"share.auto.offset.reset": "earliest"}},
     ("POST", "/v1/transactions"): {"records": [{"topic": "orders", "value": "a"}]},
     ("POST", "/v1/transactions/{transactional_id}/records"): {"records": [{"topic": "orders", "value": "a"}]},
-    ("POST", "/v1/transactions/{transactional_id}/settle"): {"leases": [{"group": "group", "lease": LEASE}]},
+    ("POST", "/v1/transactions/{transactional_id}/settle"): {
+        "offsets": [{"group": "group", "topic": "orders", "partition": 0, "offset": 0}]
+    },
     ("POST", "/v1/users"): {"name": "bob", "password": "correct horse battery"},
     ("PUT", "/v1/users/{user:path}/password"): {"password": "correct horse battery"},
     ("POST", "/v1/keys"): {"user": "alice"},
@@ -117,11 +119,7 @@ ANSWERED = {
 }
 # Answered from memory, or before any call.
 CALL_NOTHING = {
-    route
-    for route in ROUTES
-    if route[1] in ("/v1/cdc", "/v1/overview/history", "/v1/connections")
-    # Its lease is not held.
-    or route[1].endswith("/settle")
+    route for route in ROUTES if route[1] in ("/v1/cdc", "/v1/overview/history", "/v1/connections")
 }
 COMPACTED = ("/keys/", "/table")
 

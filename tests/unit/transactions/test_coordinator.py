@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from stele.wire.control_record import EndTransactionMarker, MarkerType
 
+from app.broker.producing.transaction_gate import MarkerOrder
 from app.errors import (
     ConcurrentTransactions,
     GroupStoreFailed,
@@ -428,15 +430,19 @@ async def test_an_operator_aborts_a_partition_and_with_it_the_transaction(tmp_pa
     await bench.close()
 
 
+def lose_transaction(bench: TransactionBench) -> None:
+    """Make the open transaction a hanging one: its coordinator no longer knows it."""
+    transaction = bench.transactions._table.find("t")  # pyright: ignore[reportPrivateUsage]
+    assert transaction is not None
+    bench.transactions._table.remove(transaction)  # pyright: ignore[reportPrivateUsage]
+
+
 @simulated
 async def test_a_hanging_transaction_is_aborted_in_its_partition(tmp_path: Path) -> None:
     bench = await TransactionBench(tmp_path).open()
     producer = await bench.begin()
     bench.produce(producer, 0, b"a")
-    # As if the coordinator had lost it.
-    transaction = bench.transactions._table.find("t")  # pyright: ignore[reportPrivateUsage]
-    assert transaction is not None
-    bench.transactions._table.remove(transaction)  # pyright: ignore[reportPrivateUsage]
+    lose_transaction(bench)
     name = TopicPartition("orders", 0)
     with pytest.raises(ProducerFenced):
         await bench.transactions.abort_partition(
@@ -446,6 +452,34 @@ async def test_a_hanging_transaction_is_aborted_in_its_partition(tmp_path: Path)
         name, producer_id=producer.producer_id, epoch=producer.epoch, coordinator_epoch=0
     )
     assert bench.stable_offsets()[0] == (2, 2)
+    await bench.close()
+
+
+@simulated
+async def test_a_made_up_coordinator_epoch_fences_no_later_transaction_of_the_producer(tmp_path: Path) -> None:
+    bench = await TransactionBench(tmp_path).open()
+    producer = await bench.begin()
+    bench.produce(producer, 0, b"a")
+    lose_transaction(bench)
+    await bench.transactions.abort_partition(
+        TopicPartition("orders", 0),
+        producer_id=producer.producer_id,
+        epoch=producer.epoch,
+        coordinator_epoch=2**31 - 1,
+    )
+    # Unlike a made-up epoch, that of this coordinator fences nobody.
+    bench.broker.append_markers(
+        [
+            MarkerOrder(
+                topic_partition=TopicPartition("orders", 0),
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch + 1,
+                marker=EndTransactionMarker(
+                    type=MarkerType.ABORT, coordinator_epoch=bench.groups.epoch
+                ),
+            )
+        ]
+    )
     await bench.close()
 
 
