@@ -31,7 +31,7 @@ def values_of(record: TransactionRecord) -> tuple[Any, ...]:
     )
 
 
-def record_of(row: Sequence[Any]) -> TransactionRecord:
+def record_of(row: Sequence[Any], *, epochs_may_repeat: bool = False) -> TransactionRecord:
     """Return the record of a row; a negative timeout marks a transaction that may be torn (ADR-0071)."""
     return TransactionRecord(
         transactional_id=text_of(row[0]),
@@ -46,4 +46,5 @@ def record_of(row: Sequence[Any]) -> TransactionRecord:
         partitions=tuple((topic, partition) for topic, partition in json.loads(row[9])),
         groups=tuple(json.loads(row[10])),
         may_be_torn=row[5] < 0,
+        epochs_may_repeat=epochs_may_repeat,
     )

@@ -19,7 +19,8 @@ class TransactionRecord:
     ``previous_producer_id`` and ``last_epoch`` are what a retry may still name, -1 if nothing.
     ``started_at_ms`` is -1 if no transaction is open. ``partitions`` (topic, number) and ``groups``
     are those of the open transaction; partitions that a produce request added may be missing, because
-    their logs show them. ``may_be_torn``: the database may have lost a part of the open transaction (ADR-0071).
+    their logs show them. ``may_be_torn``: the database may have lost a part of the open transaction;
+    ``epochs_may_repeat``: it may have given out later epochs of the producer id, and forgotten that (ADR-0071).
     """
 
     transactional_id: str
@@ -34,6 +35,7 @@ class TransactionRecord:
     partitions: tuple[tuple[str, int], ...] = ()
     groups: tuple[str, ...] = ()
     may_be_torn: bool = False
+    epochs_may_repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,7 @@ from .request_checks import check_groups, check_timeout, refused_partitions
 from .shared_joint_commits import SharedJointCommits
 from .shared_requests import (
     NeedsProducerId,
+    NeedsProducerIds,
     Request,
     Result,
     abort,
@@ -193,17 +194,23 @@ class SharedTransactionCoordinator:
         A transaction is torn if the database has lost a part of it (ADR-0071).
         """
         torn: list[EndPlan] = []
+        fresh_ids: dict[str, int] = {}
 
         def decide_of_whole(
             records: Mapping[str, TransactionRecord], now_ms: int
         ) -> TransactionUpdate[T | None]:
-            torn[:] = aborts_of_torn(records, Moment(now_ms, now_ms))
+            torn[:] = aborts_of_torn(records, fresh_ids, Moment(now_ms, now_ms))
             if torn:
                 return update_of(None, torn)
             return cast("TransactionUpdate[T | None]", decide(records, now_ms))
 
         while True:
-            updated = await self._store.update(ids, decide_of_whole)
+            try:
+                updated = await self._store.update(ids, decide_of_whole)
+            except NeedsProducerIds as needed:
+                for transactional_id in needed.ids:
+                    fresh_ids[transactional_id] = await self.fresh_id()
+                continue
             if not torn:
                 return cast("Updated[T]", updated)
             await self.ended(updated, torn)

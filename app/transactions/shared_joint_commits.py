@@ -14,7 +14,7 @@ from ..errors import UnknownProducerMapping
 from .joint_commits import Member, check_members, plan_members
 from .messages import ProducerIdentity
 from .plans import Moment
-from .shared_requests import Result, abort, machine, producer_after, update_of
+from .shared_requests import NeedsProducerIds, Result, abort, machine, producer_after, update_of
 from .states import TransactionState
 from .transaction import Transaction
 
@@ -35,14 +35,6 @@ class Coordinator(Protocol):
     async def ended(self, updated: Updated[Any], results: Sequence[Result]) -> None:
         """Show readers of this broker what ended."""
         ...
-
-
-class _Exhausted(Exception):
-    """The next epochs of these ids need new producer ids."""
-
-    def __init__(self, ids: Collection[str]) -> None:
-        super().__init__(", ".join(ids))
-        self.ids = ids
 
 
 class SharedJointCommits:
@@ -81,12 +73,21 @@ class SharedJointCommits:
                 if member.transactional_id not in fresh_ids
                 and known(member.transactional_id, member.producer).is_exhausted
             ]
+            exhausted += [
+                one
+                for one in abandoned
+                if one in records and one not in fresh_ids and machine(records, one, now).epochs_may_repeat
+            ]
             if exhausted:
-                raise _Exhausted(exhausted)
+                raise NeedsProducerIds(exhausted)
             plans: list[Result] = [
                 plan for _, plan in plan_members(members, known=known, fresh_ids=fresh_ids, now=now)
             ]
-            aborts = [abort(machine(records, one, now), None, now) for one in abandoned if one in records]
+            aborts = [
+                abort(machine(records, one, now), fresh_ids.get(one), now)
+                for one in abandoned
+                if one in records
+            ]
             return update_of(plans, [*plans, *aborts])
 
         ids = {member.transactional_id for member in members}
@@ -94,7 +95,7 @@ class SharedJointCommits:
             try:
                 updated = await self._coordinator.update({*ids, *abandoned}, decide)
                 break
-            except _Exhausted as error:
+            except NeedsProducerIds as error:
                 for transactional_id in error.ids:
                     fresh_ids[transactional_id] = await self._coordinator.fresh_id()
         await self._coordinator.ended(updated, updated.result)

@@ -5,7 +5,7 @@ That is what the answer of the machine changes in the database. No I/O and no cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from ..cluster.shared_transactions import EndOfTransaction, OpenInLog, TransactionUpdate
@@ -28,6 +28,14 @@ class NeedsProducerId(Exception):
     """The next epoch needs a new producer id."""
 
 
+class NeedsProducerIds(Exception):
+    """The next epochs of transactional ids need new producer ids."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        super().__init__(", ".join(ids))
+        self.ids = ids
+
+
 def machine(records: Mapping[str, TransactionRecord], transactional_id: str, now: Moment) -> Transaction:
     """Return the machine of an id as it was stored, or a new one."""
     record = records.get(transactional_id)
@@ -36,15 +44,23 @@ def machine(records: Mapping[str, TransactionRecord], transactional_id: str, now
     return Transaction.restored(record, now=now)
 
 
-def aborts_of_torn(records: Mapping[str, TransactionRecord], now: Moment) -> list[EndPlan]:
+def aborts_of_torn(
+    records: Mapping[str, TransactionRecord], fresh_ids: Mapping[str, int], now: Moment
+) -> list[EndPlan]:
     """Abort each transaction of which a part may be lost, and fence its producer.
 
-    The database may have lost it (ADR-0071).
+    The database may have lost it (ADR-0071). Raises ``NeedsProducerIds`` for ids that ``fresh_ids`` lacks.
     """
+    torn = [transactional_id for transactional_id, record in records.items() if record.may_be_torn]
+    if missing := [
+        transactional_id
+        for transactional_id in torn
+        if records[transactional_id].epochs_may_repeat and transactional_id not in fresh_ids
+    ]:
+        raise NeedsProducerIds(missing)
     return [
-        machine(records, transactional_id, now).abort(now=now)
-        for transactional_id, record in records.items()
-        if record.may_be_torn
+        machine(records, transactional_id, now).abort(fresh_id=fresh_ids.get(transactional_id), now=now)
+        for transactional_id in torn
     ]
 
 
@@ -95,15 +111,19 @@ def end(
     return transaction.end(producer, commit=commit, bumps_epoch=bumps_epoch, fresh_id=fresh_id, now=now)
 
 
-def abort(transaction: Transaction, _: int | None, now: Moment) -> Result:
-    """Abort what is open, and fence its producer."""
-    return transaction.abort(now=now) if transaction.state is TransactionState.ONGOING else None
+def abort(transaction: Transaction, fresh_id: int | None, now: Moment) -> Result:
+    """Abort what is open, and fence its producer. Raises ``NeedsProducerId``."""
+    if transaction.state is not TransactionState.ONGOING:
+        return None
+    if transaction.epochs_may_repeat and fresh_id is None:
+        raise NeedsProducerId
+    return transaction.abort(fresh_id=fresh_id, now=now)
 
 
-def abort_overdue(transaction: Transaction, _: int | None, now: Moment) -> Result:
+def abort_overdue(transaction: Transaction, fresh_id: int | None, now: Moment) -> Result:
     """As ``abort``, if the transaction has been open for longer than its timeout."""
     is_overdue = now.wall_ms > transaction.started_at_ms + transaction.timeout_ms
-    return abort(transaction, None, now) if is_overdue else None
+    return abort(transaction, fresh_id, now) if is_overdue else None
 
 
 def listing(record: TransactionRecord) -> TransactionListing:

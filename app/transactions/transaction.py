@@ -58,6 +58,7 @@ class Transaction:
         self.groups: set[str] = set()
         self.pending: Pending | None = None
         self._ending: EndPlan | None = None
+        self._epochs_may_repeat = False
 
     @classmethod
     def restored(cls, record: TransactionRecord, *, now: Moment) -> Transaction:
@@ -83,8 +84,16 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the next epoch needs another producer id."""
-        return self.epoch >= _LAST_EPOCH
+        """Whether the next epoch needs another producer id.
+
+        This one has no more, or they may have been given out in a part of the store that is lost (ADR-0071).
+        """
+        return self.epoch >= _LAST_EPOCH or self._epochs_may_repeat
+
+    @property
+    def epochs_may_repeat(self) -> bool:
+        """Whether later epochs of the producer id may have been given out and forgotten (ADR-0071)."""
+        return self._epochs_may_repeat
 
     @property
     def is_idle(self) -> bool:
@@ -121,12 +130,7 @@ class Transaction:
         if self.state is TransactionState.ONGOING:
             if expected is not None and expected != self.producer:
                 raise self._fenced(expected)
-            last_epoch = NO_EPOCH if expected is None else self.epoch
-            epoch = min(self.epoch + 1, EPOCH_MAX)
-            return self._prepare(
-                now=now, is_commit=False, marker_epoch=epoch, producer_id=self.producer_id, epoch=epoch,
-                last_epoch=last_epoch,
-            )  # fmt: skip
+            return self._fence(fresh_id, last_epoch=NO_EPOCH if expected is None else self.epoch, now=now)
         if expected is not None and expected != self.producer:
             if expected.epoch != self.last_epoch:
                 raise self._fenced(expected)
@@ -144,8 +148,9 @@ class Transaction:
         return producer.producer_id == self.producer_id or self._is_before_rotation(producer)
 
     def _is_before_rotation(self, producer: ProducerIdentity) -> bool:
-        """Whether it was the last producer before its producer id ran out of epochs."""
-        return producer.producer_id == self.previous_producer_id and producer.epoch >= _LAST_EPOCH
+        """Whether it was the last producer before its producer id was exhausted, which the next call replaced."""
+        before = ProducerIdentity(self.previous_producer_id, self.last_epoch)
+        return self.epoch == 0 and producer == before
 
     def _plan_begin(
         self, producer_id: int, epoch: int, previous: int, last_epoch: int, timeout_ms: int, now: Moment
@@ -328,7 +333,7 @@ class Transaction:
     def _action_and_bump(self, producer: ProducerIdentity, *, commit: bool) -> EndAction:
         if self.pending is not None:
             raise ConcurrentTransactions(self.transactional_id)
-        if self._is_before_rotation(producer) and producer.epoch == self.last_epoch and self.epoch == 0:
+        if self._is_before_rotation(producer):
             return END_AND_BUMP[self.state, commit, True]
         if producer.producer_id != self.producer_id:
             raise UnknownProducerMapping(self.transactional_id, producer_id=producer.producer_id)
@@ -343,14 +348,28 @@ class Transaction:
         assert fresh_id is not None
         return fresh_id, 0, self.producer_id
 
-    def abort(self, *, now: Moment) -> EndPlan:
-        """Abort the open transaction and fence its producer: it took too long, or an operator says so."""
+    def abort(self, *, fresh_id: int | None = None, now: Moment) -> EndPlan:
+        """Abort the open transaction and fence its producer: it took too long, or an operator says so.
+
+        ``fresh_id`` is needed if ``epochs_may_repeat``.
+        """
         assert self.state is TransactionState.ONGOING
         assert self.pending is None
+        return self._fence(fresh_id, last_epoch=NO_EPOCH, now=now)
+
+    def _fence(self, fresh_id: int | None, *, last_epoch: int, now: Moment) -> EndPlan:
+        """Abort what is open under an epoch that refuses all later requests of the producer."""
+        if self._epochs_may_repeat:
+            # The epochs after this one are refused, too, and a producer that asks goes on with another id.
+            assert fresh_id is not None
+            return self._prepare(
+                now=now, is_commit=False, marker_epoch=EPOCH_MAX, producer_id=fresh_id, epoch=0,
+                last_epoch=self.epoch,
+            )  # fmt: skip
         epoch = min(self.epoch + 1, EPOCH_MAX)
         return self._prepare(
             now=now, is_commit=False, marker_epoch=epoch, producer_id=self.producer_id, epoch=epoch,
-            last_epoch=NO_EPOCH,
+            last_epoch=last_epoch,
         )  # fmt: skip
 
     def _prepare(
@@ -450,6 +469,7 @@ class Transaction:
         self.state = TransactionState(record.state)
         self.started_at_ms = record.started_at_ms
         self.updated_at_ms = record.updated_at_ms
+        self._epochs_may_repeat = record.epochs_may_repeat
 
     def _record(
         self,

@@ -682,6 +682,20 @@ MUTANTS = (
         "nobody_can_end",
     ),
     Mutant(
+        "app/transactions/transaction.py",
+        "return self.epoch >= _LAST_EPOCH or self._epochs_may_repeat\n",
+        "return self.epoch >= _LAST_EPOCH\n",
+        f"{_TRANSACTIONS}/test_transaction.py",
+        "another_history",
+    ),
+    Mutant(
+        "app/cluster/postgres/transactions.py",
+        "epochs_may_repeat=row[-1]",
+        "epochs_may_repeat=False",
+        "tests/integration/shared_storage/test_failover.py",
+        "gives_no_epoch",
+    ),
+    Mutant(
         "app/transactions/timeouts.py",
         "and transaction.deadline_ms < now.monotonic_ms",
         "and transaction.deadline_ms + 60_000 < now.monotonic_ms",

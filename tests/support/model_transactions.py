@@ -23,6 +23,7 @@ from app.storage.shared.write_buffer import object_run
 from app.storage.topic_partition import TopicPartition
 from app.transactions.messages import ProducerIdentity
 from app.transactions.states import TransactionState
+from app.transactions.transaction import EPOCH_MAX
 
 from .model_meta import ModelMeta
 
@@ -54,7 +55,7 @@ class ModelTransactions:
         return {
             record.producer_id: IdRow(
                 record.transactional_id,
-                record.epoch + record.may_be_torn,
+                EPOCH_MAX if record.may_be_torn else record.epoch,
                 record.state == TransactionState.ONGOING.value,
                 frozenset(TopicPartition(*pair) for pair in record.partitions),
             )
@@ -70,8 +71,10 @@ class ModelTransactions:
 
     def _doubt(self) -> None:
         for record in list(self.records.values()):
-            if record.state == TransactionState.ONGOING.value:
-                self.records[record.transactional_id] = replace(record, may_be_torn=True)
+            is_open = record.state == TransactionState.ONGOING.value
+            self.records[record.transactional_id] = replace(
+                record, may_be_torn=is_open or record.may_be_torn, epochs_may_repeat=True
+            )
 
     def is_open(self, producer: ProducerIdentity) -> bool:
         """Return whether a transaction of the producer is open."""
@@ -85,9 +88,17 @@ class ModelTransactions:
     async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
         before = {name: self.records[name] for name in ids if name in self.records}
         update = decide(before, self._now_ms())
-        self.records.update(
-            {record.transactional_id: replace(record, may_be_torn=False) for record in update.records}
-        )
+        for record in update.records:
+            known = before.get(record.transactional_id)
+            is_same = known is not None and (known.producer_id, known.epoch) == (
+                record.producer_id,
+                record.epoch,
+            )
+            self.records[record.transactional_id] = replace(
+                record,
+                may_be_torn=False,
+                epochs_may_repeat=known is not None and is_same and known.epochs_may_repeat,
+            )
         has_offsets = [self.end_offsets(end) for end in update.ends]
         partitions = self._append_markers(update.ends)
         return Updated(result=update.result, partitions=partitions, has_offsets=any(has_offsets))

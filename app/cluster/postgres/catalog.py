@@ -23,6 +23,8 @@ _LOCK_UNUSED = (
     f"SELECT name FROM named_producers n WHERE {_IS_UNUSED} ORDER BY producer_id FOR UPDATE SKIP LOCKED"
 )
 _DELETE_UNUSED = f"DELETE FROM named_producers n WHERE {_IS_UNUSED} AND name = ANY (%s) RETURNING producer_id"
+# More than a lost part of the database has given out of a name (ADR-0071).
+_SKIPPED_EPOCHS = 1_000
 _CREATE_LOGS = """
     INSERT INTO logs (topic_id, part) SELECT %s, part FROM generate_series(0, %s - 1) AS part
     WHERE NOT EXISTS (SELECT FROM logs l WHERE l.topic_id = %s AND l.part = part.part)
@@ -53,6 +55,14 @@ class PostgresCatalog(Catalog):
 
     def forget_deleted_topic(self, topic_id: UUID) -> None:
         """Do nothing: see ``deleted_topics``."""
+
+    def _epochs_forgotten(self, sql: SqlTransaction, name: str) -> int:
+        noted = sql.execute(
+            "UPDATE named_producers n SET history = h.epoch FROM history h"
+            " WHERE n.name = %s AND n.history < h.epoch",
+            (sql.name(name),),
+        )
+        return _SKIPPED_EPOCHS if noted.rowcount else 0
 
     def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
         def work(sql: SqlTransaction) -> list[int]:

@@ -18,7 +18,6 @@ from psycopg import Cursor
 from ...errors import CoordinatorNotAvailable, IdempotencyKeyInUse
 from ...postgres.connector import Connection, PostgresUnavailable
 from ...postgres.pool import PostgresPool
-from ..database import insert
 from ..shared_transactions import (
     Decide,
     EndOfTransaction,
@@ -44,17 +43,21 @@ _PAUSE_S = 0.05
 _ROWS_MAX = 1000
 
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+# In which history a row got its producer id and epoch. A later one may have forgotten that the next epochs were given out.
+_HISTORY = "(SELECT epoch FROM history)"
 _LOCK = f"""
-    SELECT {TRANSACTION_COLUMNS} FROM transactional_ids WHERE transactional_id = ANY (%s::bytea[])
-    ORDER BY producer_id FOR UPDATE
+    SELECT {TRANSACTION_COLUMNS}, history < {_HISTORY} FROM transactional_ids
+    WHERE transactional_id = ANY (%s::bytea[]) ORDER BY producer_id FOR UPDATE
 """
 _INSERT = f"""
-    {insert("transactional_ids", TRANSACTION_COLUMNS)}
+    INSERT INTO transactional_ids ({TRANSACTION_COLUMNS}, history)
+    VALUES ({"%s, " * len(TRANSACTION_COLUMNS.split(", "))}{_HISTORY})
     ON CONFLICT (transactional_id) DO NOTHING
 """
-_UPDATE = """
+_UPDATE = f"""
     UPDATE transactional_ids SET producer_id = %s, epoch = %s, previous_producer_id = %s, last_epoch = %s,
-        timeout_ms = %s, state = %s, started_at_ms = %s, updated_at_ms = %s, partitions = %s, groups = %s
+        timeout_ms = %s, state = %s, started_at_ms = %s, updated_at_ms = %s, partitions = %s, groups = %s,
+        history = CASE WHEN producer_id = %s AND epoch = %s THEN history ELSE {_HISTORY} END
     WHERE transactional_id = %s
 """
 _END_OFFSETS = """
@@ -140,7 +143,8 @@ class PostgresTransactions:
                 connection.execute("BEGIN", prepare=False)
                 clock = connection.execute(f"SELECT {_NOW_MS}", prepare=True)
                 rows = connection.execute(_LOCK, (names,), prepare=True)
-            records = {record.transactional_id: record for record in map(record_of, rows)}
+            locked = [record_of(row, epochs_may_repeat=row[-1]) for row in rows]
+            records = {record.transactional_id: record for record in locked}
             (now_ms,) = clock.fetchone() or (0,)
             update = decide(records, now_ms)
             return self._apply(connection, records, update, now_ms)
@@ -161,8 +165,9 @@ class PostgresTransactions:
         inserted_answer = None
         with connection.pipeline():
             for record in known:
+                name = record.transactional_id.encode()
                 connection.execute(
-                    _UPDATE, (*values_of(record), record.transactional_id.encode()), prepare=True
+                    _UPDATE, (*values_of(record), record.producer_id, record.epoch, name), prepare=True
                 )
             inserted = [
                 connection.execute(

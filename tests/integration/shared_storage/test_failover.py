@@ -17,6 +17,8 @@ from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.faults.pairs import committed_in
+from tests.support.kafka_peer import KafkaPeer
+from tests.support.kafka_transactions import TransactionalPeer
 from tests.support.postgres import programs_for_standbys
 from tests.support.waiting import eventually
 
@@ -224,15 +226,51 @@ def test_a_transaction_that_may_lack_a_part_is_not_committed(tmp_path: Path) -> 
 
         with pytest.raises(KafkaException) as refused:
             _end(producer)
-        assert refused.value.args[0].fatal(), "another producer has to begin it again"
-        again = _transactional(brokers)
-        again.begin_transaction()
+        assert refused.value.args[0].txn_requires_abort()
+        producer.abort_transaction(60)
+        producer.begin_transaction()
         for partition in (0, 1):
-            again.produce("orders", b"again", partition=partition)
-        _end(again)
+            producer.produce("orders", b"again", partition=partition)
+        _end(producer)
         for partition in (0, 1):
             records = committed_in(brokers.kafka_bootstrap, TopicPartition("orders", partition))
             assert list(records.values()) == [b"again"]
+
+
+def test_the_new_primary_gives_no_epoch_out_that_the_lost_part_has_given_out(tmp_path: Path) -> None:
+    with (
+        _pair() as pair,
+        run_brokers(tmp_path, pair.url, 1) as brokers,
+        KafkaPeer(brokers[1]) as kafka,
+        brokers.http(1) as http,
+    ):
+        producer = TransactionalPeer(kafka, "orders")
+
+        def begin() -> tuple[int, int] | None:
+            return None if producer.init() else (producer.producer_id, producer.epoch)
+
+        def begin_version(version: int) -> tuple[int, int] | None:
+            answer = http.post("/v1/producers", params={"name": "loader", "version": version})
+            return (
+                (answer.json()["producer_id"], answer.json()["producer_epoch"]) if answer.is_success else None
+            )
+
+        assert begin() is not None
+        assert begin_version(1) is not None
+        pair.fall_behind()
+        # Requests of these producers may still be on their way when the standby is promoted.
+        lost = {begin(), begin(), begin_version(2), begin_version(3)}
+        assert len(lost - {None}) == 4
+
+        pair.fail_over()
+
+        given: list[tuple[int, int]] = []
+        for call in (begin, begin, lambda: begin_version(2), lambda: begin_version(3)):
+            while (identity := call()) is None:
+                time.sleep(0.1)
+            given.append(identity)
+        assert len(set(given)) == 4
+        assert lost.isdisjoint(given)
 
 
 def _transactional(brokers: Brokers) -> Producer:

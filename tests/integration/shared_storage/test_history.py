@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID, uuid4
@@ -15,6 +16,9 @@ from app.cluster.membership import Member
 from app.cluster.postgres.catalog import PostgresCatalog
 from app.cluster.postgres.database import PostgresDatabase
 from app.cluster.postgres.membership import PostgresMembership
+from app.cluster.postgres.transactions import PostgresTransactions
+from app.cluster.shared_transactions import TransactionUpdate
+from app.cluster.transaction_store import TransactionRecord
 from app.postgres.connector import Connection, Connector
 from app.postgres.history import ReplacedPrimary, server_of
 from app.postgres.pool import PostgresPool
@@ -23,6 +27,18 @@ from app.storage.shared.meta import KnownLog, LogRow
 from app.storage.shared.postgres.postgres_meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
+
+_RECORD = TransactionRecord(
+    transactional_id="t",
+    producer_id=7,
+    epoch=0,
+    previous_producer_id=-1,
+    last_epoch=-1,
+    timeout_ms=60_000,
+    state="Empty",
+    started_at_ms=-1,
+    updated_at_ms=0,
+)
 
 
 def _member(broker_id: int, incarnation: UUID) -> Member:
@@ -154,6 +170,48 @@ def test_another_history_gives_no_id_and_no_lease_epoch_out_again(brokers: tuple
     assert taken is not None
     assert taken > lease_epoch + 100
     assert catalog.next_producer_id_block(10) > producer_id + 1_000_000
+
+
+def test_another_history_skips_epochs_of_a_named_producer(brokers: tuple[_Broker, _Broker]) -> None:
+    first, _ = brokers
+    catalog = PostgresCatalog(PostgresDatabase(first.session))
+
+    def begin(version: int) -> tuple[int, int]:
+        begun = catalog.begin_producer_version("loader", version, fresh_id=7, now_ms=0)
+        return begun.producer_id, begun.epoch
+
+    assert [begin(version) for version in (1, 2, 2)] == [(7, 0), (7, 1), (7, 1)]
+    first.session.run(lambda connection: first.connector.history.begin(connection, "a test"))
+    assert begin(2) == (7, 1), "a version that is known goes on"
+    assert [begin(version) for version in (3, 4)] == [(7, 1_002), (7, 1_003)]
+
+
+async def test_another_history_doubts_the_epochs_that_follow_the_known_one_of_a_transactional_id(
+    pool: PostgresPool,
+) -> None:
+    transactions = PostgresTransactions(pool, lambda connection, ended, now_ms: ())
+
+    async def update(**changes: Any) -> bool:
+        """Store what has changed; return whether the epochs after the one before may repeat."""
+
+        def decide(records: Mapping[str, TransactionRecord], _: int) -> TransactionUpdate[bool]:
+            before = records.get("t", _RECORD)
+            return TransactionUpdate(result=before.epochs_may_repeat, records=[replace(before, **changes)])
+
+        return (await transactions.update(["t"], decide)).result
+
+    async def begin_history() -> None:
+        await pool.run(lambda connection: pool.connector.history.begin(connection, "a test"))
+
+    assert not await update()
+    assert not await update(epoch=1)
+    await begin_history()
+    assert await update(state="Ongoing")
+    assert await update(state="CompleteCommit"), "the epoch is still that of the history before"
+    assert await update(producer_id=8, epoch=0)
+    assert not await update(epoch=1)
+    await begin_history()
+    assert await update()
 
 
 def test_epochs_are_hidden_while_a_broker_of_an_earlier_release_is_alive(

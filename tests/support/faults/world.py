@@ -50,6 +50,8 @@ PATIENCE_S = 180.0
 # How long a broker may take to end, or to start, while something that it needs may be cut off.
 END_S = 8.0
 _START_S = 30.0
+# Of the batches around a transaction that is there in part.
+_TORN_SHOWN = 6
 _BATCHES_SHOWN = 40
 # A standby lags by less than the bytes of a dead object are kept.
 _DEAD_MS = 30_000
@@ -369,6 +371,15 @@ class World:
         first, second = ({value[:20] for value in records.values()} for records in committed)
         if torn := first ^ second:
             self.ledger.fail(f"{len(torn)} transactions are there in part: {sorted(torn)[:3]}")
+            broker = next(iter(self.brokers.values())).process
+            for place, records in zip(pairs.PLACES, committed, strict=True):
+                known = {**self.ledger.at[place], **records}
+                near = {offset for offset, value in known.items() if value[:20] in torn}
+                for header in _batches(broker, place):
+                    if any(abs(header.base_offset - offset) <= _TORN_SHOWN for offset in near):
+                        value = known.get(header.base_offset, b"")[:12]
+                        is_shown = header.base_offset in records
+                        self.ledger.fail(f"  {place}: {_header_text(header)} {value!r} {is_shown=}")
 
     def _check_once(self, broker: Broker, place: Place, records: dict[int, bytes]) -> None:
         """Check that each batch of a producer is there once, in the order of its sequences.
@@ -534,11 +545,17 @@ def _batches(broker: BrokerProcess, place: Place) -> list[rb.BatchHeader]:
 def _described(headers: Sequence[rb.BatchHeader], records: dict[int, bytes], twice: set[bytes]) -> list[str]:
     """Describe the batches with records that are there more than once."""
     return [
-        f"offsets {header.base_offset} to {header.next_offset - 1}: producer {header.producer_id}"
-        f" epoch {header.producer_epoch} sequence {header.base_sequence}, {records[header.base_offset][:12]!r}"
+        f"{_header_text(header)}, {records[header.base_offset][:12]!r}"
         for header in headers
         if any(records[offset] in twice for offset in range(header.base_offset, header.next_offset))
     ][:_BATCHES_SHOWN]
+
+
+def _header_text(header: rb.BatchHeader) -> str:
+    return (
+        f"offsets {header.base_offset} to {header.next_offset - 1}: producer {header.producer_id}"
+        f" epoch {header.producer_epoch} sequence {header.base_sequence}{' control' if header.is_control else ''}"
+    )
 
 
 def summary(ledger: Ledger) -> str:

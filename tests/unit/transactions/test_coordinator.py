@@ -456,7 +456,9 @@ async def test_a_hanging_transaction_is_aborted_in_its_partition(tmp_path: Path)
 
 
 @simulated
-async def test_a_made_up_coordinator_epoch_fences_no_later_transaction_of_the_producer(tmp_path: Path) -> None:
+async def test_a_made_up_coordinator_epoch_fences_no_later_transaction_of_the_producer(
+    tmp_path: Path,
+) -> None:
     bench = await TransactionBench(tmp_path).open()
     producer = await bench.begin()
     bench.produce(producer, 0, b"a")
@@ -474,9 +476,7 @@ async def test_a_made_up_coordinator_epoch_fences_no_later_transaction_of_the_pr
                 topic_partition=TopicPartition("orders", 0),
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch + 1,
-                marker=EndTransactionMarker(
-                    type=MarkerType.ABORT, coordinator_epoch=bench.groups.epoch
-                ),
+                marker=EndTransactionMarker(type=MarkerType.ABORT, coordinator_epoch=bench.groups.epoch),
             )
         ]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.cluster.transaction_store import TransactionRecord
 from app.errors import (
     ConcurrentTransactions,
     InvalidTransactionState,
@@ -17,7 +18,7 @@ from app.storage.topic_partition import TopicPartition
 from app.transactions.messages import ProducerIdentity
 from app.transactions.plans import EndPlan, Moment, StorePlan
 from app.transactions.states import TransactionState
-from app.transactions.transaction import NO_EPOCH, Transaction
+from app.transactions.transaction import EPOCH_MAX, NO_EPOCH, Transaction
 
 NOW = Moment(1_000_000, 500)
 LATER = Moment(1_060_000, 60_500)
@@ -473,3 +474,83 @@ def test_an_open_transaction_is_restored_and_its_timeout_starts_again() -> None:
     restored = Transaction.restored(plan.record, now=LATER)
     assert (restored.state, restored.partitions, restored.groups) == (ONGOING, {PARTITION}, {"g"})
     assert (restored.started_at_ms, restored.deadline_ms) == (NOW.wall_ms, LATER.monotonic_ms + 60_000)
+
+
+# ── epochs that a lost part of the store may have given out (ADR-0071) ──
+
+
+def doubted(transaction: Transaction) -> Transaction:
+    """The machine as it is restored in another history of the database."""
+    record = TransactionRecord(
+        transactional_id="t",
+        producer_id=transaction.producer_id,
+        epoch=transaction.epoch,
+        previous_producer_id=transaction.previous_producer_id,
+        last_epoch=transaction.last_epoch,
+        timeout_ms=transaction.timeout_ms,
+        state=transaction.state.value,
+        started_at_ms=transaction.started_at_ms,
+        updated_at_ms=transaction.updated_at_ms,
+        partitions=tuple(transaction.partitions),
+        epochs_may_repeat=True,
+    )
+    return Transaction.restored(record, now=NOW)
+
+
+def test_a_producer_that_begins_in_another_history_gets_another_producer_id() -> None:
+    transaction = doubted(begun(5))
+    assert transaction.is_exhausted
+    plan = transaction.begin(None, timeout_ms=60_000, fresh_id=FRESH, now=NOW)
+    assert stored(transaction, plan) == (FRESH, 0)
+    assert not transaction.is_exhausted
+    assert stored(transaction, transaction.begin(None, timeout_ms=60_000, fresh_id=None, now=NOW)) == (
+        FRESH,
+        1,
+    )
+
+
+def test_a_producer_goes_on_in_another_history_with_the_epoch_that_is_known() -> None:
+    transaction = doubted(begun(5))
+    stored(transaction, transaction.add(ProducerIdentity(PID, 5), partitions=[PARTITION], now=NOW))
+    plan = end(transaction, commit=True, bumps_epoch=False, epoch=5)
+    assert isinstance(plan, EndPlan)
+    assert (plan.marker_epoch, plan.next_producer) == (5, (PID, 5))
+
+
+def test_an_end_that_raises_the_epoch_gives_another_producer_id_in_another_history() -> None:
+    transaction = doubted(in_state(ONGOING))
+    plan = end(transaction, commit=True, bumps_epoch=True, epoch=5)
+    assert isinstance(plan, EndPlan)
+    assert (plan.marker_epoch, plan.next_producer) == (6, (FRESH, 0))
+    transaction.complete()
+    # A repeat of the call gets the same answer.
+    assert end(transaction, commit=True, bumps_epoch=True, epoch=5, pid=PID) == (FRESH, 0)
+
+
+@pytest.mark.parametrize("how", ["an operator or the timeout", "its own producer", "another producer"])
+def test_an_abort_in_another_history_fences_all_epochs_of_the_producer_id(how: str) -> None:
+    transaction = doubted(in_state(ONGOING))
+    if how == "an operator or the timeout":
+        plan = transaction.abort(fresh_id=FRESH, now=NOW)
+    else:
+        expected = ProducerIdentity(PID, 5) if how == "its own producer" else None
+        begin = transaction.begin(expected, timeout_ms=60_000, fresh_id=FRESH, now=NOW)
+        assert isinstance(begin, EndPlan)
+        plan = begin
+    assert (plan.marker_epoch, plan.next_producer) == (EPOCH_MAX, (FRESH, 0))
+    transaction.complete()
+    # The producer of the known epoch goes on; one of an epoch that is forgotten does not.
+    own = transaction.begin(ProducerIdentity(PID, 5), timeout_ms=60_000, fresh_id=None, now=NOW)
+    assert own == (FRESH, 0)
+    with pytest.raises(TransactionFenced):
+        transaction.begin(ProducerIdentity(PID, 6), timeout_ms=60_000, fresh_id=None, now=NOW)
+
+
+def test_only_the_first_epoch_of_a_producer_id_follows_the_last_one_of_another() -> None:
+    transaction = doubted(begun(0))
+    stored(transaction, transaction.begin(None, timeout_ms=60_000, fresh_id=FRESH, now=NOW))
+    expected = ProducerIdentity(FRESH, 0)
+    stored(transaction, transaction.begin(expected, timeout_ms=60_000, fresh_id=None, now=NOW))
+    assert (transaction.producer, transaction.last_epoch) == ((FRESH, 1), 0)
+    with pytest.raises(TransactionFenced):
+        transaction.begin(ProducerIdentity(PID, 0), timeout_ms=60_000, fresh_id=None, now=NOW)

@@ -81,9 +81,10 @@ _READ_NAMED = """
 _READ_OPEN = (
     "SELECT log_id, producer_id, first_offset FROM open_transactions WHERE log_id = ANY (%s::bigint[])"
 )
-# A producer whose transaction may be torn is fenced before that is aborted (ADR-0071).
+# A producer whose transaction may be torn is fenced before that is aborted, with all epochs that a lost part may have given
+# out (ADR-0071): the last one is never that of a producer.
 _LOCK_IDS = """
-    SELECT producer_id, transactional_id, CASE WHEN timeout_ms < 0 THEN epoch + 1 ELSE epoch END, state = 'Ongoing',
+    SELECT producer_id, transactional_id, CASE WHEN timeout_ms < 0 THEN 32767 ELSE epoch END, state = 'Ongoing',
         partitions
     FROM transactional_ids
     WHERE producer_id = ANY (%s::bigint[]) ORDER BY producer_id FOR NO KEY UPDATE
