@@ -169,11 +169,12 @@ def free_range(count: int) -> Sequence[int]:
     while count:
         with ExitStack() as held:
             sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-            sockets[0].bind(("127.0.0.1", 0))
+            # On all addresses, as the proxies of sarama's suite do.
+            sockets[0].bind(("", 0))
             first = sockets[0].getsockname()[1]
             with suppress(OSError, OverflowError):
                 for number, other in enumerate(sockets[1:], 1):
-                    other.bind(("127.0.0.1", first + number))
+                    other.bind(("", first + number))
                 return range(first, first + count)
     return ()
 
@@ -257,6 +258,7 @@ def _aiokafka(of: Run) -> dict[str, Outcome]:
         file.write(_AIOKAFKA_FIXTURE)
     requirements = [
         "aiokafka[lz4,snappy,zstd]==0.14.0",
+        "pytest-asyncio",
         "pytest-mock",
         "async-timeout",
         "docker",

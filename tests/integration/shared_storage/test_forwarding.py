@@ -47,8 +47,8 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
     urls = [brokers[number].http_url for number in (other_than(brokers, coordinator), coordinator)]
     with Client(brokers[other_than(brokers, coordinator)].binary_url) as client:
         client.create_topic("forwarded")
-        # In one batch: the coordinator learns of it at once or not at all.
-        client.produce_many("forwarded", [str(number) for number in range(3)])
+        for number in range(3):
+            client.produce("forwarded", str(number).encode())
     polled = post(urls[0], "/readers/poll", {"topics": ["forwarded"], "max_records": 2})
     assert polled.status_code == 200, polled.text
     assert [record["value"] for record in polled.json()["records"]] == ["0", "1"]
@@ -167,6 +167,10 @@ def test_a_quota_limits_what_a_forwarded_poll_reads(brokers: Brokers) -> None:
         values = dict.fromkeys(quotas["values"])
         answer = httpx.patch(f"{brokers[other].http_url}/v1/quotas", json={**quotas, "values": values})
         assert answer.status_code == 200, answer.text
+        for number in brokers.processes:
+            # The brokers are also those of other tests.
+            url = f"{brokers[number].http_url}/v1/quotas"
+            eventually(lambda url=url: not httpx.get(url).json()["quotas"], "the quota is gone everywhere")
     assert isinstance(polled, m.PollResponse)
     # More than the quota allows at once, but a poll brings at least one batch.
     assert 20_000 <= sum(len(part.batches) for part in polled.partitions) < 40_000
@@ -219,8 +223,8 @@ def test_a_queue_is_served_by_any_broker_and_survives_its_coordinator(brokers: B
     other = brokers[other_than(brokers, coordinator)]
     with Client(other.binary_url) as client:
         client.create_topic("parcels")
-        # In one batch: the coordinator learns of it at once or not at all.
-        client.produce_many("parcels", [b"%d" % number for number in range(4)])
+        for number in range(4):
+            client.produce("parcels", b"%d" % number)
     body = {"topics": ["parcels"], "from": "earliest", "max_records": 3, "lock": "mine"}
     polled = post(other.http_url, "/packing/share/poll", body)
     assert polled.status_code == 200, polled.text
