@@ -258,14 +258,17 @@ def _aiokafka(of: Run) -> dict[str, Outcome]:
         file.write(_AIOKAFKA_FIXTURE)
     requirements = [
         "aiokafka[lz4,snappy,zstd]==0.14.0",
-        "pytest-asyncio",
+        "pytest-asyncio==1.3.0",
         "pytest-mock",
         "async-timeout",
         "docker",
     ]
     files = [f"tests/test_transactional_{part}.py" for part in ("producer", "consumer")]
     environment = {"BROKERS": of.broker.kafka_bootstrap, "PYTHONPATH": str(of.sources)}
-    return _pytest(of, requirements, [*files, "tests/test_producer.py", "tests/test_admin.py"], environment)
+    # Its configuration makes an error of the warning that this has no value.
+    loop = "--override-ini=asyncio_default_fixture_loop_scope=function"
+    arguments = [loop, *files, "tests/test_producer.py", "tests/test_admin.py"]
+    return _pytest(of, requirements, arguments, environment)
 
 
 def _confluent_kafka_python(of: Run) -> dict[str, Outcome]:

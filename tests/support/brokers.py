@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,16 @@ from app.cluster.leaders import ranked
 from app.cluster.membership import Member
 from load.postgres_server import PostgresServer
 from tests.support.postgres import postgres_bin
-from tests.support.waiting import Pauses
+from tests.support.waiting import Pauses, eventually
 
 BROKERS = int(os.environ.get("STELE_TEST_BROKERS", "1"))
+
+
+def await_no_quotas(processes: Iterable[BrokerProcess]) -> None:
+    """Wait until no broker knows a quota: one of a test would limit the next one, too."""
+    for process in processes:
+        url = f"{process.http_url}/v1/quotas"
+        eventually(lambda url=url: not httpx.get(url).json()["quotas"], "quotas are gone")
 
 
 class Brokers:

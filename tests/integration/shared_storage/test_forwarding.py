@@ -18,7 +18,7 @@ from stele.wire import messages as m
 from app.api.forwarding import BODY_BYTES_MAX, FRAME_PATH, KAFKA_FRAME_PATH
 from load.postgres_server import PostgresServer
 from tests.support.binary_peer import Peer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers, await_no_quotas, run_brokers
 from tests.support.postgres import postgres_bin
 from tests.support.raw_http import RawConnection
 from tests.support.waiting import eventually
@@ -167,10 +167,7 @@ def test_a_quota_limits_what_a_forwarded_poll_reads(brokers: Brokers) -> None:
         values = dict.fromkeys(quotas["values"])
         answer = httpx.patch(f"{brokers[other].http_url}/v1/quotas", json={**quotas, "values": values})
         assert answer.status_code == 200, answer.text
-        for number in brokers.processes:
-            # The brokers are also those of other tests.
-            url = f"{brokers[number].http_url}/v1/quotas"
-            eventually(lambda url=url: not httpx.get(url).json()["quotas"], "the quota is gone everywhere")
+        await_no_quotas(brokers.processes.values())
     assert isinstance(polled, m.PollResponse)
     # More than the quota allows at once, but a poll brings at least one batch.
     assert 20_000 <= sum(len(part.batches) for part in polled.partitions) < 40_000

@@ -31,7 +31,7 @@ from load.postgres_server import PostgresServer
 from tests.conformance.clients import CLIENTS, Missing
 from tests.conformance.driver import Driver, Refused
 from tests.support.apache_kafka import kafka_or_skip
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers, await_no_quotas, run_brokers
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer, create_topic, put, records_in
 from tests.support.postgres import postgres_bin
 from tests.support.s3_servers import store_settings
@@ -260,6 +260,7 @@ def test_a_quota_is_that_of_the_broker_that_the_client_is_connected_to(group: Gr
     finally:
         removed = {"entity": entity, "values": {"consumer_byte_rate": None}}
         assert httpx.patch(there, json=removed).status_code == 200
+        await_no_quotas(group.brokers)
     ((_, ((first, _, deliveries), *_)),) = member.took(group.far.next_answer()[1]).items()
     assert (first, deliveries) == (1, 1)
 
