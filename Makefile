@@ -103,9 +103,8 @@ format: $(DEVELOPMENT) ## write the format that lint checks, and the blocking cl
 docs: $(DEVELOPMENT) ## build the documentation site with the reference of the client into build/site; broken links fail
 	$(BIN)/python tools/site/build.py $(ARGS)
 
-bench: $(DEVELOPMENT) ## run the benchmarks of load/ against yardsticks measured in the same run
-	@set -e; for file in load/bench_*.py; do \
-		if [ -e "$$file" ]; then echo "── $$file"; $(BIN)/python -m "load.$$(basename "$$file" .py)" $(ARGS); fi; done
+bench: $(DEVELOPMENT) ## run the benchmarks of load/ beside yardsticks measured in the same run; ARGS=--save keeps the result
+	$(BIN)/python -m load.run_benchmarks $(ARGS)
 
 load: $(DEVELOPMENT) ## load a temporary broker over HTTP and TCP for LOAD_SECONDS (20), report in load/reports/
 	$(BIN)/python -m load.run_locust $(ARGS)

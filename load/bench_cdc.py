@@ -1,36 +1,41 @@
-"""Measure change data capture from PostgreSQL against pg_recvlogical.
+"""Measure change data capture from PostgreSQL: its rate, and how long a failed broker interrupts it.
 
-The latter only reads the changes.
+The yardstick of the rate is pg_recvlogical, which only reads the changes. Both have a slot of their own at the same
+point of the log; the changes are made first, so that what is timed is decoding, transport and storing, not
+PostgreSQL's own writing.
 
-Both have a slot of their own at the same point of the log; the changes are made first,
-so that what is timed is decoding, transport and storing, not PostgreSQL's own writing.
-Needs PostgreSQL's programs: initdb, postgres and pg_recvlogical.
+``--only takeover`` runs two brokers on one PostgreSQL server, whose changes one of them captures. In each round that
+broker is killed (SIGKILL) or paused (SIGSTOP), while rows are inserted, until the other broker serves the first row
+that was inserted after the signal.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from stele import Client
 from stele.broker_process import BrokerProcess
+from stele.errors import SteleClientError
 
-from .broker_process import running_broker
-from .measure import in_turn, report
-from .postgres_server import PostgresMissing, PostgresServer, find_bin
+from .captured_table import TABLE, TOPIC, Inserts, connector_state, create_table
+from .harness import Benchmark
+from .pausing import paused
+from .postgres_server import PostgresServer, find_bin
+from .results import Measure, at_least, at_most
+from .subjects import SteleCluster, quiet_broker, stele_cluster
 
-ROWS = 200_000
 # Rows of one transaction: pgbench has few, a load job many.
 TRANSACTIONS = (1, 100, 10_000)
-ROUNDS = 3
-
-
-FILL = """
+SHOWN = 100
+_TIMEOUT_S = 120.0
+_LOOK_S = 0.02
+# Rows per second; each is a transaction.
+_RATE = 50
+_FILL = """
 CREATE OR REPLACE PROCEDURE fill(rows int, per int) LANGUAGE plpgsql AS $$ BEGIN
   FOR n IN 1 .. rows / per LOOP
     INSERT INTO changes (account, amount, note)
@@ -41,8 +46,14 @@ END $$
 """
 
 
-def fill(pg: PostgresServer, rows: int, per_transaction: int) -> None:
-    """Insert rows, all on the server."""
+# ── the rate ──
+
+
+def fill(pg: PostgresServer, rows: int, per_transaction: int) -> str:
+    """Insert rows, all on the server; return the end of the log after them."""
+    for slot in ("plain", "stele"):
+        if not pg.run("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
+            pg.run("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
     connection = pg.connect()
     connection.autocommit = True
     try:
@@ -52,24 +63,34 @@ def fill(pg: PostgresServer, rows: int, per_transaction: int) -> None:
             cursor.execute("CALL fill(%s, %s)", (rows, per_transaction))
     finally:
         connection.close()
+    # A commit that is synced, and all before it with it.
+    return pg.run("SELECT pg_logical_emit_message(true, 'bench', '')::text")[0][0]
 
 
-def seconds_of_recvlogical(pg: PostgresServer, end: str, protocol: str) -> float:
+def seconds_of_recvlogical(pg: PostgresServer, end: str) -> float:
     """pg_recvlogical from the slot ``plain`` up to ``end``, into /dev/null."""
     program = shutil.which("pg_recvlogical", path=f"{find_bin()}:{os.environ['PATH']}")
     assert program is not None
+    command = [
+        program,
+        "-d",
+        pg.dsn,
+        "--slot",
+        "plain",
+        "--start",
+        "--endpos",
+        end,
+        "--no-loop",
+        "-f",
+        os.devnull,
+    ]
+    command += ["-o", "proto_version=1", "-o", "publication_names=bench"]
     start = time.perf_counter()
-    subprocess.run(
-        [
-            program, "-d", pg.dsn, "--slot", "plain", "--start", "--endpos", end, "--no-loop", "-f", "/dev/null",
-            "-o", f"proto_version={protocol}", "-o", "publication_names=bench",
-        ],
-        check=True,
-    )  # fmt: skip
+    subprocess.run(command, check=True)
     return time.perf_counter() - start
 
 
-def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, rows: int, end: str) -> float:
+def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, end: str) -> float:
     """``stele cdc`` from its start until the last change is synced and confirmed."""
     command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", broker.binary_url, "--tables", "changes"]
     command += ["--publication", "bench", "--snapshot", "never"]
@@ -82,128 +103,140 @@ def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, rows: int, end: 
             (end,),
         ):
             assert process.poll() is None
-            time.sleep(0.02)
-        took = time.perf_counter() - start
+            time.sleep(_LOOK_S)
+        return time.perf_counter() - start
     finally:
         process.terminate()
         process.wait()
-    return took
 
 
 def stored(broker: BrokerProcess) -> int:
+    topic = "pg.public.changes"
     with Client(broker.binary_url) as client:
-        client.ensure_topic("pg.public.changes", partitions=8, configs={"retention.ms": -1})
-        return sum(
-            client.list_offset("pg.public.changes", partition) or 0
-            for partition in range(client.partition_count("pg.public.changes"))
-        )
+        client.ensure_topic(topic, partitions=8, configs={"retention.ms": -1})
+        return sum(client.list_offset(topic, number) or 0 for number in range(client.partition_count(topic)))
 
 
-def compare(pg: PostgresServer, broker: BrokerProcess, per_transaction: int, rows: int) -> None:
-    def prepare() -> str:
-        for slot in ("plain", "stele"):
-            if not pg.run("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
-                pg.run("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-        fill(pg, rows, per_transaction)
-        # A commit that is synced, and all before it with it.
-        return pg.run("SELECT pg_logical_emit_message(true, 'bench', '')::text")[0][0]
-
-    ends: list[str] = []
-
-    def ours() -> float:
-        ends.append(prepare())
-        before = stored(broker)
-        took = seconds_of_stele(pg, broker, rows, ends[-1])
-        # Markers of transactions have offsets, too.
-        assert stored(broker) - before >= rows, (stored(broker), before)
-        return rows / took
-
-    def yardstick() -> float:
-        return rows / seconds_of_recvlogical(pg, ends[-1], "1")
-
-    comparison = in_turn(ours, yardstick, rounds=ROUNDS)
-    report(
-        f"CDC, {rows:,} rows, {per_transaction:,} a transaction, to topics on disk, synced and confirmed",
-        comparison,
-        unit="changes/s",
-        yardstick="pg_recvlogical of the same slot's changes to /dev/null",
-        goal=0.3,
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=ROWS)
-    rows: int = parser.parse_args().rows
-    try:
-        programs = find_bin()
-    except PostgresMissing as missing:
-        print(f"left out: {missing}")
-        return
-    with PostgresServer(programs) as pg, running_broker() as broker:
+def measure_rate(bench: Benchmark, rounds: int, rows: int) -> None:
+    with PostgresServer(find_bin()) as pg, quiet_broker() as broker:
         pg.run(
             "CREATE TABLE changes (id bigserial PRIMARY KEY, account int, amount numeric(12,2), note text)"
         )
         pg.run("CREATE PUBLICATION bench FOR TABLE changes")
-        pg.run(FILL)
+        pg.run(_FILL)
         for per_transaction in TRANSACTIONS:
-            compare(pg, broker, per_transaction, rows)
-        copy(pg, broker)
+            ours: list[float] = []
+            theirs: list[float] = []
+            # The first round is for warmth.
+            for _ in range(rounds + 1):
+                end, before = fill(pg, rows, per_transaction), stored(broker)
+                ours.append(rows / seconds_of_stele(pg, broker, end))
+                # Markers of transactions have offsets, too.
+                assert stored(broker) - before >= rows, (stored(broker), before)
+                theirs.append(rows / seconds_of_recvlogical(pg, end))
+            bench.row(
+                f"changes/s from PostgreSQL, {per_transaction:,} per transaction",
+                table="work" if per_transaction == SHOWN else "",
+                baseline="`pg_recvlogical`",
+                value=Measure(unit="/s", stele=ours[1:], baseline=theirs[1:], goal=at_least(0.3)),
+            )
 
 
-def copy(pg: PostgresServer, broker: BrokerProcess) -> None:
-    """Measure the snapshot of a table beside COPY of its rows to /dev/null."""
-    ((rows,),) = pg.run("SELECT count(*) FROM changes")
-    run = 0
+# ── taking over ──
 
-    def ours() -> float:
-        nonlocal run
-        run += 1
-        command = [
-            sys.executable,
-            "-m",
-            "stele.cli",
-            "cdc",
-            "--broker",
-            broker.binary_url,
-            "--tables",
-            "changes",
-        ]
-        command += ["--publication", "bench", "--slot", f"copy_{run}", "--prefix", f"copy{run}"]
-        topic = f"__cdc.copy{run}.copy_{run}"
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            command, env={**os.environ, "STELE_CDC_DSN": pg.dsn}, stderr=subprocess.DEVNULL
-        )
+
+class Reader:
+    """Reads the topic of the table from one broker."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def wait_for_row(self, broker: BrokerProcess, row: int) -> None:
+        """Return as soon as the broker serves ``row`` or a later one."""
+        until_s = time.monotonic() + _TIMEOUT_S
+        with Client(broker.binary_url, timeout_s=10) as client:
+            while time.monotonic() < until_s:
+                try:
+                    page = client.fetch(TOPIC, 0, self._offset, wait_ms=100, max_records=10_000)
+                except SteleClientError as error:
+                    if not error.retriable:
+                        raise
+                    time.sleep(_LOOK_S)
+                    continue
+                self._offset = page.next_offset
+                if any(int(record.key or b"-1") >= row for record in page.records):
+                    return
+        raise TimeoutError(f"row {row} was not captured")
+
+
+def settled(cluster: SteleCluster) -> tuple[BrokerProcess, BrokerProcess]:
+    """Wait until one broker captures and the other stands by; return them in this order."""
+    until_s = time.monotonic() + _TIMEOUT_S
+    first, second = cluster.members
+    while (states := [connector_state(broker) for broker in cluster.members]) != ["streaming", "standby"]:
+        if states == ["standby", "streaming"]:
+            return second, first
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"the connector does not settle: {states}")
+        time.sleep(_LOOK_S)
+    return first, second
+
+
+def take_over(cluster: SteleCluster, inserts: Inserts, reader: Reader, *, is_pause: bool) -> float:
+    """Let the capturing broker fail; return the seconds to the first change after that."""
+    failing, other = settled(cluster)
+    reader.wait_for_row(other, inserts.count)
+    begun_s = time.monotonic()
+
+    def seconds_to_change() -> float:
+        # The failed broker has stopped working, so the first row from here on is captured by the other.
+        reader.wait_for_row(other, inserts.count + 1)
+        return time.monotonic() - begun_s
+
+    if is_pause:
+        with paused(failing.pid):
+            return seconds_to_change()
+    failing.kill()
+    seconds = seconds_to_change()
+    failing.start()
+    return seconds
+
+
+def measure_takeover(bench: Benchmark, rounds: int) -> None:
+    connector = {"STELE_CDC_DSN": "{dsn}", "STELE_CDC_TABLES": TABLE}
+    with stele_cluster(
+        brokers=2,
+        store="inline",
+        linger_ms=5,
+        environment=connector,
+        before=create_table,
+        wal_level="logical",
+    ) as cluster:
+        inserts = Inserts(cluster.postgres, interval_s=1 / _RATE)
+        inserts.start()
         try:
-            with Client(broker.binary_url) as client:
-                # The third note in its own topic says that the copy is done, and synced.
-                while topic not in {t.topic for t in client.topics()} or (client.list_offset(topic) or 0) < 3:
-                    assert process.poll() is None
-                    time.sleep(0.02)
-            took = time.perf_counter() - start
+            reader = Reader()
+            for what in ("killed", "paused"):
+                is_pause = what == "paused"
+                seconds = [take_over(cluster, inserts, reader, is_pause=is_pause) for _ in range(rounds)]
+                bench.row(
+                    f"CDC, its broker is {what}: changes continue after",
+                    table="events",
+                    value=Measure(unit="s", stele=seconds, goal=at_most(10, "stele")),
+                )
         finally:
-            process.terminate()
-            process.wait()
-            pg.run("SELECT pg_drop_replication_slot(%s)", (f"copy_{run}",))
-        return rows / took
+            inserts.end()
 
-    def yardstick() -> float:
-        start = time.perf_counter()
-        connection = pg.connect()
-        with Path(os.devnull).open("wb") as nowhere, connection.cursor() as cursor:
-            cursor.copy_expert("COPY changes TO STDOUT", nowhere)
-        connection.close()
-        return rows / (time.perf_counter() - start)
 
-    comparison = in_turn(ours, yardstick, rounds=ROUNDS)
-    report(
-        f"CDC, the first copy of a table of {rows:,} rows, synced",
-        comparison,
-        unit="rows/s",
-        yardstick="COPY of the same rows to /dev/null, in Python",
-        goal=0.02,
-    )
+def main() -> None:
+    bench = Benchmark(__file__, __doc__, rounds=2)
+    bench.parser.add_argument("--only", choices=["rate", "takeover"])
+    bench.add("--rows", type=int, default=200_000, quick=20_000, help="of each round (default: 200,000)")
+    with bench.run() as options:
+        if options.only != "takeover":
+            measure_rate(bench, options.rounds, options.rows)
+        if options.only != "rate":
+            measure_takeover(bench, options.rounds)
 
 
 if __name__ == "__main__":

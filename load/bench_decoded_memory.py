@@ -1,29 +1,28 @@
 """Measure the memory of a broker while clients read large compressed values.
 
-``python -m load.bench_decoded_memory`` prints, for every kind of decoded read, the resident memory at its
-highest while 50 clients read values of 60 MiB out of zstd batches of 2 KB, beside that of the same broker while as many
-clients read values of 1 KB. A bystander produces and reads small records meanwhile; it prints how many of its requests
-were answered, and the longest wait. The clients read everything; with ``--stalled`` they read nothing of the body.
+For every kind of decoded read: the resident memory at its highest while 50 clients read values of 60 MiB out of zstd
+batches of 2 KB, beside that of the same broker while as many clients read values of 1 KB. A bystander produces and
+reads small records meanwhile; the second figure is its longest wait. The clients read everything; with ``--stalled``
+they read nothing of the body.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
-import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.wire.compression import Compression
 from stele.wire.record_batch import BatchBuilder
 
+from .harness import Benchmark
 from .kafka_frames import connect, produce_request, receive
+from .process_usage import PeakMemory
+from .results import Measure
+from .subjects import quiet_broker
 
 TOPIC, BYSTANDERS_TOPIC = "packed", "small"
 MIB = 1024 * 1024
@@ -107,21 +106,6 @@ def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> b
     return bytes(answer)
 
 
-class PeakMemory:
-    """The highest resident memory of a process since ``reset``, in MiB."""
-
-    def __init__(self, pid: int) -> None:
-        self._proc = Path(f"/proc/{pid}")
-
-    def reset(self) -> None:
-        (self._proc / "clear_refs").write_text("5")
-
-    @property
-    def mib(self) -> float:
-        line = next(line for line in (self._proc / "status").read_text().splitlines() if "VmHWM" in line)
-        return int(line.split()[1]) / 1024
-
-
 @dataclass(slots=True)
 class Bystander:
     """Produces and reads small records until it is stopped."""
@@ -188,35 +172,41 @@ def measure(
     return memory.mib, bystander
 
 
-def main(report: Callable[[str], object] = print) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--value-mib", type=int, default=60)
-    parser.add_argument("--stalled", action="store_true", help="the clients read nothing of the body")
-    parser.add_argument("--only", default="", help="ways whose name contains this")
-    arguments = parser.parse_args()
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = stack.enter_context(run_broker(directory))
+def main() -> None:
+    bench = Benchmark(__file__, __doc__, rounds=1)
+    bench.add("--clients", type=int, default=50, quick=5, help="default: 50")
+    bench.add("--value-mib", type=int, default=60, quick=8, help="size of the large values (default: 60)")
+    bench.parser.add_argument("--stalled", action="store_true", help="the clients read nothing of the body")
+    bench.parser.add_argument("--only", default="", help="ways whose name contains this")
+    with bench.run() as options, quiet_broker() as broker:
         ask(broker, "PUT", f"/v1/topics/{BYSTANDERS_TOPIC}", {"partitions": 1})
-        large, small = prepare(broker, arguments.value_mib * MIB), prepare(broker, 1024)
-        report(f"{'':<26}{'1 KB values':>14}{f'{arguments.value_mib} MiB values':>16}   bystander")
+        sizes = 1024, options.value_mib * MIB
+        topics = [prepare(broker, size) for size in sizes]
         for way in WAYS:
-            if arguments.only not in way.what:
+            if options.only not in way.what:
                 continue
+            # No more are served at once.
             clients = (
-                min(arguments.clients, 8)
-                if "search" in way.what or "table" in way.what
-                else arguments.clients
+                min(options.clients, 8) if way.what.split()[1] in ("search", "table") else options.clients
             )
-            before, _ = measure(broker, way, small, clients=clients, size=1024, stalled=arguments.stalled)
-            size = arguments.value_mib * MIB
-            after, bystander = measure(
-                broker, way, large, clients=clients, size=size, stalled=arguments.stalled
-            )
-            report(
-                f"{way.what:<26}{before:>10,.0f} MiB{after:>12,.0f} MiB   {bystander.answered} answered, "
-                f"{len(bystander.failures)} failed, longest {bystander.longest_s:.2f} s"
+            peaks_mib: list[float] = []
+            longest_s: list[float] = []
+            for size, topic in zip(sizes, topics, strict=True):
+                peak_mib, bystander = measure(
+                    broker, way, topic, clients=clients, size=size, stalled=options.stalled
+                )
+                if bystander.failures:
+                    raise RuntimeError(f"{way.what}: a bystander got {bystander.failures[0]!r}")
+                peaks_mib.append(peak_mib)
+                longest_s.append(bystander.longest_s)
+            small, large = peaks_mib
+            bench.row(
+                f"{way.what}, {clients} clients",
+                baseline="values of 1 KB",
+                measures={
+                    "peak": Measure(unit="MiB", stele=[large], baseline=[small]),
+                    "bystander": Measure(unit="s", stele=longest_s[1:], baseline=longest_s[:1]),
+                },
             )
 
 

@@ -1,11 +1,11 @@
-"""Measure the p99 of single binary produces during large uploads and reads.
+"""Measure the p99 of single produces beside what holds up a broker: large JSON values, and half-open TLS handshakes.
 
-Other clients upload 200 MB of NDJSON and read 50,000 records as JSON meanwhile, or
-write and read JSON values of 1 MiB.
+Clients write and read JSON values of 1 MiB meanwhile; or an attacker sends the first message of a handshake on each of
+5,000 connections, and nothing more, and opens another whenever the broker closes one. The yardstick is the same broker
+without that.
 
-What is measured is the broker's loop, not how a kernel schedules four busy
-processes on two cores: the broker has a core of its own, and on the other one
-the prober comes before the loads.
+What is measured is the broker's loop, not how a kernel schedules four busy processes on two cores: the broker has a
+core of its own, and on the other one the client that is measured comes before the loads.
 """
 
 from __future__ import annotations
@@ -16,72 +16,46 @@ import itertools
 import json
 import os
 import random
+import selectors
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from stele.wire.messages import ProduceRequest
+from stele import Client
+from stele.broker_process import BrokerLogin, run_broker
 
-from .bench_http_ndjson import body_of
-from .broker_process import running_broker
-from .measure import Comparison, percentile, report
+from .bench_tls import tls_of
+from .harness import Benchmark, percentile
+from .process_usage import raise_open_files, separate
+from .results import Measure, at_most
+from .subjects import THIS, environment_of, quiet_broker
 
-UPLOAD_BYTES = 200 * 1000 * 1000
-READ_RECORDS = 50_000
 VALUE_BYTES = 1024 * 1024
-SAMPLES = 2000
-ROUNDS = 3
+# New connections of the attacker per step, so that the backlog of the broker does not overflow.
+PER_STEP = 50
 # Room between two produces: they are single, not pipelined, and must not be the load themselves.
 PAUSE_S = 0.001
+_JSON = {"Content-Type": "application/json"}
 
 
-def produce_latencies(port: int, samples: int) -> list[float]:
-    """Milliseconds from each produce to its answer."""
-    frame = ProduceRequest(topic="probe", data=b"x" * 100).encode()
-    latencies: list[float] = []
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(samples):
-            start = time.perf_counter()
-            connection.sendall(frame)
-            got = 0
-            while got < 14:
-                got += len(connection.recv(14 - got))
-            latencies.append((time.perf_counter() - start) * 1000)
-            time.sleep(PAUSE_S)
-    return latencies
+def p99_ms(client: Client, samples: int) -> float:
+    """Return the 99th percentile of the milliseconds from a produce to its answer."""
+    taken: list[float] = []
+    for _ in range(samples):
+        start = time.perf_counter()
+        client.simple_produce("probe", b"x" * 100)
+        taken.append((time.perf_counter() - start) * 1000)
+        time.sleep(PAUSE_S)
+    return percentile(taken, 0.99)
 
 
-def upload(port: int) -> None:
-    """One upload of 200 MB, streamed, its results read."""
-    block = body_of(10_000)
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-
-    def blocks() -> object:
-        sent = 0
-        while sent < UPLOAD_BYTES:
-            yield block
-            sent += len(block)
-
-    headers = {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"}
-    connection.request("POST", "/v1/topics/upload/records?acks=1", blocks(), headers, encode_chunked=True)  # type: ignore[arg-type]
-    answer = connection.getresponse()
-    while answer.read(1024 * 1024):
-        pass
-
-
-def read_json(port: int) -> None:
-    """One read of 50,000 records as one JSON document."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request(
-        "GET", f"/v1/topics/read/partitions/0/records?from=0&limit={READ_RECORDS}&max_bytes=100000000"
-    )
-    answer = connection.getresponse()
-    while answer.read(1024 * 1024):
-        pass
+# ── JSON values ──
 
 
 def value_bodies() -> list[bytes]:
@@ -102,136 +76,167 @@ def value_bodies() -> list[bytes]:
 def write_values(port: int) -> None:
     """Write JSON values of 1 MiB, one in a request."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    headers = {"Content-Type": "application/json"}
     for body in itertools.cycle(value_bodies()):
-        _answer(connection, "POST", "/v1/topics/values/records?acks=1", body, headers)
+        _ask(connection, "POST", "/v1/topics/values/records?acks=1", body)
 
 
 def read_values(port: int) -> None:
     """Read the same values of 1 MiB as JSON over and over."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     for offset in itertools.cycle(range(3)):
-        path = f"/v1/topics/values/partitions/0/records?from={offset}&limit=1&as=json"
-        _answer(connection, "GET", path)
+        _ask(connection, "GET", f"/v1/topics/values/partitions/0/records?from={offset}&limit=1&as=json")
 
 
 def fill(port: int) -> None:
-    """Write the records and the values that are read."""
+    """Write the values that are read."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    ndjson, plain = ({"Content-Type": f"application/{kind}"} for kind in ("x-ndjson", "json"))
-    _answer(connection, "POST", "/v1/topics/read/records?acks=1", body_of(READ_RECORDS), ndjson)
     topic = {"partitions": 1, "configs": {"max.message.bytes": 2 * VALUE_BYTES}}
-    _answer(connection, "PUT", "/v1/topics/values", json.dumps(topic).encode(), plain)
+    _ask(connection, "PUT", "/v1/topics/values", json.dumps(topic).encode())
     for body in value_bodies():
-        _answer(connection, "POST", "/v1/topics/values/records?acks=1", body, plain)
+        _ask(connection, "POST", "/v1/topics/values/records?acks=1", body)
 
 
-def _answer(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: bytes | None = None,
-    headers: dict[str, str] | None = None,
-) -> None:
-    connection.request(method, path, body, headers or {})
+def _ask(connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None) -> None:
+    connection.request(method, path, body, _JSON)
     answer = connection.getresponse()
     content = answer.read()
     if answer.status >= 300:
         raise RuntimeError(f"{method} {path}: {answer.status} {content[:500]!r}")
 
 
-def _load(kind: str, port: int) -> subprocess.Popen[bytes]:
-    """An uploader or a reader that goes on until it is killed."""
-    return subprocess.Popen([sys.executable, "-m", "load.bench_fairness", kind, str(port)])
+# ── half-open handshakes ──
 
 
-def separate(broker_pid: int) -> str:
-    """Give the broker a core and the clients another, this process first; says what could be done."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        return "one core for all"
-    for thread in Path(f"/proc/{broker_pid}/task").iterdir():
-        os.sched_setaffinity(int(thread.name), {cores[0]})
-    os.sched_setaffinity(0, set(cores[1:]))
-    return "the broker on a core of its own"
+def hello() -> bytes:
+    """Return the first message of a client."""
+    outgoing = ssl.MemoryBIO()
+    session = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        session.do_handshake()
+    return outgoing.read()
 
 
-def come_first() -> str:
-    """Let this process run before the loads that it has started."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    except PermissionError:
-        return "prober not before the loads (needs root)"
-    return "the prober before the loads"
-
-
-class Prober:
-    """Measures beside loads, in turn with none."""
-
-    def __init__(self, http_port: int, port: int) -> None:
-        self._http_port, self._port = http_port, port
-        self.how = ""
-
-    def compare(self, *kinds: str) -> Comparison:
-        """Return the p99 of each round, in ms: beside loads of these kinds, and alone."""
-        busy: list[float] = []
-        idle: list[float] = []
-        for _ in range(ROUNDS):
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-            idle.append(percentile(produce_latencies(self._port, SAMPLES), 0.99))
-            loads = [_load(kind, self._http_port) for kind in kinds]
-            self.how = come_first()
+def attack(port: int, handshakes: int) -> None:
+    """Keep handshakes half-open until the end of the process; print a line when all are."""
+    raise_open_files()
+    # An attacker elsewhere would not take the core of the client.
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    first, selector = hello(), selectors.DefaultSelector()
+    count, has_said = 0, False
+    while True:
+        for _ in range(min(PER_STEP, handshakes - count)):
+            peer = socket.create_connection(("127.0.0.1", port))
+            peer.sendall(first)
+            peer.setblocking(False)
+            selector.register(peer, selectors.EVENT_READ)
+            count += 1
+        if count == handshakes and not has_said:
+            has_said = True
+            print("half-open", flush=True)
+        # The answers of the broker are read, so that a closed connection is noticed.
+        for key, _ in selector.select(0.1 if count == handshakes else 0):
+            peer = key.fileobj
+            assert isinstance(peer, socket.socket)
             try:
+                is_closed = not peer.recv(65536)
+            except ConnectionError:
+                is_closed = True
+            if is_closed:
+                selector.unregister(peer)
+                peer.close()
+                count -= 1
+
+
+LOADS: dict[str, Callable[..., None]] = {"write": write_values, "read": read_values, "attack": attack}
+
+
+@contextmanager
+def load(kind: str, *arguments: int) -> Generator[subprocess.Popen[bytes]]:
+    """One of ``LOADS`` in a process of its own, after which this one comes first."""
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    command = [sys.executable, "-m", "load.bench_fairness", "--load", kind, *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    # It needs root.
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield process
+        if process.poll() is not None:
+            raise RuntimeError("a load ended before the measurement did")
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def measure_values(bench: Benchmark, rounds: int, samples: int) -> None:
+    idle: list[float] = []
+    busy: list[float] = []
+    with quiet_broker() as broker, Client(broker.binary_url) as client:
+        fill(broker.http_port)
+        separate(broker.pid)
+        p99_ms(client, samples)
+        for _ in range(rounds):
+            idle.append(p99_ms(client, samples))
+            with load("write", broker.http_port), load("read", broker.http_port):
                 # Discarded: the loads are starting.
-                produce_latencies(self._port, 500)
-                busy.append(percentile(produce_latencies(self._port, SAMPLES), 0.99))
-                if any(load.poll() is not None for load in loads):
-                    raise RuntimeError("a load ended before the measurement did")
-            finally:
-                for load in loads:
-                    load.kill()
-                    load.wait()
-        return Comparison(ours=busy, yardstick=idle)
+                p99_ms(client, samples // 4)
+                busy.append(p99_ms(client, samples))
+    bench.row(
+        "produces beside JSON values of 1 MiB",
+        table="latency",
+        baseline="an idle broker",
+        measures={"p99": Measure(unit="ms", stele=busy, baseline=idle, goal=at_most(20))},
+    )
 
 
-LOADS = {"upload": upload, "read": read_json, "write-values": write_values, "read-values": read_values}
+def measure_handshakes(bench: Benchmark, rounds: int, samples: int, handshakes: int) -> None:
+    raise_open_files()
+    quiet: list[float] = []
+    sides: dict[str, list[float]] = {"begin": [], "are held": []}
+    login = BrokerLogin(user="bench", password="a password of this benchmark")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments, environment = ("--log-level", "error"), environment_of(THIS)
+        tls = tls_of(Path(folder))
+        with run_broker(tls=tls, login=login, arguments=arguments, environment=environment) as broker:
+            separate(broker.pid)
+            with Client(broker.binary_url) as client:
+                p99_ms(client, samples)
+                for _ in range(rounds):
+                    quiet.append(p99_ms(client, samples))
+                    with load("attack", broker.binary_port, handshakes) as attacker:
+                        sides["begin"].append(p99_ms(client, samples))
+                        assert attacker.stdout is not None
+                        assert attacker.stdout.readline() == b"half-open\n"
+                        sides["are held"].append(p99_ms(client, samples))
+    for what, values in sides.items():
+        bench.row(
+            f"p99 while {handshakes:,} half-open handshakes {what}",
+            table="cost",
+            baseline="without",
+            is_span=True,
+            value=Measure(unit="ms", stele=values, baseline=quiet, goal=at_most(3.0)),
+        )
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        work = LOADS[sys.argv[1]]
-        while True:
-            work(int(sys.argv[2]))
-    with running_broker("--log-level", "warning") as broker:
-        http_port, port = urlsplit(broker.http_url).port, urlsplit(broker.binary_url).port
-        assert http_port is not None
-        assert port is not None
-        fill(http_port)
-        print(separate(broker.pid), end=", ")
-        produce_latencies(port, 500)
-        prober = Prober(http_port, port)
-        streams = prober.compare("upload", "read")
-        values = prober.compare("write-values", "read-values")
-        print(prober.how)
-    report(
-        f"p99 of single binary produces during a {UPLOAD_BYTES // 1_000_000} MB NDJSON upload and JSON reads of"
-        f" {READ_RECORDS:,} records",
-        streams,
-        unit="ms",
-        yardstick="the same, idle",
-        goal=3,
-        at_most=True,
-    )
-    report(
-        "p99 of single binary produces while one client writes and one reads JSON values of 1 MiB",
-        values,
-        unit="ms",
-        yardstick="the same, idle",
-        # About 5 ms, for an idle p99 of 0.25 ms.
-        goal=20,
-        at_most=True,
-    )
+    bench = Benchmark(__file__, __doc__, rounds=3)
+    bench.add("--samples", type=int, default=1000, quick=100, help="produces of a measurement")
+    bench.add("--handshakes", type=int, default=5000, quick=500, help="half-open at once")
+    bench.parser.add_argument("--only", choices=["values", "handshakes"])
+    with bench.run() as options:
+        if options.only != "handshakes":
+            with_cores = os.sched_getaffinity(0)
+            measure_values(bench, options.rounds, options.samples)
+            os.sched_setaffinity(0, with_cores)
+        if options.only != "values":
+            measure_handshakes(bench, options.rounds, options.samples, options.handshakes)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--load"]:
+        LOADS[sys.argv[2]](*map(int, sys.argv[3:]))
+    else:
+        main()

@@ -1,54 +1,34 @@
-"""Compare what a consumer of many partitions costs the broker and Apache Kafka.
+"""Compare what a consumer of many partitions costs the broker with what it costs Apache Kafka.
 
 The consumer is librdkafka, which names all its partitions in each Fetch, or Java's, which has a fetch session. Records
 of 100 B arrive at a steady rate while it reads: a few of them, so that nearly all partitions are idle, or some for each
 partition. Both brokers are up, and only one of them has work at a time. The figure is broker CPU per second, produce
-included; "without a consumer" is produce alone.
+included; "no consumer" is produce alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count
 
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka import OFFSET_END
 
-from .apache_kafka import VERSION, KafkaUnavailable, java, libs
-from .bench_kafka_throughput import (
-    TIMEOUT_S,
-    Figure,
-    KafkaSubject,
-    Results,
-    SteleSubject,
-    Subject,
-    await_leaders,
-    in_alternating_order,
-    make_consumer,
-    make_producer,
-    new_topic,
-    print_table,
-    running,
-    say,
-)
-from .process_usage import cpu_seconds
+from .apache_kafka import java, libs
+from .harness import Benchmark, Rounds
+from .kafka_clients import TIMEOUT_S, SteadyProducer, make_consumer, new_topic
+from .results import at_most
+from .subjects import Subject, in_alternating_order, stele_and_kafka
 
-PARTITIONS = 1000
-SECONDS = 10.0
-ROUNDS = 3
-CPU_GOAL = 0.6
 # Records per second, in all: nearly all partitions idle, and some for each.
-QUIET_RATE = 20
-RATE_PER_PARTITION = 2
+QUIET_PER_S = 20
+PER_PARTITION = 2
 # Before the measurement begins: connections, sessions, code paths.
 WARM_S = 3.0
-_TURNS_PER_S = 100
-_VALUE = b"x" * 100
+# Less work must not look like less cost: a consumer that got fewer records than this was not kept up with.
+LEAST_SHARE = 0.9
 _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
@@ -66,58 +46,14 @@ class Arrivals:
 
 
 @contextmanager
-def steady_producer(subject: Subject, topic: str, partitions: int, rate: int) -> Generator[None]:
-    """Produce ``rate`` records per second until the end of the block.
-
-    They go to all partitions in turn.
-
-    Raises:
-        RuntimeError: a record had no answer or was refused.
-    """
-    producer = make_producer(subject, "1")
-    await_leaders(producer, topic, partitions)
-    is_over = threading.Event()
-    refused: list[object] = []
-
-    def answered(error: object, message: object) -> None:
-        if error is not None:
-            refused.append(error)
-
-    def run() -> None:
-        begun, sent = time.perf_counter(), 0
-        next_partition = count()
-        while not is_over.wait(1 / _TURNS_PER_S):
-            due = int((time.perf_counter() - begun) * rate)
-            for _ in range(due - sent):
-                partition = next(next_partition) % partitions
-                producer.produce(topic, _VALUE, partition=partition, on_delivery=answered)
-            sent = due
-            producer.poll(0)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-        left = _close(producer)
-    if left or refused:
-        raise RuntimeError(f"{subject.name}: {left} records without an answer, refused: {refused[:1]}")
-
-
-def _close(producer: Producer) -> int:
-    left = producer.flush(TIMEOUT_S)
-    producer.close()
-    return left
+def no_consumer(subject: Subject, topic: str, partitions: int) -> Generator[Arrivals | None]:
+    yield None
 
 
 @contextmanager
 def librdkafka_consumer(subject: Subject, topic: str, partitions: int) -> Generator[Arrivals]:
     """A consumer of all partitions, which names all of them in each Fetch."""
-    consumer = make_consumer(subject)
-    await_leaders(consumer, topic, partitions)
-    consumer.assign([TopicPartition(topic, partition, OFFSET_END) for partition in range(partitions)])
+    consumer = make_consumer(subject, topic, partitions, OFFSET_END)
     arrivals = Arrivals()
     is_over = threading.Event()
 
@@ -159,80 +95,58 @@ def java_consumer(subject: Subject, topic: str, partitions: int) -> Generator[Ar
 
 
 CONSUMERS = {
-    "librdkafka's consumer": librdkafka_consumer,
-    "Java's consumer": java_consumer,
+    "no consumer": no_consumer,
+    "librdkafka": librdkafka_consumer,
+    "Java": java_consumer,
 }
 
 
-def measure_round(
-    subjects: list[Subject], partitions: int, seconds: float, results: Results, shares: dict[str, list[float]]
-) -> None:
-    """Measure each figure once, for one broker after the other.
-
-    ``shares`` gets the part of the records that reached a consumer in time, by the name of the broker.
-    """
-    rates = {
-        f"{QUIET_RATE} records/s in all": QUIET_RATE,
-        f"{RATE_PER_PARTITION} records/s per partition": RATE_PER_PARTITION * partitions,
-    }
-    for rate_name, rate in rates.items():
-        for consumer_name, consumer in {"without a consumer": None, **CONSUMERS}.items():
-            what = f"{rate_name}, {consumer_name}"
+def measure_round(subjects: Sequence[Subject], partitions: int, seconds: float, rounds: Rounds) -> None:
+    """Measure each figure once, for one broker after the other."""
+    for per_s in (QUIET_PER_S, PER_PARTITION * partitions):
+        for consumer_name, consumer in CONSUMERS.items():
+            what = f"{partitions:,} partitions, {per_s:,} records/s, {consumer_name}: CPU time"
             for subject in subjects:
                 with ExitStack() as stack:
-                    topic = stack.enter_context(new_topic(subject, partitions=partitions, acks="1"))
-                    stack.enter_context(steady_producer(subject, topic, partitions, rate))
-                    arrivals = Arrivals()
-                    if consumer is not None:
-                        arrivals = stack.enter_context(consumer(subject, topic, partitions))
-                        if not arrivals.first.wait(TIMEOUT_S):
-                            raise RuntimeError(f"{subject.name}: no record reached {consumer_name}")
-                    used_ms, arrived = _used_and_arrived(subject, arrivals, seconds)
-                results.add(Figure(what, "ms/s", CPU_GOAL, at_most=True), subject, used_ms)
-                if consumer is not None:
-                    # Less work must not look like less cost.
-                    shares.setdefault(subject.name, []).append(arrived / rate)
+                    topic = stack.enter_context(new_topic(subject, partitions=partitions))
+                    producer = SteadyProducer(subject, topic, partitions=partitions, per_s=per_s, acks="1")
+                    stack.callback(producer.end)
+                    arrivals = stack.enter_context(consumer(subject, topic, partitions))
+                    if arrivals is not None and not arrivals.first.wait(TIMEOUT_S):
+                        raise RuntimeError(f"{subject.name}: no record reached the consumer")
+                    used_ms, arrived_per_s = _used_and_arrived(subject, arrivals or Arrivals(), seconds)
+                rounds.add(what, "cpu", used_ms, is_stele=subject.is_stele)
+                if arrivals is not None and arrived_per_s < LEAST_SHARE * per_s:
+                    raise RuntimeError(f"{subject.name}, {what}: only {arrived_per_s:.0f} records/s arrived")
 
 
 def _used_and_arrived(subject: Subject, arrivals: Arrivals, seconds: float) -> tuple[float, float]:
     """Return milliseconds of CPU and records, each per second."""
     time.sleep(WARM_S)
-    got, before, begun = arrivals.count, cpu_seconds(subject.pid), time.perf_counter()
+    got, before_s, begun_s = arrivals.count, subject.cpu_s(), time.perf_counter()
     time.sleep(seconds)
-    used_s, elapsed_s = cpu_seconds(subject.pid) - before, time.perf_counter() - begun
+    used_s, elapsed_s = subject.cpu_s() - before_s, time.perf_counter() - begun_s
     return used_s / elapsed_s * 1000, (arrivals.count - got) / elapsed_s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a consumer of many partitions costs the broker.")
-    parser.add_argument("--quick", action="store_true", help="less of everything: to see that it works")
-    parser.add_argument("--only", choices=["stele", "kafka"], help="figures of one of them, without ratios")
-    parser.add_argument("--partitions", type=int, default=PARTITIONS, help=f"instead of {PARTITIONS}")
-    parser.add_argument("--rounds", type=int, help=f"instead of {ROUNDS}")
-    options = parser.parse_args()
-    rounds: int = options.rounds or (1 if options.quick else ROUNDS)
-    seconds = SECONDS / 4 if options.quick else SECONDS
-    kinds: dict[str, type[SteleSubject | KafkaSubject]] = {"stele": SteleSubject, "kafka": KafkaSubject}
-    measured = [kind for name, kind in kinds.items() if options.only in (None, name)]
-    results, shares = Results(), dict[str, list[float]]()
-    try:
-        with running(measured) as subjects:
-            say("warming up")
-            measure_round(subjects, options.partitions, seconds / 4, Results(), {})
-            for number in range(rounds):
-                say(f"round {number + 1} of {rounds}")
-                turn = in_alternating_order(subjects, number)
-                measure_round(turn, options.partitions, seconds, results, shares)
-    except KafkaUnavailable as missing:
-        print(f"not measured: {missing}")
-        return
-    print(
-        f"broker CPU, {options.partitions:,} partitions, Java client {VERSION} and librdkafka;"
-        f" medians of {rounds} rounds in turn, {os.cpu_count()} cores"
+    bench = Benchmark(__file__, __doc__, rounds=2)
+    bench.parser.add_argument(
+        "--only", choices=["stele", "kafka"], help="figures of one of them, without ratios"
     )
-    print_table(results, [kind.name for kind in measured])
-    for name, of_rounds in shares.items():
-        print(f"{name}: of the records {min(of_rounds):.0%} to {max(of_rounds):.0%} arrived in time")
+    bench.add("--partitions", type=int, default=1000, quick=100, help="default: 1000")
+    bench.add("--seconds", type=float, default=6.0, quick=1.0, help="of each measurement (default: 6)")
+    with bench.run() as options, stele_and_kafka(options.only) as subjects:
+        rounds = Rounds()
+        # The first round is for warmth.
+        for number in range(options.rounds + 1):
+            bench.say(f"round {number} of {options.rounds}")
+            seconds, into = (options.seconds, rounds) if number else (0.5, Rounds())
+            measure_round(in_alternating_order(subjects, number), options.partitions, seconds, into)
+        for what in rounds.values:
+            value = rounds.measure(what, "cpu", "ms", at_most(0.6))
+            is_shown = "no consumer" not in what and f" {QUIET_PER_S} records" not in what
+            bench.row(what, table="cost" if is_shown else "", baseline="Kafka", value=value)
 
 
 if __name__ == "__main__":

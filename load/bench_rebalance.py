@@ -9,21 +9,15 @@ share. Both brokers have their default intervals, so a rebalance takes some hear
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import struct
-import sys
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic, TopicPartition
-from stele.wire import schema
+from confluent_kafka.cimpl import TopicPartition
 
 from app.tcp.kafka.schemas.consumer_groups import (
     CONSUMER_GROUP_HEARTBEAT_API,
@@ -32,14 +26,13 @@ from app.tcp.kafka.schemas.consumer_groups import (
     TopicPartitions,
 )
 
-from .apache_kafka import VERSION, KafkaUnavailable, apache_kafka
-from .broker_process import running_broker
-from .measure import Comparison, report
-from .process_usage import cpu_seconds
+from .harness import Benchmark, Rounds
+from .kafka_clients import make_topic
+from .kafka_frames import api_request, api_response
+from .results import at_most
+from .subjects import Subject, stele_and_kafka
 
-_VERSION = 1
 TIMEOUT_S = 300.0
-TIME_GOAL, CPU_GOAL = 1.0, 1.0
 JOINING, LEAVING = 0, -1
 # The coordinator of a broker that has just started is not there yet, or is loading.
 _RETRIABLE = {14, 15, 16}
@@ -49,33 +42,16 @@ _names = count(1)
 Owned = frozenset[tuple[bytes, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    name: str
-    bootstrap: str
-    pid: int
-
-
 class Connection:
     """One request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._write_body = schema.writer(ConsumerGroupHeartbeatRequest, _VERSION, True)
 
     async def call(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        frame = bytearray(
-            struct.pack(">hhih4sb", CONSUMER_GROUP_HEARTBEAT_API.key, _VERSION, 0, 4, b"load", 0)
-        )
-        self._write_body(request, frame)
-        self._writer.write(struct.pack(">i", len(frame)) + frame)
+        self._writer.write(api_request(CONSUMER_GROUP_HEARTBEAT_API, request))
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-        answer = await self._reader.readexactly(size)
-        # After the correlation id and the tagged fields of the header.
-        message, _ = schema.read_message(
-            cast("type[Any]", CONSUMER_GROUP_HEARTBEAT_API.response), _VERSION, True, answer, 5
-        )
-        return message
+        return api_response(CONSUMER_GROUP_HEARTBEAT_API, await self._reader.readexactly(size))
 
     def close(self) -> None:
         self._writer.close()
@@ -157,8 +133,7 @@ class Group:
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def connect(self) -> Connection:
-        host, _, port = self.subject.bootstrap.rpartition(":")
-        return Connection(*await asyncio.open_connection(host, int(port)))
+        return Connection(*await asyncio.open_connection(*self.subject.address))
 
     def changed(self) -> None:
         self._change.set()
@@ -188,87 +163,53 @@ class Group:
         } <= {share, share + bool(rest)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """Seconds from a change of members to a stable group, and the broker's CPU time."""
-
-    waited_s: float
-    cpu_s: float
-
-
-async def rebalance(subject: Subject, *, members: int, partitions: int, moved: int) -> dict[str, Spent]:
+async def rebalance(subject: Subject, rounds: Rounds, *, members: int, partitions: int, moved: int) -> None:
     """Let ``members`` join, then ``moved`` more, and let these leave again."""
-    topic = f"wide-{next(_names)}"
-    admin = AdminClient({"bootstrap.servers": subject.bootstrap, "log_level": "0"})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
+    topic = make_topic(subject, partitions=partitions)
     group = Group(subject=subject, topic=topic, partitions=partitions)
     # Apache Kafka makes its topic of committed offsets when the first client looks for a coordinator.
     asking = Consumer({"bootstrap.servers": subject.bootstrap, "group.id": group.name, "log_level": "0"})
     asking.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
     asking.close()
-    spent: dict[str, Spent] = {}
-    for what in (f"{members} join", f"{moved} more join", f"{moved} leave"):
-        begun_s, cpu_s = time.perf_counter(), cpu_seconds(subject.pid)
+    for what in (f"{members} members join", f"{moved} more join", f"{moved} leave"):
+        begun_s, cpu_s = time.perf_counter(), subject.cpu_s()
         if what.endswith("leave"):
             await group.leave(moved)
         else:
             group.join(moved if group.members else members)
         await group.stable()
-        spent[what] = Spent(waited_s=time.perf_counter() - begun_s, cpu_s=cpu_seconds(subject.pid) - cpu_s)
+        rounds.add(what, "value", time.perf_counter() - begun_s, is_stele=subject.is_stele)
+        rounds.add(what, "cpu", subject.cpu_s() - cpu_s, is_stele=subject.is_stele)
     await group.leave(members)
-    return spent
-
-
-def compare(ours: Iterable[dict[str, Spent]], theirs: Iterable[dict[str, Spent]], partitions: int) -> None:
-    pairs = list(zip(ours, theirs, strict=True))
-    for what in pairs[0][0]:
-        waited = Comparison(
-            ours=[a[what].waited_s for a, _ in pairs], yardstick=[b[what].waited_s for _, b in pairs]
-        )
-        used = Comparison(ours=[a[what].cpu_s for a, _ in pairs], yardstick=[b[what].cpu_s for _, b in pairs])
-        for unit, goal, comparison in (
-            ("s until the group is stable", TIME_GOAL, waited),
-            ("s of CPU time of the broker", CPU_GOAL, used),
-        ):
-            report(
-                f"{partitions} partitions, {what}",
-                comparison,
-                unit=unit,
-                yardstick=f"Apache Kafka {VERSION}",
-                goal=goal,
-                at_most=True,
-            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--members", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument(
-        "--moved", type=int, default=10, help="members that join later, and leave (default: 10)"
+    bench = Benchmark(__file__, __doc__, rounds=2)
+    bench.parser.add_argument(
+        "--only", choices=["stele", "kafka"], help="figures of one of them, without ratios"
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-
-    def measure(subject: Subject) -> dict[str, Spent]:
-        return asyncio.run(
-            rebalance(subject, members=options.members, partitions=options.partitions, moved=options.moved)
-        )
-
-    with ExitStack() as stack:
-        broker = stack.enter_context(running_broker("--log-level", "warning"))
-        ours = Subject(name="Stele", bootstrap=broker.kafka_bootstrap, pid=broker.pid)
-        try:
-            kafka = stack.enter_context(apache_kafka())
-        except KafkaUnavailable as error:
-            print(f"not compared with Apache Kafka: {error}", file=sys.stderr)
-            for what, spent in measure(ours).items():
-                print(f"{what}: {spent.waited_s:.2f} s, {spent.cpu_s:.2f} s of CPU time")
-            return
-        theirs = Subject(name="Apache Kafka", bootstrap=kafka.bootstrap, pid=kafka.pid)
+    bench.add("--members", type=int, default=100, quick=10, help="default: 100")
+    bench.add("--partitions", type=int, default=1000, quick=50, help="default: 1000")
+    bench.add(
+        "--moved", type=int, default=10, quick=2, help="members that join later, and leave (default: 10)"
+    )
+    with bench.run() as options, stele_and_kafka(options.only) as subjects:
+        rounds = Rounds()
+        sizes = {"members": options.members, "partitions": options.partitions, "moved": options.moved}
         # Once for warmth.
-        rounds = [(measure(ours), measure(theirs)) for _ in range(options.rounds + 1)][1:]
-    compare((a for a, _ in rounds), (b for _, b in rounds), options.partitions)
+        for number in range(options.rounds + 1):
+            bench.say(f"round {number} of {options.rounds}")
+            for subject in subjects:
+                asyncio.run(rebalance(subject, rounds if number else Rounds(), **sizes))
+        for what in rounds.values:
+            bench.row(
+                f"{what} a group that the broker assigns: stable after",
+                # The others depend on when the next heartbeats are.
+                table="work" if "members" in what else "",
+                baseline="Kafka",
+                value=rounds.measure(what, "value", "s", at_most(1.0)),
+                measures={"cpu": rounds.measure(what, "cpu", "s", at_most(1.0))},
+            )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Measure the CPU time of the whole broker process per request, system calls and threads are included.
+"""Measure the CPU time of the whole broker process per request; system calls and threads are included.
 
-``python -m load.bench_request_cost`` prints microseconds per request beside a yardstick: a bare uvloop server that
-answers as many bytes to as many bytes, and does nothing else. With ``--against TREE`` the yardstick is the broker of
-another source tree. Both run at the same time and are measured in turn, so other work on the machine changes the
-figures, but hardly the ratios. The requests per second are those of a client in Python that needs a core of its own.
+The yardstick is a bare uvloop server that answers as many bytes to as many bytes, and does nothing else. With
+``--against`` it is the broker of another source tree or commit, with ``--with`` a broker without access rules or
+quotas. Both run at the same time and are measured in turn, so other work on the machine changes the figures, but
+hardly the ratios. The requests per second are those of a client in Python that needs a core of its own.
 
 On a virtual machine, requests that find the broker asleep cost more, because its core has halted: with ``--awake``
 the cores do not.
@@ -16,22 +16,27 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
+import httpx
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire import messages as m
-from stele.wire.record_batch import build_values
 
-from .awake_cores import awake_cores
-from .compare_brokers import THIS, environment_of
-from .kafka_frames import connect, fetch_request, make_topic, produce_request, receive
-from .measure import Comparison, in_turn, report
-from .process_usage import process_cpu_s
+from app.security.acl import Acl, Operation, PatternType, ResourceType
+from app.security.acl_text import document_of
+from app.security.offline import add_acls
+
+from .harness import Benchmark, in_turn
+from .kafka_frames import batch_of, connect, fetch_request, make_topic, produce_request, receive
+from .process_usage import awake_cores, process_cpu_s
+from .results import Goal, Measure, at_least, at_most
+from .subjects import QUIET, THIS, environment_of, quiet_broker, source_tree
 from .yardsticks import yardstick_process
 
 TOPIC = "bench"
@@ -39,12 +44,18 @@ HTTP_TOPIC = "bench-http"
 IN_FLIGHT = 5
 # A read of the broker then brings parts of several requests.
 LARGE_IN_FLIGHT = 40
-CONNECTIONS = 20
-HTTP_CONNECTIONS = 16
-CONSUMERS = 5
+CONNECTIONS, HTTP_CONNECTIONS, CONSUMERS = 20, 16, 5
 HOST = "127.0.0.1"
+LONE = "Kafka Produce, 100 B, acks=all, one at a time"
 # In microseconds of CPU time.
-_GOAL_US, _SYNCED_GOAL_US, _HTTP_GOAL_US = 50.0, 120.0, 100.0
+_GOAL, _SYNCED_GOAL, _HTTP_GOAL = (at_most(goal_us, "stele") for goal_us in (50, 120, 100))
+# Rules of others, as a broker with many users has; quotas that are never reached.
+_OTHER_RULES = 1_000
+_NEVER = {"producer_byte_rate": 1e13, "consumer_byte_rate": 1e13}
+_ADDED = {
+    "rules": f"{_OTHER_RULES + 1:,} access rules add to CPU time",
+    "quotas": "quotas not exceeded add to CPU time",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +63,18 @@ class Exchange:
     """One kind of request: what is sent, to which listener, how often, and how many are in flight."""
 
     what: str
-    port: Callable[[BrokerProcess], int]
     request: bytes
     requests: int
-    goal_us: float | None = None
+    listener: Literal["kafka", "binary", "http"] = "kafka"
+    goal: Goal | None = _GOAL
     connections: int = 1
     in_flight: int = 1
-    is_http: bool = False
-    goal_per_s: int | None = None
-    # Bytes of the length of a frame that it does not count itself.
-    uncounted_bytes: int = 4
+    per_s: Goal | None = None
 
-
-def batch_of(values: int, size: int) -> bytes:
-    return bytes(build_values([b"x" * size] * values, time.time_ns() // 1_000_000))
+    def port(self, broker: BrokerProcess) -> int:
+        return {"kafka": broker.kafka_port, "binary": broker.binary_port, "http": broker.http_port}[
+            self.listener
+        ]
 
 
 def http_produce(topic: str, acks: str) -> bytes:
@@ -78,154 +87,71 @@ def http_produce(topic: str, acks: str) -> bytes:
     return head.encode() + body
 
 
-def _kafka(broker: BrokerProcess) -> int:
-    return broker.kafka_port
-
-
-def _binary(broker: BrokerProcess) -> int:
-    return broker.binary_port
-
-
 def exchanges(scale: float) -> list[Exchange]:
     """Return what is measured; ``scale`` multiplies the number of requests of a round."""
 
-    def count(requests: int) -> int:
-        return max(100, int(requests * scale))
+    def exchange(what: str, request: bytes, requests: int, **more: object) -> Exchange:
+        return Exchange(what=what, request=request, requests=max(100, int(requests * scale)), **more)  # type: ignore[arg-type]
 
+    produce, record = "Kafka Produce", "100 B"
     small, kb10 = batch_of(1, 100), batch_of(1, 10_000)
-    kb16, kb100 = batch_of(16, 1_000), batch_of(100, 1_000)
+    fast, synced = produce_request(TOPIC, small, acks=1), produce_request(TOPIC, small, acks=-1)
+    of_10_kb = produce_request(TOPIC, kb10, acks=1)
+    of_16_kb = produce_request(TOPIC, batch_of(16, 1_000), acks=1)
+    of_100_kb = produce_request(TOPIC, batch_of(100, 1_000), acks=1)
     fetch = fetch_request("bench-fetch", 0, max_wait_ms=0)
-    binary_produce = m.ProduceRequest(topic="bench-binary", data=b"x" * 100).encode()
+    binary = m.ProduceRequest(topic="bench-binary", data=b"x" * 100).encode()
+    http = partial(exchange, listener="http", connections=HTTP_CONNECTIONS)
+    many = {"connections": CONNECTIONS}
+    flying = {"in_flight": IN_FLIGHT}
     return [
-        Exchange(
-            what=f"Kafka Produce, a record of 100 B, acks=1, {IN_FLIGHT} in flight",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, small, acks=1),
-            requests=count(8000),
-            in_flight=IN_FLIGHT,
-            goal_per_s=20_000,
+        exchange(
+            f"{produce}, {record}, acks=1, 5 in flight", fast, 8000, **flying, per_s=at_least(20_000, "stele")
         ),
-        Exchange(
-            what="Kafka Produce, a record of 100 B, acks=1, one at a time",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, small, acks=1),
-            requests=count(5000),
+        exchange(f"{produce}, {record}, acks=1, one at a time", fast, 5000),
+        exchange(
+            f"{produce}, {record}, acks=1, 20 connections",
+            fast,
+            8000,
+            **many,
+            per_s=at_least(25_000, "stele"),
         ),
-        Exchange(
-            what=f"Kafka Produce, a record of 100 B, acks=1, {CONNECTIONS} connections",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, small, acks=1),
-            requests=count(8000),
-            connections=CONNECTIONS,
-            goal_per_s=25_000,
-        ),
-        Exchange(
-            what=f"Kafka Produce, a record of 10 KB, acks=1, {IN_FLIGHT} in flight",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, kb10, acks=1),
-            requests=count(4000),
-            in_flight=IN_FLIGHT,
-        ),
-        Exchange(
-            what=f"Kafka Produce, a batch of 16 KB, acks=1, {IN_FLIGHT} in flight",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, kb16, acks=1),
-            requests=count(4000),
-            in_flight=IN_FLIGHT,
-        ),
-        Exchange(
-            what=f"Kafka Produce, a batch of 100 KB, acks=1, {LARGE_IN_FLIGHT} in flight",
-            port=_kafka,
-            request=produce_request(TOPIC, kb100, acks=1),
-            requests=count(2000),
+        exchange(f"{produce}, 10 KB, acks=1, 5 in flight", of_10_kb, 4000, **flying),
+        exchange(f"{produce}, batch of 16 KB, acks=1, 5 in flight", of_16_kb, 4000, **flying),
+        exchange(
+            f"{produce}, batch of 100 KB, acks=1, 40 in flight",
+            of_100_kb,
+            2000,
             in_flight=LARGE_IN_FLIGHT,
+            goal=None,
         ),
-        Exchange(
-            what="Kafka Produce, a record of 100 B, acks=all, one producer that waits",
-            goal_us=_SYNCED_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, small, acks=-1),
-            requests=count(2000),
+        exchange(LONE, synced, 2000, goal=_SYNCED_GOAL),
+        exchange(f"{produce}, {record}, acks=all, 5 in flight", synced, 4000, **flying, goal=_SYNCED_GOAL),
+        exchange("Kafka Fetch of 16 KB, one at a time", fetch, 5000),
+        exchange("Kafka Fetch of 16 KB, 5 connections", fetch, 5000, connections=CONSUMERS),
+        exchange(f"binary PRODUCE, {record}, acks=1, one at a time", binary, 5000, listener="binary"),
+        exchange(
+            f"binary PRODUCE, {record}, acks=1, 20 connections", binary, 8000, listener="binary", **many
         ),
-        Exchange(
-            what=f"Kafka Produce, a record of 100 B, acks=all, {IN_FLIGHT} in flight",
-            goal_us=_SYNCED_GOAL_US,
-            port=_kafka,
-            request=produce_request(TOPIC, small, acks=-1),
-            requests=count(4000),
-            in_flight=IN_FLIGHT,
+        http(
+            "HTTP, JSON record, acks=1, 16 connections",
+            http_produce(HTTP_TOPIC, "1"),
+            3000,
+            goal=_HTTP_GOAL,
         ),
-        Exchange(
-            what="Kafka Fetch of 16 KB, one at a time",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=fetch,
-            requests=count(5000),
-        ),
-        Exchange(
-            what=f"Kafka Fetch of 16 KB, {CONSUMERS} connections",
-            goal_us=_GOAL_US,
-            port=_kafka,
-            request=fetch,
-            requests=count(5000),
-            connections=CONSUMERS,
-        ),
-        Exchange(
-            what="binary PRODUCE, a record of 100 B, acks=1, one at a time",
-            goal_us=_GOAL_US,
-            port=_binary,
-            request=binary_produce,
-            requests=count(5000),
-            uncounted_bytes=0,
-        ),
-        Exchange(
-            what=f"binary PRODUCE, a record of 100 B, acks=1, {CONNECTIONS} connections",
-            goal_us=_GOAL_US,
-            port=_binary,
-            request=binary_produce,
-            requests=count(8000),
-            connections=CONNECTIONS,
-            uncounted_bytes=0,
-        ),
-        Exchange(
-            what=f"HTTP, a JSON record, acks=1, {HTTP_CONNECTIONS} connections",
-            goal_us=_HTTP_GOAL_US,
-            port=lambda broker: broker.http_port,
-            request=http_produce(HTTP_TOPIC, "1"),
-            requests=count(3000),
-            connections=HTTP_CONNECTIONS,
-            is_http=True,
-        ),
-        Exchange(
-            what=f"HTTP, a JSON record, acks=all, {HTTP_CONNECTIONS} connections",
-            port=lambda broker: broker.http_port,
-            request=http_produce(HTTP_TOPIC, "all"),
-            requests=count(2000),
-            connections=HTTP_CONNECTIONS,
-            is_http=True,
-        ),
+        http("HTTP, JSON record, acks=all, 16 connections", http_produce(HTTP_TOPIC, "all"), 2000, goal=None),
     ]
 
 
-def answer_of(exchange: Exchange, port: int) -> bytes:
-    """Send the request of ``exchange`` and return the whole answer."""
-    return answer_to(
-        exchange.request, port, is_http=exchange.is_http, uncounted_bytes=exchange.uncounted_bytes
-    )
-
-
-def answer_to(request: bytes, port: int, *, is_http: bool, uncounted_bytes: int = 4) -> bytes:
+def answer_to(request: bytes, port: int, listener: str) -> bytes:
     """Send one request and return the whole answer."""
     with connect(HOST, port) as connection:
         connection.sendall(request)
         answer = b""
-        if not is_http:
-            while len(answer) < 4 or len(answer) < uncounted_bytes + struct.unpack_from(">i", answer)[0]:
+        if listener != "http":
+            # The length of a frame of the Kafka protocol does not count itself.
+            own = 4 if listener == "kafka" else 0
+            while len(answer) < 4 or len(answer) < own + struct.unpack_from(">i", answer)[0]:
                 answer += connection.recv(65536)
             return answer
         while b"\r\n\r\n" not in answer:
@@ -233,11 +159,8 @@ def answer_to(request: bytes, port: int, *, is_http: bool, uncounted_bytes: int 
         head, _, body = answer.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 20"):
             raise ConnectionError(f"refused: {answer!r}")
-        length = next(
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length")
-        )
+        lines = (line.lower().partition(b":") for line in head.split(b"\r\n"))
+        length = next(int(value) for name, _, value in lines if name == b"content-length")
         while len(body) < length:
             body += connection.recv(65536)
         return head + b"\r\n\r\n" + body
@@ -278,14 +201,11 @@ def _drive_in_turns(
 
 
 def cost_us(exchange: Exchange, port: int, pid: int, rates: list[float]) -> float:
-    """Return microseconds of CPU time of process ``pid`` per request.
-
-    The requests per second are added to ``rates``.
-    """
+    """Return microseconds of CPU time of process ``pid`` per request; add the requests per second to ``rates``."""
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(HOST, port)) for _ in range(exchange.connections)]
         # The size of an answer grows with the digits of the offset in JSON.
-        answer_bytes = len(answer_of(exchange, port))
+        answer_bytes = len(answer_to(exchange.request, port, exchange.listener))
         _drive_in_turns(connections, exchange, len(connections), answer_bytes)
         before_s, begun_s = process_cpu_s(pid), time.perf_counter()
         requests = exchange.requests // len(connections) * len(connections)
@@ -304,91 +224,103 @@ def prepare(broker: BrokerProcess) -> None:
     with connect(HOST, broker.kafka_port) as connection:
         connection.sendall(produce_request("bench-fetch", batch_of(16, 1_000), acks=1))
         receive(connection)
-    # Offsets of the HTTP topic keep one number of digits for the whole run.
-    with connect(HOST, broker.kafka_port) as connection:
-        # No larger requests than those that are measured, or the broker's allocator would adapt itself to them.
+        # Offsets of the HTTP topic keep one number of digits for the whole run. No larger requests than those that are
+        # measured, or the broker's allocator would adapt itself to them.
         for _ in range(100):
             connection.sendall(produce_request(HTTP_TOPIC, batch_of(1_000, 1), acks=1))
             receive(connection)
 
 
-def report_us(exchange: Exchange, comparison: Comparison) -> None:
-    """Print one figure: the cost of both sides, and whether ours is within the goal in µs."""
-    ours, yardstick = (median(side) for side in (comparison.ours, comparison.yardstick))
-    goal = exchange.goal_us
-    verdict = "" if goal is None else f"  (goal ≤ {goal:g}: {'met' if ours <= goal else 'NOT met'})"
-    ratios = comparison.ratios
-    print(exchange.what)
-    print(f"  Stele      {ours:>10.1f} µs of CPU{verdict}")
-    print(f"  yardstick  {yardstick:>10.1f} µs of CPU  (a bare uvloop server)")
-    print(
-        f"  ratio      {comparison.ratio:>10.2f} x  (rounds {min(ratios):.2f} to {max(ratios):.2f})",
-        flush=True,
+@contextmanager
+def _burdened(burden: str) -> Generator[BrokerProcess]:
+    """Run a broker that looks at access rules, or at quotas, with each request."""
+    with tempfile.TemporaryDirectory(prefix="stele-") as folder, ExitStack() as stack:
+        data_dir, environment = Path(folder) / "data", environment_of(THIS)
+        if burden == "rules":
+            names = [(f"team-{number}-", f"User:team-{number}") for number in range(_OTHER_RULES)]
+            prefixed = [_rule(name, principal, PatternType.PREFIXED) for name, principal in names]
+            acls = [*prefixed, _rule("*", "User:ANONYMOUS", PatternType.LITERAL)]
+            add_acls(data_dir, [document_of(acl) for acl in acls])
+            environment["STELE_AUTHORIZATION"] = "acls"
+        broker = stack.enter_context(run_broker(data_dir, arguments=QUIET, environment=environment))
+        if burden == "quotas":
+            change = {"entity": {"user": "ANONYMOUS"}, "values": _NEVER}
+            httpx.patch(f"{broker.http_url}/v1/quotas", json=change).raise_for_status()
+        yield broker
+
+
+def _rule(name: str, principal: str, pattern: PatternType) -> Acl:
+    return Acl(
+        resource_type=ResourceType.TOPIC,
+        resource_name=name,
+        pattern_type=pattern,
+        principal=principal,
+        operation=Operation.ALL,
     )
 
 
-def report_rates(exchange: Exchange, ours: list[float], yardstick: list[float]) -> None:
-    """Print the medians of the requests per second."""
-    rate = median(ours)
-    goal = exchange.goal_per_s
-    verdict = "" if goal is None else f" (goal ≥ {goal:,}: {'met' if rate >= goal else 'NOT met'})"
-    print(f"  {rate:,.0f} requests/s{verdict}, the yardstick {median(yardstick):,.0f}", flush=True)
+def measure(
+    bench: Benchmark, options: argparse.Namespace, this: BrokerProcess, other: BrokerProcess | None
+) -> None:
+    """Measure all requests with ``this``, beside ``other`` or a bare server."""
+    added: list[float] = []
+    for exchange in exchanges(options.scale):
+        if options.only not in exchange.what:
+            continue
+        rates: tuple[list[float], list[float]] = ([], [])
+        with ExitStack() as stack:
+            if other is None:
+                answer = answer_to(exchange.request, exchange.port(this), exchange.listener)
+                port, pid = stack.enter_context(yardstick_process("answers", len(exchange.request), answer))
+            else:
+                port, pid = exchange.port(other), other.pid
+            cost = in_turn(
+                partial(cost_us, exchange, exchange.port(this), this.pid, rates[0]),
+                partial(cost_us, exchange, port, pid, rates[1]),
+                rounds=options.rounds,
+                unit="µs",
+                goal=exchange.goal if other is None else at_most(1.0),
+            )
+        added.append((median(cost.ratios) - 1) * 100)
+        per_s = Measure(unit="/s", stele=rates[0][1:], baseline=rates[1][1:], goal=exchange.per_s)
+        bench.row(
+            exchange.what,
+            table="" if other else "requests",
+            baseline="a bare uvloop server"
+            if other is None
+            else options.against or "the same broker without them",
+            measures={"awake" if options.awake else "cpu": cost, "rate": per_s},
+        )
+    if options.burden and added:
+        row = Measure(unit="%", stele=added)
+        bench.row(_ADDED[options.burden], table="cost", baseline="without", is_span=True, value=row)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    bench = Benchmark(__file__, __doc__, rounds=7)
+    parser = bench.parser
+    parser.add_argument(
+        "--against", metavar="TREE", help="a source tree or a commit, whose broker is the yardstick"
     )
-    parser.add_argument("--against", type=Path, help="another source tree, whose broker is the yardstick")
-    parser.add_argument("--rounds", type=int, default=7, help="runs per side and figure (default: 7)")
+    parser.add_argument("--with", dest="burden", choices=list(_ADDED), help="what these add to a request")
     parser.add_argument("--only", default="", help="figures whose names contain this text")
-    parser.add_argument("--scale", type=float, default=1.0, help="more or fewer requests per round")
+    bench.add("--scale", type=float, default=1.0, quick=0.05, help="more or fewer requests per round")
     parser.add_argument(
         "--awake", action="store_true", help="keep the cores from halting (Linux); not for acks=all"
     )
-    options = parser.parse_args()
-    chosen = [exchange for exchange in exchanges(options.scale) if options.only in exchange.what]
-    with ExitStack() as stack:
+    with bench.run() as options, ExitStack() as stack:
         if options.awake:
             stack.enter_context(awake_cores())
-        answer_file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-"))) / "answer"
-        trees = [THIS] if options.against is None else [THIS, options.against.resolve()]
-        brokers = [
-            stack.enter_context(
-                run_broker(arguments=("--log-level", "warning"), environment=environment_of(tree))
-            )
-            for tree in trees
-        ]
-        for broker in brokers:
+        this = stack.enter_context(_burdened(options.burden) if options.burden else quiet_broker())
+        other = None
+        if options.against is not None:
+            tree = stack.enter_context(source_tree(options.against))
+            other = stack.enter_context(quiet_broker(environment=environment_of(tree)))
+        elif options.burden:
+            other = stack.enter_context(quiet_broker())
+        for broker in filter(None, (this, other)):
             prepare(broker)
-        for exchange in chosen:
-            this = brokers[0]
-            rates: list[float] = []
-            their_rates: list[float] = []
-            ours = partial(cost_us, exchange, exchange.port(this), this.pid, rates)
-            with ExitStack() as yardsticks:
-                if options.against is None:
-                    answer_file.write_bytes(answer_of(exchange, exchange.port(this)))
-                    port, pid = yardsticks.enter_context(
-                        yardstick_process("answers", str(len(exchange.request)), str(answer_file))
-                    )
-                    theirs = partial(cost_us, exchange, port, pid, their_rates)
-                else:
-                    other = brokers[1]
-                    theirs = partial(cost_us, exchange, exchange.port(other), other.pid, their_rates)
-                comparison = in_turn(ours, theirs, rounds=options.rounds)
-            if options.against is None:
-                report_us(exchange, comparison)
-            else:
-                report(
-                    exchange.what,
-                    comparison,
-                    unit="µs of CPU",
-                    yardstick=str(options.against),
-                    goal=1.0,
-                    at_most=True,
-                )
-            report_rates(exchange, rates, their_rates)
+        measure(bench, options, this, other)
 
 
 if __name__ == "__main__":

@@ -1,66 +1,61 @@
-"""Measure share groups with Kafka's consumer beside Apache Kafka, and over HTTP beside leases.
+"""Measure share groups beside Apache Kafka, and through a broker that does not coordinate the group.
 
 Kafka's ``ShareConsumerPerformance`` takes and accepts all records of a topic, from Stele and from Apache Kafka in
-turn. Over HTTP one client polls and acknowledges, with runs of records and one by one, a share group and a lease in
-turn; both wait until the acknowledgement is on disk.
+turn. ``--only hop``: two brokers share a PostgreSQL server with inline storage, and a member that does what Kafka's
+share consumer does takes and accepts all records of a partition, through the coordinator and through the other broker
+in turn. Each fetch acknowledges the records of the one before, and waits until that is stored.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count
+from typing import Any
+from uuid import uuid4
 
 import httpx
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from stele.broker_process import BrokerProcess
 
-from .apache_kafka import VERSION, KafkaUnavailable, apache_kafka, run_tool
-from .broker_process import running_broker
-from .measure import Comparison, in_turn, report
-from .process_usage import cpu_seconds
+from app.cluster.group_shards import lease_of_group
+from app.tcp.kafka.api import Api
+from app.tcp.kafka.schemas.share_groups import (
+    SHARE_FETCH_API,
+    SHARE_GROUP_HEARTBEAT_API,
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+)
+
+from .apache_kafka import run_tool
+from .harness import Benchmark, Rounds, in_turn
+from .kafka_clients import make_topic, produce
+from .kafka_frames import api_request, api_response, connect, receive
+from .results import at_least, at_most
+from .subjects import SteleCluster, Subject, stele_and_kafka, stele_cluster
 
 PERFORMANCE = "org.apache.kafka.tools.ShareConsumerPerformance"
 CONFIGS = "kafka.admin.ConfigCommand"
 VALUE_BYTES = 1024
 PARTITIONS = 3
-TIMEOUT_S = 120.0
-THROUGHPUT_GOAL, CPU_GOAL, QUEUE_GOAL = 1.0, 1.0, 0.8
+AT_ONCE = 500
+_TIMEOUT_S = 120.0
+_LOOK_S = 0.05
+_ACCEPT = 1
 # A result line has start, end, MB, MB/s, records/s, …
 _RECORDS_PER_S = 4
 _names = count(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    name: str
-    bootstrap: str
-    pid: int
+# ── beside Apache Kafka ──
 
 
-def fill(subject: Subject, records: int) -> str:
-    """Return a new topic with ``records`` records of 1 KiB."""
-    topic = f"shared-{next(_names)}"
-    admin = AdminClient({"bootstrap.servers": subject.bootstrap, "log_level": "0"})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
-    producer = Producer(
-        {"bootstrap.servers": subject.bootstrap, "log_level": "0", "queue.buffering.max.messages": 0}
-    )
-    producer.produce_batch(topic, [{"value": b"x" * VALUE_BYTES}] * records)
-    if producer.flush(TIMEOUT_S):
-        raise RuntimeError(f"{subject.name}: not all records were stored")
-    return topic
-
-
-def consume(subject: Subject, topic: str, records: int, threads: int) -> tuple[float, float]:
+def take(subject: Subject, topic: str, records: int, threads: int) -> tuple[float, float]:
     """Take and accept all records of a topic.
 
-    Return records per second, and per second of the broker's CPU time.
+    Return records per second, and the broker's microseconds of CPU time per record.
     """
     group = f"group-of-{topic}"
     at = ("--bootstrap-server", subject.bootstrap)
@@ -71,101 +66,152 @@ def consume(subject: Subject, topic: str, records: int, threads: int) -> tuple[f
     )
     if configured.returncode:
         raise RuntimeError(f"{subject.name}: {configured.stdout}{configured.stderr}")
-    before_s = cpu_seconds(subject.pid)
+    before_s = subject.cpu_s()
     done = run_tool(
         PERFORMANCE,
         *(*at, "--topic", topic, "--group", group, "--num-records", str(records)),
         *("--threads", str(threads), "--hide-header", "--timeout", "60000"),
-        timeout_s=TIMEOUT_S,
+        timeout_s=_TIMEOUT_S,
     )
-    used_s = cpu_seconds(subject.pid) - before_s
+    used_s = subject.cpu_s() - before_s
     figures = [line.split(",") for line in done.stdout.splitlines() if line.count(",") > _RECORDS_PER_S]
     if done.returncode or not figures:
         raise RuntimeError(f"{subject.name}: {done.stdout}{done.stderr}")
-    return float(figures[-1][_RECORDS_PER_S]), records / used_s
+    return float(figures[-1][_RECORDS_PER_S]), used_s / records * 1e6
 
 
-def beside_kafka(records: int, rounds: int, threads: int) -> None:
-    with ExitStack() as stack:
-        broker = stack.enter_context(running_broker("--log-level", "warning"))
-        kafka = stack.enter_context(
-            apache_kafka(
-                properties={
-                    "share.coordinator.state.topic.replication.factor": "1",
-                    "share.coordinator.state.topic.min.isr": "1",
-                }
-            )
-        )
-        subjects = (
-            Subject(name="Stele", bootstrap=broker.kafka_bootstrap, pid=broker.pid),
-            Subject(name="Apache Kafka", bootstrap=kafka.bootstrap, pid=kafka.pid),
-        )
+def measure_kafka(bench: Benchmark, number_of_rounds: int, records: int, threads: int) -> None:
+    rounds = Rounds()
+    with stele_and_kafka() as subjects:
         # Once for warmth.
-        results = [
-            tuple(consume(subject, fill(subject, records), records, threads) for subject in subjects)
-            for _ in range(rounds + 1)
-        ][1:]
-    for index, (what, goal) in enumerate(
-        (("records/s", THROUGHPUT_GOAL), ("records per CPU second", CPU_GOAL))
-    ):
-        report(
-            f"KafkaShareConsumer, {threads} in a group, {VALUE_BYTES} bytes",
-            Comparison(
-                ours=[ours[index] for ours, _ in results], yardstick=[theirs[index] for _, theirs in results]
-            ),
-            unit=what,
-            yardstick=f"Apache Kafka {VERSION}",
-            goal=goal,
+        for number in range(number_of_rounds + 1):
+            bench.say(f"round {number} of {number_of_rounds}")
+            for subject in subjects:
+                topic = make_topic(subject, partitions=PARTITIONS)
+                produce(subject, topic, partitions=PARTITIONS, records=records, size=VALUE_BYTES)
+                rate, cpu_us = take(subject, topic, records, threads)
+                if number:
+                    rounds.add("take", "rate", rate, is_stele=subject.is_stele)
+                    rounds.add("take", "cpu", cpu_us, is_stele=subject.is_stele)
+    bench.row(
+        f"records/s, {threads} share consumers",
+        table="work",
+        baseline="Kafka",
+        value=rounds.measure("take", "rate", "/s", at_least(1.0)),
+        measures={"cpu": rounds.measure("take", "cpu", "µs", at_most(1.0))},
+    )
+
+
+# ── through another broker ──
+
+
+class Connection:
+    """One request at a time."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._socket = connect(broker.host, broker.kafka_port, timeout_s=_TIMEOUT_S)
+
+    def call(self, api: Api, request: Any) -> Any:
+        self._socket.sendall(api_request(api, request))
+        message = api_response(api, receive(self._socket))
+        if message.error_code:
+            raise RuntimeError(f"{api.name}: error {message.error_code}: {message.error_message}")
+        return message
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def group_at(broker: BrokerProcess, broker_id: int) -> str:
+    """Return a new group at a broker, which begins at the first record."""
+    while True:
+        leases = httpx.get(f"{broker.http_url}/v1/cluster").json()["leases"]
+        for _ in range(100):
+            group = f"hop-{next(_names)}"
+            if leases.get(lease_of_group(group), {}).get("broker_id") == broker_id:
+                configs = {"share.auto.offset.reset": "earliest"}
+                url = f"{broker.http_url}/v1/groups/{group}/configs"
+                httpx.patch(url, json={"configs": configs}).raise_for_status()
+                return group
+        time.sleep(_LOOK_S)
+
+
+def cpu_us_of(cluster: SteleCluster, through: BrokerProcess, topic: str, records: int) -> float:
+    """Take and accept all records as a new group of the first broker; return the brokers' CPU time per record."""
+    coordinator = cluster.members[0]
+    group, member_id = group_at(coordinator, 1), str(uuid4())
+    with ExitStack() as stack:
+        near, reading = Connection(coordinator), Connection(through)
+        stack.callback(near.close)
+        stack.callback(reading.close)
+        joins = ShareGroupHeartbeatRequest(
+            group_id=group, member_id=member_id, member_epoch=0, subscribed_topic_names=[topic]
         )
-
-
-def take(http: httpx.Client, topic: str, records: int, at_once: int, *, is_shared: bool) -> float:
-    """Poll and acknowledge over HTTP as a new group; return records per second."""
-    group = f"http-{next(_names)}"
-    path = f"/v1/groups/{group}/share" if is_shared else f"/v1/groups/{group}"
-    token = "lock" if is_shared else "lease"
-    taken = 0
-    begun_s = time.perf_counter()
-    while taken < records:
-        polled = http.post(
-            f"{path}/poll",
-            json={"topics": [topic], "max_records": at_once, "from": "earliest", "wait_ms": 1000},
-        ).json()
-        taken += len(polled["records"])
-        http.post(f"{path}/ack", json={token: polled[token]}).raise_for_status()
-    return taken / (time.perf_counter() - begun_s)
-
-
-def beside_leases(records: int, rounds: int) -> None:
-    with running_broker("--log-level", "warning") as broker, httpx.Client(base_url=broker.http_url) as http:
-        subject = Subject(name="Stele", bootstrap=broker.kafka_bootstrap, pid=broker.pid)
-        topic = fill(subject, records)
-        for at_once in (500, 1):
-            some = records if at_once > 1 else min(records, 300)
-
-            def rate(is_shared: bool, some: int = some, at_once: int = at_once) -> Callable[[], float]:
-                return lambda: take(http, topic, some, at_once, is_shared=is_shared)
-
-            report(
-                f"HTTP, poll and acknowledge, {at_once} at once",
-                in_turn(rate(is_shared=True), rate(is_shared=False), rounds=rounds),
-                unit="records/s",
-                yardstick="leases",
-                goal=QUEUE_GOAL,
+        (assigned,) = near.call(SHARE_GROUP_HEARTBEAT_API, joins).assignment.topic_partitions
+        taken, before_s = 0, cluster.cpu_s()
+        acknowledged: list[AcknowledgementBatch] = []
+        for epoch in count():
+            partition = FetchPartition(partition_index=0, acknowledgement_batches=acknowledged)
+            fetch = ShareFetchRequest(
+                group_id=group,
+                member_id=member_id,
+                share_session_epoch=epoch,
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=52_428_800,
+                max_records=AT_ONCE,
+                batch_size=AT_ONCE,
+                share_acquire_mode=1,
+                topics=[FetchTopic(topic_id=assigned.topic_id, partitions=[partition])],
+                forgotten_topics_data=(),
             )
+            answer = reading.call(SHARE_FETCH_API, fetch)
+            if taken == records:
+                break
+            parts = [part for found in answer.responses for part in found.partitions]
+            acquired = [span for part in parts for span in part.acquired_records]
+            taken += sum(span.last_offset - span.first_offset + 1 for span in acquired)
+            acknowledged = [
+                AcknowledgementBatch(
+                    first_offset=span.first_offset, last_offset=span.last_offset, acknowledge_types=[_ACCEPT]
+                )
+                for span in acquired
+            ]
+        return (cluster.cpu_s() - before_s) / records * 1e6
+
+
+def measure_hop(bench: Benchmark, rounds: int, records: int) -> None:
+    with stele_cluster(brokers=2, store="inline", linger_ms=5) as cluster:
+        topic = make_topic(cluster)
+        produce(cluster, topic, partitions=1, records=records, size=VALUE_BYTES)
+        coordinator, other = cluster.members
+        value = in_turn(
+            lambda: cpu_us_of(cluster, other, topic, records),
+            lambda: cpu_us_of(cluster, coordinator, topic, records),
+            rounds=rounds,
+            unit="µs",
+            goal=at_most(3.0),
+        )
+    bench.row(
+        "CPU time per record of a share consumer, read through another broker",
+        table="work",
+        baseline="through the coordinator",
+        value=value,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=200_000, help="records per round (default: 200,000)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2, help="share consumers in the group (default: 2)")
-    options = parser.parse_args()
-    beside_leases(min(options.records, 20_000), options.rounds)
-    try:
-        beside_kafka(options.records, options.rounds, options.threads)
-    except KafkaUnavailable as error:
-        print(f"not compared with Apache Kafka: {error}", file=sys.stderr)
+    bench = Benchmark(__file__, __doc__, rounds=3)
+    bench.parser.add_argument("--only", choices=["kafka", "hop"])
+    bench.add("--records", type=int, default=200_000, quick=10_000, help="per round (default: 200,000)")
+    bench.parser.add_argument(
+        "--threads", type=int, default=2, help="share consumers in the group (default: 2)"
+    )
+    with bench.run() as options:
+        if options.only != "kafka":
+            measure_hop(bench, options.rounds, options.records // 10)
+        if options.only != "hop":
+            measure_kafka(bench, options.rounds, options.records, options.threads)
 
 
 if __name__ == "__main__":

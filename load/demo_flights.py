@@ -31,8 +31,7 @@ from typing import Any
 import click
 import httpx
 from stele import Client, NewRecord
-
-from .broker_process import running_broker
+from stele.broker_process import run_broker
 
 PARTITIONS = 6
 HEADER = "row"
@@ -365,7 +364,7 @@ def main(count: int, url: str | None, binary_url: str | None, topic: str) -> Non
     flights = list(islice(read_flights(path), count or None))
     with ExitStack() as stack:
         if url is None or binary_url is None:
-            broker = stack.enter_context(running_broker())
+            broker = stack.enter_context(run_broker())
             url, binary_url = broker.http_url, broker.binary_url
             click.echo(f"started a broker for this: {url} and {binary_url}")
         report = replay(

@@ -1,13 +1,28 @@
-"""CPU time and memory of other processes, as Linux counts them."""
+"""CPU time and memory of other processes, as Linux counts them, and the cores that they use."""
 
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# It gets a core only while nothing else wants it, and ends with the process that started it.
+_SPIN = """
+import os, sys
+parent = int(sys.argv[1])
+os.sched_setaffinity(0, {int(sys.argv[2])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+print(flush=True)
+while os.getppid() == parent:
+    for _ in range(100_000):
+        pass
+"""
 
 
 def process_cpu_s(pid: int) -> float:
@@ -37,12 +52,12 @@ def cpu_seconds(pid: int) -> float:
 
 def resident_mb(pid: int) -> float:
     """Resident memory of the process tree."""
-    kilobytes = 0
-    for process in _process_tree(pid):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                kilobytes += int(line.split()[1])
-    return kilobytes / 1024
+    return sum(_status_kib(process, "VmRSS:") for process in _process_tree(pid)) / 1024
+
+
+def _status_kib(pid: int, field: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(field))
 
 
 def _process_tree(pid: int) -> Iterator[int]:
@@ -55,3 +70,68 @@ def _process_tree(pid: int) -> Iterator[int]:
             continue
         for child in found:
             yield from _process_tree(int(child))
+
+
+class PeakMemory:
+    """The highest resident memory of a process since ``reset``, in MiB."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def reset(self) -> None:
+        Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+
+    @property
+    def mib(self) -> float:
+        return _status_kib(self._pid, "VmHWM:") / 1024
+
+
+@contextmanager
+def pinned(cores: frozenset[int]) -> Generator[None]:
+    """Have processes and threads that are started meanwhile inherit ``cores``."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def separate(pid: int) -> None:
+    """Give all threads of a process a core, and this process and its children the others, if there are two."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    if others:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {first})
+        os.sched_setaffinity(0, set(others))
+
+
+def raise_open_files() -> None:
+    """Let this process and its children have as many open files as may be."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def awake_cores() -> Generator[None]:
+    """Run a process on each core that uses it whenever nothing else does (Linux).
+
+    A core without work halts, and in a virtual machine that gives it back to the host: what wakes it finds cold caches
+    and takes several times as long, all of which counts as CPU time of the process that was woken. Nothing that waits
+    for a disk can be measured so: the host may need the same cores to serve it.
+
+    Raises:
+        RuntimeError: they cannot be kept awake here; stderr says why.
+    """
+    with ExitStack() as stack:
+        spinning: list[subprocess.Popen[bytes]] = []
+        for core in sorted(os.sched_getaffinity(0)):
+            command = [sys.executable, "-c", _SPIN, str(os.getpid()), str(core)]
+            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            stack.callback(process.kill)
+            spinning.append(process)
+        for process in spinning:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise RuntimeError("the cores cannot be kept awake here")
+        yield

@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .broker_process import running_broker
+from stele.broker_process import run_broker
 
 HERE = Path(__file__).resolve().parent
 
@@ -22,7 +22,7 @@ def main() -> int:
     reports = HERE / "reports"
     reports.mkdir(exist_ok=True)
     report = reports / f"locust-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.html"
-    with running_broker("--log-level", "warning") as broker:
+    with run_broker(arguments=("--log-level", "warning")) as broker:
         print(f"{users} users for {seconds} s against {broker.http_url} and {broker.binary_url}", flush=True)
         command = [sys.executable, "-m", "locust", "--locustfile", str(HERE / "locustfile.py"), "--headless"]
         command += ["--host", broker.http_url, "--users", str(users), "--spawn-rate", str(users)]

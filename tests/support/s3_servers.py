@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
-from load.object_servers import VERSITYGW, VersitygwMissing, versitygw_server
 from load.seaweedfs import WEED, SeaweedMissing, running_seaweedfs
+from load.server_start import free_ports, wait_until_it_serves
 
 BUCKET = "stele-tests"
+VERSITYGW = Path(__file__).resolve().parents[2] / ".versitygw" / "versitygw"
 
 
 @contextmanager
@@ -61,11 +65,29 @@ def seaweedfs() -> Generator[str]:
 
 @contextmanager
 def versitygw() -> Generator[str]:
-    """Run versitygw; yield the URL of a store in it. Without it the test is skipped; in CI it fails."""
+    """Run versitygw over a directory; yield the URL of a store in it.
+
+    Without it the test is skipped; in CI it fails.
+    """
     if not VERSITYGW.exists():
-        missing = str(VersitygwMissing())
+        missing = "versitygw is not installed: run tests/integration/install_versitygw.sh, which needs Go"
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    with versitygw_server(BUCKET, login=("test", "test")) as server:
-        yield server.url
+    with tempfile.TemporaryDirectory(prefix="stele-versitygw-") as folder:
+        # A bucket is a directory.
+        home = Path(folder)
+        (home / "data" / BUCKET).mkdir(parents=True)
+        (port,) = free_ports(1)
+        command = [VERSITYGW, "--port", f"127.0.0.1:{port}", "posix", home / "data"]
+        environment = {**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test"}
+        with (
+            (home / "log").open("wb") as log,
+            subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
+        ):
+            try:
+                endpoint = f"http://127.0.0.1:{port}"
+                wait_until_it_serves(process, f"{endpoint}/{BUCKET}", home / "log")
+                yield f"s3://{BUCKET}/versitygw?endpoint={endpoint}"
+            finally:
+                process.terminate()

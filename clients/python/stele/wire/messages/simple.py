@@ -3,7 +3,7 @@
 Two codecs are written by hand. CONSUME_RESPONSE cannot be declared, because in each of
 its messages the offset is between the length and the data that it counts.
 ``encode_produce_responses`` encodes the responses to consecutive produces several times
-as fast as one message at a time (``load/bench_messages.py``).
+as fast as one message at a time.
 """
 
 from __future__ import annotations
