@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from .kafka_frames import await_metadata, knows_its_brokers
+from .kafka_frames import await_metadata
 from .server_start import free_ports
 
 # The newest release that is on Maven Central with its tools.
@@ -266,9 +266,6 @@ class ApacheKafka:
     def kill(self) -> None:
         """SIGKILL."""
         self._end(signal.SIGKILL)
-
-    def answers(self) -> bool:
-        return knows_its_brokers(self.host, self.port, timeout_s=1.0)
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -21,13 +21,7 @@ VALUE_BYTES = 1024
 ACKS_PER_S = 100
 KAFKA_NODES = 3
 # Brokers, store and linger.
-SETUPS = (
-    (1, "inline", 5),
-    (3, "inline", 5),
-    (1, "seaweedfs", 5),
-    (1, "seaweedfs", 25),
-    (3, "seaweedfs", 25),
-)
+SETUPS = ((1, "inline", 5), (3, "inline", 5), (1, "seaweedfs", 5), (1, "seaweedfs", 25), (3, "seaweedfs", 25))
 _WARM_RECORDS = 10_000
 # The client sends at once what comes within that.
 _LINGER_MS = 5

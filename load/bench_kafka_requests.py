@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING
 
@@ -62,21 +62,12 @@ class Produced(NamedTuple):
     p99_ms: float
 
 
-class Client(Protocol):
-    """The client that loads a broker."""
-
-    def produce(self, subject: Subject, topic: str, work: Work) -> Produced: ...
-    def consume(self, subject: Subject, topic: str, work: Work) -> float:
-        """Return records per second."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """The records that a client sends to one partition; ``read_as`` is the row of reading them back."""
 
     name: str
-    client: Client
+    client: JavaTools | Librdkafka
     records: int
     size: int
     acks: str

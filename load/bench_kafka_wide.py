@@ -94,11 +94,7 @@ def java_consumer(subject: Subject, topic: str, partitions: int) -> Generator[Ar
             thread.join()
 
 
-CONSUMERS = {
-    "no consumer": no_consumer,
-    "librdkafka": librdkafka_consumer,
-    "Java": java_consumer,
-}
+CONSUMERS = {"no consumer": no_consumer, "librdkafka": librdkafka_consumer, "Java": java_consumer}
 
 
 def measure_round(subjects: Sequence[Subject], partitions: int, seconds: float, rounds: Rounds) -> None:

@@ -39,8 +39,6 @@ from .results import Goal, Measure, at_least, at_most
 from .subjects import QUIET, THIS, environment_of, quiet_broker, source_tree
 from .yardsticks import yardstick_process
 
-TOPIC = "bench"
-HTTP_TOPIC = "bench-http"
 IN_FLIGHT = 5
 # A read of the broker then brings parts of several requests.
 LARGE_IN_FLIGHT = 40
@@ -87,20 +85,21 @@ def http_produce(topic: str, acks: str) -> bytes:
     return head.encode() + body
 
 
-def exchanges(scale: float) -> list[Exchange]:
-    """Return what is measured; ``scale`` multiplies the number of requests of a round."""
+def exchanges(scale: float, client: int = 0) -> list[Exchange]:
+    """Return what is measured; ``scale`` multiplies the requests of a round, and each client has its own topics."""
 
     def exchange(what: str, request: bytes, requests: int, **more: object) -> Exchange:
         return Exchange(what=what, request=request, requests=max(100, int(requests * scale)), **more)  # type: ignore[arg-type]
 
     produce, record = "Kafka Produce", "100 B"
     small, kb10 = batch_of(1, 100), batch_of(1, 10_000)
-    fast, synced = produce_request(TOPIC, small, acks=1), produce_request(TOPIC, small, acks=-1)
-    of_10_kb = produce_request(TOPIC, kb10, acks=1)
-    of_16_kb = produce_request(TOPIC, batch_of(16, 1_000), acks=1)
-    of_100_kb = produce_request(TOPIC, batch_of(100, 1_000), acks=1)
-    fetch = fetch_request("bench-fetch", 0, max_wait_ms=0)
-    binary = m.ProduceRequest(topic="bench-binary", data=b"x" * 100).encode()
+    topic, http_topic, fetch_topic, binary_topic = topics_of(client)
+    fast, synced = produce_request(topic, small, acks=1), produce_request(topic, small, acks=-1)
+    of_10_kb = produce_request(topic, kb10, acks=1)
+    of_16_kb = produce_request(topic, batch_of(16, 1_000), acks=1)
+    of_100_kb = produce_request(topic, batch_of(100, 1_000), acks=1)
+    fetch = fetch_request(fetch_topic, 0, max_wait_ms=0)
+    binary = m.ProduceRequest(topic=binary_topic, data=b"x" * 100).encode()
     http = partial(exchange, listener="http", connections=HTTP_CONNECTIONS)
     many = {"connections": CONNECTIONS}
     flying = {"in_flight": IN_FLIGHT}
@@ -134,12 +133,9 @@ def exchanges(scale: float) -> list[Exchange]:
             f"binary PRODUCE, {record}, acks=1, 20 connections", binary, 8000, listener="binary", **many
         ),
         http(
-            "HTTP, JSON record, acks=1, 16 connections",
-            http_produce(HTTP_TOPIC, "1"),
-            3000,
-            goal=_HTTP_GOAL,
+            "HTTP, JSON record, acks=1, 16 connections", http_produce(http_topic, "1"), 3000, goal=_HTTP_GOAL
         ),
-        http("HTTP, JSON record, acks=all, 16 connections", http_produce(HTTP_TOPIC, "all"), 2000, goal=None),
+        http("HTTP, JSON record, acks=all, 16 connections", http_produce(http_topic, "all"), 2000, goal=None),
     ]
 
 
@@ -217,17 +213,23 @@ def cost_us(exchange: Exchange, port: int, pid: int, rates: list[float]) -> floa
         return (process_cpu_s(pid) - before_s) / requests * 1e6
 
 
-def prepare(broker: BrokerProcess) -> None:
-    """Make the topics, and fill that of the fetches with one batch of 16 KB."""
-    for topic in (TOPIC, HTTP_TOPIC, "bench-fetch", "bench-binary"):
+def topics_of(client: int) -> tuple[str, str, str, str]:
+    """Return the topics of produces, of HTTP, of fetches and of the binary protocol."""
+    return f"bench-{client}", f"bench-http-{client}", f"bench-fetch-{client}", f"bench-binary-{client}"
+
+
+def prepare(broker: BrokerProcess, client: int = 0) -> None:
+    """Make the topics of a client, and fill that of the fetches with one batch of 16 KB."""
+    topics = _, http_topic, fetch_topic, _ = topics_of(client)
+    for topic in topics:
         make_topic(HOST, broker.kafka_port, topic)
     with connect(HOST, broker.kafka_port) as connection:
-        connection.sendall(produce_request("bench-fetch", batch_of(16, 1_000), acks=1))
+        connection.sendall(produce_request(fetch_topic, batch_of(16, 1_000), acks=1))
         receive(connection)
         # Offsets of the HTTP topic keep one number of digits for the whole run. No larger requests than those that are
         # measured, or the broker's allocator would adapt itself to them.
         for _ in range(100):
-            connection.sendall(produce_request(HTTP_TOPIC, batch_of(1_000, 1), acks=1))
+            connection.sendall(produce_request(http_topic, batch_of(1_000, 1), acks=1))
             receive(connection)
 
 

@@ -8,7 +8,6 @@ Kafka listener of the same broker, in a Spark of its own. Without it, only Parqu
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,23 +19,19 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from stele import Client
-from stele.broker_process import BrokerProcess
 from stele.spark.java import SparkMissingError, require_spark
-from stele.wire import messages as m
-from stele.wire.framing import FrameReader
-from stele.wire.record_batch import build_rows
 
 from .harness import Benchmark, in_turn
+from .kafka_clients import make_topic, produce
 from .results import Measure, at_least
-from .subjects import quiet_broker
+from .subjects import quiet_broker, stele_subject
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECORD_BYTES = 100
-# About what a busy producer's batch holds: 16 KB.
-BATCH_RECORDS = 150
+# What a busy producer's batch holds.
+BATCH_BYTES = 16_384
 PARTITIONS = (1, 4, 8)
 KAFKA_READER = """
 import sys, time
@@ -81,27 +76,6 @@ class KafkaReader:
         self._process.wait()
 
 
-def fill(broker: BrokerProcess, topic: str, partitions: int, records: int) -> int:
-    """Write records to the partitions; return how many."""
-    now_ms = time.time_ns() // 1_000_000
-    batch = build_rows([(now_ms, b"k%05d" % i, b"x" * RECORD_BYTES, []) for i in range(BATCH_RECORDS)])
-    each = -(-records // partitions // BATCH_RECORDS)
-    with Client(broker.binary_url) as client:
-        client.create_topic(topic, partitions=partitions)
-        with socket.create_connection((broker.host, broker.binary_port)) as connection:
-            for partition in range(partitions):
-                request = m.ProduceBatchRequest(topic=topic, partition=partition, acks=1, batches=batch)
-                frame, reader, answered = request.encode(), FrameReader(), 0
-                for sent in range(each):
-                    connection.sendall(frame)
-                    while sent - answered > 64:
-                        answered += len(list(reader.feed(connection.recv(65536))))
-                while answered < each:
-                    answered += len(list(reader.feed(connection.recv(65536))))
-        client.flush(topic)
-    return each * BATCH_RECORDS * partitions
-
-
 def make_session() -> SparkSession:
     from pyspark.sql import SparkSession
 
@@ -131,7 +105,7 @@ def main() -> None:
             raise ModuleNotFoundError(str(error)) from error
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
         broker = stack.enter_context(quiet_broker())
-        kafka = None
+        subject, kafka = stele_subject(broker), None
         if options.kafka_home is not None:
             kafka = KafkaReader(options.kafka_home.resolve(), broker.kafka_bootstrap)
             stack.callback(kafka.close)
@@ -139,8 +113,15 @@ def main() -> None:
         stack.callback(spark.stop)
         ratios: list[float] = []
         for partitions in PARTITIONS:
-            topic = f"bench-{partitions}"
-            records = fill(broker, topic, partitions, options.records)
+            topic, records = make_topic(subject, partitions=partitions), options.records
+            produce(
+                subject,
+                topic,
+                partitions=partitions,
+                records=records,
+                size=RECORD_BYTES,
+                batch_size=BATCH_BYTES,
+            )
 
             def stele(topic: str = topic) -> DataFrame:
                 url = broker.binary_url
@@ -166,11 +147,7 @@ def main() -> None:
         if ratios:
             value = Measure(ratio=ratios)
             bench.row(
-                "records/s read by Spark",
-                table="work",
-                baseline="spark-sql-kafka",
-                is_span=True,
-                value=value,
+                "records/s read by Spark", table="work", baseline="spark-sql-kafka", is_span=True, value=value
             )
 
 

@@ -138,12 +138,7 @@ def compare(bench: Benchmark, key_type: trustme.KeyType, works: Sequence[Work]) 
                     unit="/s",
                     goal=at_least(goal),
                 )
-                bench.row(
-                    f"TLS, {what}",
-                    table="cost",
-                    baseline="plaintext",
-                    value=value,
-                )
+                bench.row(f"TLS, {what}", table="cost", baseline="plaintext", value=value)
 
 
 def main() -> None:

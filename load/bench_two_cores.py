@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,80 +22,28 @@ from statistics import median
 
 from stele.broker_process import BrokerProcess, run_broker
 
-from .bench_request_cost import HOST, answer_to, http_produce
+from .bench_request_cost import HOST, answer_to, exchanges, prepare
 from .cheap_client import TIMEOUT_S, Drive, Kind, drive
 from .harness import Benchmark, Rounds
-from .kafka_frames import (
-    batch_of,
-    check_produce,
-    connect,
-    fetch_request,
-    make_topic,
-    produce_request,
-    receive,
-)
 from .process_usage import pinned, process_cpu_s
 from .results import Measure, at_least
 from .subjects import QUIET, THIS, environment_of
 
 CLIENTS = 2
 # Per client. With fewer the broker waits for requests now and then.
-CONNECTIONS = 8
-HTTP_CONNECTIONS = 16
-IN_FLIGHT = 5
+CONNECTIONS = {"produce": 8, "fetch": 8, "http": 16}
 # What ADR-0050 asks of two cores.
 GOAL = 1.6
+# The requests of bench_request_cost that are sent.
+KINDS: dict[str, Kind] = {
+    "Kafka Produce, 100 B, acks=1, 5 in flight": "produce",
+    "Kafka Fetch of 16 KB, one at a time": "fetch",
+    "HTTP, JSON record, acks=1, 16 connections": "http",
+}
 # Connections are made and the first answers checked meanwhile.
 _PREPARE_S = 0.2
 # A broker on one core of a busy machine takes long.
 _START_TIMEOUT_S = 120.0
-# Offsets of the HTTP topics keep one number of digits, so answers keep their size.
-_FIRST_HTTP_OFFSET = 1_000_000
-_PREFILL_RECORDS = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """One kind of request, for the topic of a client."""
-
-    what: str
-    kind: Kind
-    topic: str
-    request: Callable[[str], bytes]
-    in_flight: int = 1
-    connections: int = CONNECTIONS
-
-    def port(self, broker: BrokerProcess) -> int:
-        return broker.http_port if self.kind == "http" else broker.kafka_port
-
-    def topic_of(self, client: int) -> str:
-        return f"{self.topic}-{client}"
-
-
-def traffics() -> list[Traffic]:
-    batch = batch_of(1, 100)
-    return [
-        Traffic(
-            what=f"Kafka Produce, a record of 100 B, acks=1, {IN_FLIGHT} in flight",
-            kind="produce",
-            topic="bench-produce",
-            request=lambda topic: produce_request(topic, batch, acks=1),
-            in_flight=IN_FLIGHT,
-        ),
-        Traffic(
-            what="Kafka Fetch of 16 KB, one at a time",
-            kind="fetch",
-            topic="bench-fetch",
-            request=lambda topic: fetch_request(topic, 0, max_wait_ms=0),
-        ),
-        Traffic(
-            what="HTTP, a JSON record, acks=1, one at a time",
-            kind="http",
-            topic="bench-http",
-            request=lambda topic: http_produce(topic, "1"),
-            connections=HTTP_CONNECTIONS,
-        ),
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +86,7 @@ class Clients:
             for _ in range(CLIENTS)
         ]
 
-    def run(self, setup: Setup, traffic: Traffic, seconds: float) -> Sample:
+    def run(self, setup: Setup, what: str, seconds: float) -> Sample:
         """Drive the brokers of ``setup``.
 
         Raises:
@@ -146,7 +94,7 @@ class Clients:
         """
         start_s = time.monotonic() + _PREPARE_S
         running = [
-            pool.submit(drive, _drive_of(setup, traffic, client, start_s, seconds))
+            pool.submit(drive, _drive_of(setup, what, client, start_s, seconds))
             for client, pool in enumerate(self._pools)
         ]
         time.sleep(max(0.0, start_s - time.monotonic()))
@@ -163,41 +111,21 @@ def _cpu_s(brokers: Sequence[BrokerProcess]) -> float:
     return sum(process_cpu_s(broker.pid) for broker in brokers)
 
 
-def _drive_of(setup: Setup, traffic: Traffic, client: int, start_s: float, seconds: float) -> Drive:
-    port = traffic.port(setup.brokers[client % len(setup.brokers)])
-    request = traffic.request(traffic.topic_of(client))
+def _drive_of(setup: Setup, what: str, client: int, start_s: float, seconds: float) -> Drive:
+    (exchange,) = (exchange for exchange in exchanges(1, client) if exchange.what == what)
+    port = exchange.port(setup.brokers[client % len(setup.brokers)])
     return Drive(
-        kind=traffic.kind,
+        kind=KINDS[what],
         host=HOST,
         port=port,
-        request=request,
-        answer_bytes=len(answer_to(request, port, "http" if traffic.kind == "http" else "kafka")),
-        connections=traffic.connections,
-        in_flight=traffic.in_flight,
+        request=exchange.request,
+        answer_bytes=len(answer_to(exchange.request, port, exchange.listener)),
+        connections=CONNECTIONS[KINDS[what]],
+        in_flight=exchange.in_flight,
         cores=setup.client_cores[client],
         start_s=start_s,
         seconds=seconds,
     )
-
-
-def prepare(broker: BrokerProcess, traffic: Traffic) -> None:
-    """Make the topics of the clients.
-
-    Fetches find records in them, and offsets over HTTP begin after a million.
-    """
-    for client in range(CLIENTS):
-        topic = traffic.topic_of(client)
-        make_topic(HOST, broker.kafka_port, topic)
-        if traffic.kind == "fetch":
-            batches = [batch_of(16, 1_000)]
-        elif traffic.kind == "http":
-            batches = [batch_of(_PREFILL_RECORDS, 1)] * (_FIRST_HTTP_OFFSET // _PREFILL_RECORDS)
-        else:
-            batches = []
-        with connect(HOST, broker.kafka_port) as connection:
-            for batch in batches:
-                connection.sendall(produce_request(topic, batch, acks=1))
-                check_produce(receive(connection))
 
 
 def main() -> None:
@@ -219,18 +147,19 @@ def main() -> None:
         two = Setup(brokers=brokers[1:], client_cores=[frozenset({core}) for core in cores])
         one = Setup(brokers=brokers[:1], client_cores=[frozenset(cores)] * CLIENTS)
         rounds = Rounds()
-        for traffic in traffics():
-            if options.only not in traffic.what:
+        for broker in brokers:
+            for client in range(CLIENTS):
+                prepare(broker, client)
+        for what in KINDS:
+            if options.only not in what:
                 continue
-            for broker in brokers:
-                prepare(broker, traffic)
             for number in range(options.rounds + 1):
                 for setup in (two, one) if number % 2 else (one, two):
-                    sample = clients.run(setup, traffic, options.seconds)
+                    sample = clients.run(setup, what, options.seconds)
                     # The first round is for warmth.
                     if number:
-                        rounds.add(traffic.what, "rate", sample.rate, is_stele=setup is two)
-                        rounds.add(traffic.what, "cpu", sample.rate_of_cpu, is_stele=setup is two)
+                        rounds.add(what, "rate", sample.rate, is_stele=setup is two)
+                        rounds.add(what, "cpu", sample.rate_of_cpu, is_stele=setup is two)
         ratios: list[float] = []
         baseline = "one on both"
         for what in rounds.values:

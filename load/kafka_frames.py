@@ -8,12 +8,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import Any, cast
 
-from stele.wire import schema
 from stele.wire.record_batch import build_values
-
-from app.tcp.kafka.api import Api
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 _PRODUCE_VERSION, _FETCH_VERSION, _METADATA_VERSION = 7, 4, 7
@@ -168,17 +164,3 @@ def _has_leader(answer: bytes, topic: str) -> bool:
         return False
     error, _, leader = struct.unpack_from(">hii", answer, at + len(name) + 5)
     return error == 0 and leader >= 0
-
-
-def api_request(api: Api, message: Any) -> bytes:
-    """Return a frame of the newest version of ``api`` that the broker knows; its encodings are compact."""
-    frame = bytearray(struct.pack(">hhih4sb", api.key, api.versions[1], 0, 4, b"load", 0))
-    schema.writer(cast("type[Any]", api.request), api.versions[1], True)(message, frame)
-    return struct.pack(">i", len(frame)) + frame
-
-
-def api_response(api: Api, answer: bytes) -> Any:
-    """Return the response in ``answer``, which is without its length."""
-    # After the correlation id and the tagged fields of the header.
-    message, _ = schema.read_message(cast("type[Any]", api.response), api.versions[1], True, answer, 5)
-    return message

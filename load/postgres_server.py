@@ -128,43 +128,18 @@ class PostgresServer:
         address = f"{primary}?application_name=standby"
         if (self._home / "data").exists():
             shutil.rmtree(self._home / "data")
-        self._run(
-            str(self._bin / "pg_basebackup"),
-            "--pgdata",
-            "data",
-            "--dbname",
-            address,
-            "--checkpoint",
-            "fast",
-            "--no-sync",
-        )
+        how = "--pgdata data --checkpoint fast --no-sync"
+        self._run(f"{self._bin}/pg_basebackup", *how.split(), "--dbname", address)
         (self._home / "data" / "standby.signal").touch()
         self._settings["primary_conninfo"] = address
 
     def _make_database(self) -> None:
-        self._run(
-            str(self._bin / "initdb"),
-            "--pgdata",
-            "data",
-            "--username",
-            "postgres",
-            "--auth",
-            "trust",
-            "--no-sync",
-            "--encoding",
-            "UTF8",
-            "--locale",
-            "C",
-        )
+        how = "--pgdata data --username postgres --auth trust --no-sync --encoding UTF8 --locale C"
+        self._run(f"{self._bin}/initdb", *how.split())
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [program, *arguments],
-            cwd=self._home,
-            capture_output=True,
-            text=True,
-            check=False,
-            **self._as,
+            [program, *arguments], cwd=self._home, capture_output=True, text=True, check=False, **self._as
         )
         assert done.returncode == 0, done.stderr
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 from uuid import uuid4
 
 from stele.broker_process import BrokerProcess, BrokerTls, run_broker
@@ -161,8 +162,7 @@ def environment_of(tree: Path) -> dict[str, str]:
 # ── clusters ──
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseUse:
+class DatabaseUse(NamedTuple):
     """The committed objects in PostgreSQL, the bytes of its WAL and of all logs."""
 
     objects: int
@@ -183,7 +183,7 @@ class SteleCluster(Subject):
             "SELECT (SELECT count(*) FROM stele.objects WHERE state = 'c'), pg_current_wal_insert_lsn() - '0/0',"
             " (SELECT coalesce(sum(size_bytes), 0) FROM stele.logs WHERE deleted_at IS NULL)"
         )
-        return DatabaseUse(objects=objects, wal_bytes=int(wal_bytes), log_bytes=int(log_bytes))
+        return DatabaseUse(objects, int(wal_bytes), int(log_bytes))
 
     def metadata_share(self) -> float:
         """Return live rows that name runs, with their index entries, as a share of the bytes of all logs.

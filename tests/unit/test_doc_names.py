@@ -62,10 +62,11 @@ FOREIGN = {
         "addArtifacts",
         "Trigger.AvailableNow",
         "spark.speculation",
+        "query.lastProgress",
     ),
     "the topics of an example": ("pg.public.items",),
     # Made by a command that the same sentence names.
-    "a run": ("load/reports/",),
+    "a run": ("load/reports/", "load/results/DATE.json"),
 }
 
 
