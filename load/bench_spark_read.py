@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from stele.spark.java import SparkMissingError, require_spark
+from stele.spark.java import require_spark
 
 from .harness import Benchmark, in_turn
 from .kafka_clients import make_topic, produce
@@ -99,10 +99,7 @@ def main() -> None:
     bench.parser.add_argument("--kafka-home", type=Path, help="a venv and the jars of spark-sql-kafka-0-10")
     bench.add("--records", type=int, default=2_000_000, quick=50_000, help="default: 2,000,000")
     with bench.run() as options, ExitStack() as stack:
-        try:
-            require_spark()
-        except SparkMissingError as error:
-            raise ModuleNotFoundError(str(error)) from error
+        require_spark()
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
         broker = stack.enter_context(quiet_broker())
         subject, kafka = stele_subject(broker), None

@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 from stele.broker_process import BrokerStartError
+from stele.spark.java import SparkMissingError
 
 from .apache_kafka import KafkaStartError, KafkaUnavailable
 from .postgres_server import PostgresMissing
 from .results import FOLDER, Goal, Measure, Row, save, section_of
 from .seaweedfs import SeaweedMissing
 
-_MISSING = (KafkaUnavailable, PostgresMissing, SeaweedMissing, ModuleNotFoundError)
+_MISSING = (KafkaUnavailable, PostgresMissing, SeaweedMissing, SparkMissingError)
 
 
 def today() -> str:

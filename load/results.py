@@ -14,6 +14,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from .apache_kafka import VERSION
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "load" / "results"
 
@@ -142,9 +144,11 @@ def section_of(rows: Sequence[Row], options: Sequence[str]) -> Section:
     packages = {"stele": "stele-broker", "uvloop": "uvloop", "confluent-kafka": "confluent-kafka"}
     return Section(
         commit=commit.stdout.strip() or "unknown",
-        machine=f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        machine=f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         versions={
+            "kernel": platform.release(),
             "python": platform.python_version(),
+            "kafka": VERSION,
             **{name: version(package) for name, package in packages.items()},
         },
         options=options,
