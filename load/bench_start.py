@@ -4,9 +4,9 @@
   round starts on a copy of the same data directory, whose bytes are not synced yet. The yardstick imports the web
   framework, as every start does, reads every file of another copy in one thread, and then syncs the file system once.
   The rounds begin with files in the page cache, as they are after the death of the process alone.
-- ``connections``: another process opens thousands of connections, has one request answered over each, and keeps them
-  open; measured is by how much the resident memory of the server grew, divided by their number. The kernel's own
-  memory for a socket is not in it. The yardstick is a bare asyncio protocol on uvloop that keeps nothing.
+- ``connections``: thousands of connections are opened, and a request is answered over each; measured is by how much the
+  resident memory of the server grew, divided by their number. The kernel's own memory for a socket is not in it. The
+  yardstick is a bare asyncio protocol on uvloop that keeps nothing.
 - ``empty``: the start on an empty directory to the first response to Metadata, and the memory after it, beside Apache
   Kafka.
 """
@@ -115,28 +115,16 @@ def measure_kill(bench: Benchmark, rounds: int, partitions: int) -> None:
 # ── idle connections ──
 
 
-def hold(kind: str, port: int, count: int) -> None:
-    """Open connections, print a line, and keep them until standard input ends."""
-    raise_open_files()
-    held = [connect("127.0.0.1", port) for _ in range(count)]
-    for connection in held:
-        connection.sendall(_REQUESTS[kind])
-        if not connection.recv(65536):
-            raise RuntimeError("refused")
-    print("open", flush=True)
-    sys.stdin.read()
-
-
 def kib_for_each(kind: str, port: int, pid: int, count: int) -> float:
-    command = [sys.executable, "-m", "load.bench_start", "--hold", kind, str(port), str(count)]
+    """Open connections, have a request answered over each, and return how much memory each took."""
     before_mb = resident_mb(pid)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peers:
-        assert peers.stdout is not None
-        if peers.stdout.readline() != "open\n":
-            raise RuntimeError(f"{count} connections could not be opened")
-        grown_mb = resident_mb(pid) - before_mb
-        peers.communicate()
-    return grown_mb * 1024 / count
+    with ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(connect("127.0.0.1", port))
+            connection.sendall(_REQUESTS[kind])
+            if not connection.recv(65536):
+                raise RuntimeError(f"not all of {count} connections could be opened")
+        return (resident_mb(pid) - before_mb) * 1024 / count
 
 
 @contextmanager
@@ -235,7 +223,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--hold"]:
-        hold(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-    else:
-        main()
+    main()
