@@ -330,8 +330,8 @@ def main() -> None:
     with bench.run() as options, stele_and_kafka(options.only) as subjects:
         kinds: Sequence[Kind] = options.work or KINDS
         works_of_run = [work for kind in kinds for work in works(kind)]
-        # Java's virtual machine gets no faster by more warmth than this.
-        warm = [replace(work, records=int(work.records * 0.1)) for work in works_of_run]
+        # Some of each kind, for the caches and the compiler of Java's virtual machine.
+        warm = [replace(work, records=int(work.records * 0.2)) for work in works_of_run[::4]]
         chosen = [replace(work, records=int(work.records * options.share)) for work in works_of_run]
         bench.say("warming up")
         measure_round(subjects, warm, Rounds())
@@ -342,7 +342,7 @@ def main() -> None:
             measure_round(ordered, chosen, rounds)
             for what, (acks, configs) in latency_names().items() if "latency" in kinds else ():
                 for subject in ordered:
-                    p50_ms, p99_ms = latency_ms(subject, acks, 3 * options.share, configs)
+                    p50_ms, p99_ms = latency_ms(subject, acks, 2 * options.share, configs)
                     rounds.add(what, "p50", p50_ms, is_stele=subject.is_stele)
                     rounds.add(what, "p99", p99_ms, is_stele=subject.is_stele)
             for subject in subjects:

@@ -1,9 +1,8 @@
 """Compare what a consumer of many partitions costs the broker with what it costs Apache Kafka.
 
 The consumer is librdkafka, which names all its partitions in each Fetch, or Java's, which has a fetch session. Records
-of 100 B arrive at a steady rate while it reads: a few of them, so that nearly all partitions are idle, or some for each
-partition. Both brokers are up, and only one of them has work at a time. The figure is broker CPU per second, produce
-included; "no consumer" is produce alone.
+of 100 B arrive at a steady rate while it reads; with ``--per-s 20``, nearly all partitions are idle. Both brokers are
+up, and only one of them has work at a time. The figure is broker CPU per second, produce included.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ from .kafka_clients import TIMEOUT_S, SteadyProducer, make_consumer, new_topic
 from .results import at_most
 from .subjects import Subject, in_alternating_order, stele_and_kafka
 
-# Records per second, in all: nearly all partitions idle, and some for each.
-QUIET_PER_S = 20
-PER_PARTITION = 2
 # Before the measurement begins: connections, sessions, code paths.
 WARM_S = 3.0
 _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -41,11 +37,6 @@ class Arrivals:
         self.count += records
         if self.count:
             self.first.set()
-
-
-@contextmanager
-def no_consumer(subject: Subject, topic: str, partitions: int) -> Generator[Arrivals | None]:
-    yield None
 
 
 @contextmanager
@@ -92,27 +83,27 @@ def java_consumer(subject: Subject, topic: str, partitions: int) -> Generator[Ar
             thread.join()
 
 
-CONSUMERS = {"no consumer": no_consumer, "librdkafka": librdkafka_consumer, "Java": java_consumer}
+CONSUMERS = {"librdkafka": librdkafka_consumer, "Java": java_consumer}
 
 
-def measure_round(subjects: Sequence[Subject], partitions: int, seconds: float, rounds: Rounds) -> None:
+def measure_round(
+    subjects: Sequence[Subject], partitions: int, per_s: int, seconds: float, rounds: Rounds
+) -> None:
     """Measure each figure once, for one broker after the other."""
-    for per_s in (QUIET_PER_S, PER_PARTITION * partitions):
-        for consumer_name, consumer in CONSUMERS.items():
-            what = f"{partitions:,} partitions, {per_s:,} records/s, {consumer_name}: CPU time"
-            for subject in subjects:
-                with ExitStack() as stack:
-                    topic = stack.enter_context(new_topic(subject, partitions=partitions))
-                    producer = SteadyProducer(subject, topic, partitions=partitions, per_s=per_s, acks="1")
-                    stack.callback(producer.end)
-                    arrivals = stack.enter_context(consumer(subject, topic, partitions))
-                    if arrivals is not None and not arrivals.first.wait(TIMEOUT_S):
-                        raise RuntimeError(f"{subject.name}: no record reached the consumer")
-                    used_ms, arrived_per_s = _used_and_arrived(subject, arrivals or Arrivals(), seconds)
-                rounds.add(what, "cpu", used_ms, is_stele=subject.is_stele)
-                if arrivals is not None:
-                    # Less work must not look like less cost.
-                    rounds.add(what, "arrived", 100 * arrived_per_s / per_s, is_stele=subject.is_stele)
+    for consumer_name, consumer in CONSUMERS.items():
+        what = f"{partitions:,} partitions, {per_s:,} records/s, {consumer_name}: CPU time"
+        for subject in subjects:
+            with ExitStack() as stack:
+                topic = stack.enter_context(new_topic(subject, partitions=partitions))
+                producer = SteadyProducer(subject, topic, partitions=partitions, per_s=per_s, acks="1")
+                stack.callback(producer.end)
+                arrivals = stack.enter_context(consumer(subject, topic, partitions))
+                if not arrivals.first.wait(TIMEOUT_S):
+                    raise RuntimeError(f"{subject.name}: no record reached the consumer")
+                used_ms, arrived_per_s = _used_and_arrived(subject, arrivals, seconds)
+            rounds.add(what, "cpu", used_ms, is_stele=subject.is_stele)
+            # Less work must not look like less cost.
+            rounds.add(what, "arrived", 100 * arrived_per_s / per_s, is_stele=subject.is_stele)
 
 
 def _used_and_arrived(subject: Subject, arrivals: Arrivals, seconds: float) -> tuple[float, float]:
@@ -130,19 +121,24 @@ def main() -> None:
         "--only", choices=["stele", "kafka"], help="figures of one of them, without ratios"
     )
     bench.add("--partitions", type=int, default=1000, quick=100, help="default: 1000")
-    bench.add("--seconds", type=float, default=6.0, quick=1.0, help="of each measurement (default: 6)")
+    bench.add("--per-s", type=int, default=2000, quick=200, help="records per second in all (default: 2000)")
+    bench.add("--seconds", type=float, default=8.0, quick=1.0, help="of each measurement (default: 8)")
     with bench.run() as options, stele_and_kafka(options.only) as subjects:
         rounds = Rounds()
         # The first round is for warmth.
         for number in range(options.rounds + 1):
             bench.say(f"round {number} of {options.rounds}")
             seconds, into = (options.seconds, rounds) if number else (0.5, Rounds())
-            measure_round(in_alternating_order(subjects, number), options.partitions, seconds, into)
+            ordered = in_alternating_order(subjects, number)
+            measure_round(ordered, options.partitions, options.per_s, seconds, into)
         for what in rounds.values:
-            value = rounds.measure(what, "cpu", "ms", at_most(0.6))
-            is_shown = "no consumer" not in what and f" {QUIET_PER_S} records" not in what
-            arrived = {"arrived": rounds.measure(what, "arrived", "%")} if "no consumer" not in what else {}
-            bench.row(what, table="cost" if is_shown else "", baseline="Kafka", value=value, measures=arrived)
+            bench.row(
+                what,
+                table="cost",
+                baseline="Kafka",
+                value=rounds.measure(what, "cpu", "ms", at_most(0.6)),
+                measures={"arrived": rounds.measure(what, "arrived", "%")},
+            )
 
 
 if __name__ == "__main__":

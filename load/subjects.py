@@ -31,7 +31,7 @@ from .seaweedfs import seaweedfs_server
 THIS = Path(__file__).resolve().parents[1]
 STELE, KAFKA = "Stele", f"Apache Kafka {VERSION}"
 QUIET = ("--log-level", "warning")
-# Several JVMs that start at once have few cores each.
+# Several JVMs or brokers that start at once have few cores each.
 _NODES_START_S = 240.0
 # A row with its line pointer; what does not fit into it; an entry of 28 bytes in the primary key, of 20 in others.
 _METADATA_BYTES = """
@@ -255,6 +255,7 @@ def stele_cluster(
             BrokerProcess(
                 home / f"broker-{number}",
                 arguments=QUIET,
+                start_timeout_s=_NODES_START_S,
                 environment={
                     **environment_of(THIS),
                     "STELE_STORAGE": "shared",
