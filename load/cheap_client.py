@@ -10,10 +10,9 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .kafka_frames import check_fetch, check_produce, connect
 
@@ -45,15 +44,10 @@ class Drive:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driven:
-    """The result of a client process.
-
-    ``cpu_s`` is its own CPU time between the two points of time.
-    """
+class Driven(NamedTuple):
+    """The requests of a client process between two points of time."""
 
     requests: int
-    cpu_s: float
     started_s: float
     ended_s: float
 
@@ -78,7 +72,7 @@ def drive(work: Drive) -> Driven:
             _read_checked(connection, work, buffer)
         time.sleep(max(0.0, work.start_s - time.monotonic()))
         monotonic = time.monotonic
-        started_s, cpu_s = monotonic(), time.process_time()
+        started_s = monotonic()
         end_s = started_s + work.seconds
         for connection in connections:
             connection.sendall(window)
@@ -91,12 +85,7 @@ def drive(work: Drive) -> Driven:
             windows += len(connections)
         for connection in connections:
             _read_checked(connection, work, buffer)
-        return Driven(
-            requests=windows * work.in_flight,
-            cpu_s=time.process_time() - cpu_s,
-            started_s=started_s,
-            ended_s=monotonic(),
-        )
+        return Driven(windows * work.in_flight, started_s, monotonic())
 
 
 def _connected(work: Drive) -> socket.socket:
@@ -112,32 +101,18 @@ def _read_checked(connection: socket.socket, work: Drive, buffer: bytearray) -> 
     if connection.recv_into(buffer, len(buffer), socket.MSG_WAITALL) != len(buffer):
         raise ConnectionError("the broker closed the connection, or did not answer in time")
     for start in range(0, len(buffer), work.answer_bytes):
-        _CHECKS[work.kind](bytes(buffer[start : start + work.answer_bytes]))
+        _check(work.kind, bytes(buffer[start : start + work.answer_bytes]))
 
 
-def _kafka_body(answer: bytes) -> bytes:
+def _check(kind: Kind, answer: bytes) -> None:
+    if kind == "http":
+        if not answer.startswith(b"HTTP/1.1 20"):
+            raise ConnectionError(f"refused: {answer!r}")
+        return
     (length,) = struct.unpack_from(">i", answer)
     if length != len(answer) - _LENGTH_BYTES:
         raise ConnectionError(f"an answer has {length + _LENGTH_BYTES} bytes instead of {len(answer)}")
-    return answer[_LENGTH_BYTES:]
-
-
-def _check_produce(answer: bytes) -> None:
-    check_produce(_kafka_body(answer))
-
-
-def _check_fetch(answer: bytes) -> None:
-    if not check_fetch(_kafka_body(answer)):
+    if kind == "produce":
+        check_produce(answer[_LENGTH_BYTES:])
+    elif not check_fetch(answer[_LENGTH_BYTES:]):
         raise ConnectionError("a fetch got no records")
-
-
-def _check_http(answer: bytes) -> None:
-    if not answer.startswith(b"HTTP/1.1 20"):
-        raise ConnectionError(f"refused: {answer!r}")
-
-
-_CHECKS: dict[Kind, Callable[[bytes], None]] = {
-    "produce": _check_produce,
-    "fetch": _check_fetch,
-    "http": _check_http,
-}
