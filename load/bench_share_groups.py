@@ -125,7 +125,7 @@ def main() -> None:
     bench.parser.add_argument("--threads", type=int, default=2, help="share consumers (default: 2)")
     with bench.run() as options:
         if options.only != "kafka":
-            measure_hop(bench, options.rounds, options.records // 4)
+            measure_hop(bench, options.rounds, options.records)
         if options.only != "hop":
             measure_kafka(bench, options.rounds, options.records, options.threads)
 
