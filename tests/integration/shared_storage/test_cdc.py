@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stele.broker_process import BrokerProcess
 
-from load.captured_table import TOPIC, Inserts, connector_state, create_table, lease_holder
+from load.bench_cdc import TOPIC, Inserts, connector_state, create_table, lease_holder
 from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
