@@ -215,7 +215,7 @@ def works(kind: Kind) -> list[Work]:
     ]
     small = replace(
         synced[0],
-        name="librdkafka, 100 B, at most 100 records per batch, acks=all",
+        name="librdkafka, 100 B, batches of 100, acks=all",
         client=Librdkafka(100),
         has_latency=False,
     )

@@ -101,7 +101,7 @@ def main() -> None:
                 rebalance(subject, rounds if number else Rounds(), **sizes)
         for what in rounds.values:
             bench.row(
-                f"{what} a group that the broker assigns: stable after",
+                f"{what} an assigned group: stable after",
                 # The others depend on when the next heartbeats are.
                 table="work" if "members" in what else "",
                 baseline="Kafka",

@@ -269,7 +269,7 @@ def stele_cluster(
             )
             for number in range(1, brokers + 1)
         ]
-        place = "records in PostgreSQL" if store == "inline" else "S3"
+        place = "PostgreSQL" if store == "inline" else "S3"
         name = f"{brokers} broker{'s' * (brokers > 1)}, {place}, linger {linger_ms} ms"
         for broker in members:
             stack.callback(_stop, broker)

@@ -16,7 +16,7 @@ from .harness import number_text
 from .results import ROOT, Measure, Results, Row, read_all
 
 PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
-_MARKED = re.compile(r"(<!-- Table (\w+): load\.write_tables -->\n)(.*?)(<!-- End -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!--table:(\w+)-->\n)(.*?)(<!--end-->)", re.DOTALL)
 # What is code in the name of a row, which has no backticks where it is printed in a terminal.
 _CODE = re.compile(r"(acks=\w+|kill -9)")
 # Rounds further apart than this are shown with their range.
