@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -32,6 +33,8 @@ _DELIVERY_S = 600.0
 ANSWER_S = 4.0
 _ANSWER_MS = int(ANSWER_S * 1000)
 _SESSION_MS = 6_000
+# librdkafka hands over records before what it has logged.
+_LOG_LATE_S = 5.0
 _PAD = b"x" * 2_000
 # librdkafka 2.16 begins a re-bootstrap (KIP-899) when all brokers are down. If an OffsetForLeaderEpoch is under way, its
 # main thread never comes back from it, and every call of the consumer waits for ever.
@@ -248,6 +251,16 @@ class _LastLines(logging.Handler):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gap:
+    """A member got ``offset`` and not the one before. The log of librdkafka, which may say why, comes later."""
+
+    partition: int
+    offset: int
+    text: str
+    until_s: float
+
+
 def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callable[[Work], None]:
     """A member of a group of librdkafka that commits what it has read."""
 
@@ -285,8 +298,9 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
 
         consumer.subscribe(["kafka"], on_assign=assigned)
         commit_s = time.monotonic() + 1
+        gaps: list[_Gap] = []
         try:
-            while not work.is_over.is_set():
+            while not work.is_over.is_set() or gaps:
                 for message in consumer.consume(200, 0.2):
                     if message.error() is not None:
                         work.ledger.error(group, message.error())
@@ -309,11 +323,15 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                         #
                         # It begins anew if a broker that was the leader answers its ListOffsets late, as one
                         # that was paused does: it asks the new leader for the same (rd_kafka_toppar_handle_Offset).
-                        if offset != begun[place] and not lines.has_sought(partition, offset):
-                            work.ledger.fail(
-                                f"{work.name} of {group} read {place} from {expected} on and got {offset};"
-                                f" it had begun at {begun[place]}, {time.monotonic() - assigned_s:.1f} s ago;"
-                                f" its log:\n{lines.about(partition)}"
+                        if offset != begun[place]:
+                            gaps.append(
+                                _Gap(
+                                    partition=partition,
+                                    offset=offset,
+                                    text=f"{work.name} of {group} read {place} from {expected} on and got {offset};"
+                                    f" it had begun at {begun[place]}, {time.monotonic() - assigned_s:.1f} s ago",
+                                    until_s=time.monotonic() + _LOG_LATE_S,
+                                )
                             )
                         work.ledger.error(
                             f"{group} (begun anew or sought by librdkafka)", f"{place} at {offset}"
@@ -323,6 +341,10 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                     epoch = message.leader_epoch()
                     work.ledger.see(place, offset, value, -1 if epoch is None else epoch)
                     work.ledger.counts[f"read by {group}"] += 1
+                gaps = [gap for gap in gaps if not lines.has_sought(gap.partition, gap.offset)]
+                if gaps and time.monotonic() >= gaps[0].until_s:
+                    gap = gaps.pop(0)
+                    work.ledger.fail(f"{gap.text}; its log:\n{lines.about(gap.partition)}")
                 if time.monotonic() >= commit_s:
                     commit_s = time.monotonic() + 1
                     _commit(work, consumer, group)
