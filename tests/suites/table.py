@@ -109,6 +109,10 @@ _KAFKA_GO_LEFT_OUT = {
     "TestReaderConsumerGroup/verify_offset_committed": _NIL_FUNCTION,
     "TestReaderConsumerGroup/verify_offset_committed_when_using_interval_committer": _NIL_FUNCTION,
     "TestReaderConsumerGroup/consumer_group_commits_on_close": _NIL_FUNCTION,
+    "TestReaderConsumerGroup/consumer_group_rebalance": (
+        "two readers of three partitions with 8 records each want 12 records each: it passes only if the one that gets"
+        " a single partition has fetched from the others before"
+    ),
 }
 
 
@@ -118,7 +122,8 @@ def _kafka_go(of: Run) -> dict[str, Outcome]:
     port = str(of.broker.kafka_port)
     replace_text(files, 'TCP("localhost")', 'TCP("localhost:9092")')
     replace_text(files, "9092", port)
-    return _results_of_go(of, _go(".", f"-skip={'|'.join(_KAFKA_GO_LEFT_OUT)}"), {"KAFKA_VERSION": "4.0.0"})
+    skipped = "|".join(f"{test}$" for test in _KAFKA_GO_LEFT_OUT)
+    return _results_of_go(of, _go(".", f"-skip={skipped}"), {"KAFKA_VERSION": "4.0.0"})
 
 
 def _sarama(of: Run) -> dict[str, Outcome]:
