@@ -118,8 +118,10 @@ class DecodedBytes:
             turns.append((turn, size))
             self._free_stalled()
             try:
-                # Its room is taken by ``_give_turns``.
-                await asyncio.wait_for(turn, wait_s)
+                # Its room is taken by ``_give_turns``. The first step of a read has no task, which ``wait_for`` may need.
+                await asyncio.wait((turn,), timeout=wait_s)
+                if not turn.done():
+                    raise TimeoutError
             except BaseException as error:
                 if turn.done() and not turn.cancelled():
                     self.in_use -= size

@@ -102,14 +102,16 @@ class BlockCache(Generic[Key]):
                 self.counts.hits += 1
                 blocks.append(block)
         self._begin_loads(key, object_bytes)
-        parts = [block for block in blocks if not isinstance(block, asyncio.Future)]
-        if len(parts) < len(blocks):
-            async with asyncio.timeout_at(until_s):
-                # Others may wait for the same future, which a cancelled reader must not cancel.
-                parts = [
-                    await asyncio.shield(block) if isinstance(block, asyncio.Future) else block
-                    for block in blocks
-                ]
+        if loading := {block for block in blocks if isinstance(block, asyncio.Future)}:
+            left_s = None if until_s is None else max(0.0, until_s - asyncio.get_running_loop().time())
+            # Others may wait for the same future, which a reader that is cancelled or late leaves alone. The first step
+            # of a read has no task, which ``asyncio.timeout`` would need.
+            done, waiting = await asyncio.wait(loading, timeout=left_s, return_when=asyncio.FIRST_EXCEPTION)
+            for block in done:
+                block.result()
+            if waiting:
+                raise TimeoutError
+        parts = [block.result() if isinstance(block, asyncio.Future) else block for block in blocks]
         begin = start - first * self._block_bytes
         if len(parts) == 1:
             return parts[0] if begin == 0 and length == len(parts[0]) else parts[0][begin : begin + length]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
 from app.storage.shared.store.block_cache import BlockCache
+from app.tcp.begun_work import begin_now, go_on
 from tests.support.simulated_time import simulated
 
 BLOCK = 10
@@ -87,6 +89,30 @@ async def test_a_reader_that_gives_up_takes_nothing_from_another() -> None:
     await asyncio.sleep(0.5)
     first.cancel()
     assert await second == store.content("a", 20)
+    assert len(store.loads) == 1
+
+
+@simulated
+async def test_a_read_of_what_must_be_loaded_begins_without_a_task() -> None:
+    store = Store()
+    cache = cache_of(store)
+    until_s = asyncio.get_running_loop().time() + 60
+    work = cache.read("a", 20, 0, 20, until_s=until_s)
+    # Not in this task: a listener begins reads in a callback of the event loop.
+    began: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: began.set_result(begin_now(work)))
+    awaited, result = await began
+    assert result is None
+    assert await go_on(work, awaited) == store.content("a", 20)
+
+
+@simulated
+async def test_a_reader_waits_no_longer_than_it_may() -> None:
+    store = Store()
+    cache = cache_of(store)
+    with pytest.raises(TimeoutError):
+        await cache.read("a", 20, 0, 20, until_s=asyncio.get_running_loop().time() + 0.5)
+    assert await cache.read("a", 20, 0, 20) == store.content("a", 20)
     assert len(store.loads) == 1
 
 
