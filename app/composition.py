@@ -66,7 +66,8 @@ INCARNATION = "incarnation"
 _FIRST_CHECKPOINT_MS = 3_000
 
 
-# Files of sealed segments that readers keep open, at most this part of what the process may open.
+# Files of sealed segments that readers keep open, and the part of what the process may open that they are at most.
+_OPEN_SEGMENTS_MAX = 512
 _READ_FILES_SHARE = 16
 
 
@@ -79,12 +80,10 @@ def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
         clock=clock,
         options=EngineOptions(
             flush_interval_ms=settings.log_flush_interval_ms,
-            flush_bytes=settings.log_flush_bytes,
             checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
             first_checkpoint_ms=min(_FIRST_CHECKPOINT_MS, settings.log_checkpoint_interval_ms),
             retention_interval_ms=settings.log_retention_check_interval_ms,
-            sync_threads=settings.log_sync_threads,
-            open_segments_max=min(settings.open_segments_max, max(1, open_files_max // _READ_FILES_SHARE)),
+            open_segments_max=min(_OPEN_SEGMENTS_MAX, max(1, open_files_max // _READ_FILES_SHARE)),
             open_logs_max=open_files_for_partitions(open_files_max),
             table_memory_bytes_max=settings.table_memory_bytes_max,
             cleaner=CleanerOptions(
@@ -182,7 +181,6 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
         postgres_url=url, object_store=settings.object_store, linger_ms=settings.shared_linger_ms
     )
     options = SharedOptions(
-        object_bytes=settings.shared_object_bytes,
         buffered_bytes_max=settings.shared_buffer_bytes_max,
         cache_bytes_max=settings.shared_cache_bytes_max,
         table_memory_bytes_max=settings.table_memory_bytes_max,

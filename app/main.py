@@ -48,12 +48,12 @@ from .network.admission import (
 from .network.binding import bind
 from .security import audit
 from .security.forwarding import forwarding_key
-from .security.policy import UnsafeSettings, check_exposure, is_loopback
+from .security.policy import LISTENERS, UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
 from .security.tls.tls import InvalidTlsFiles, ListenerTls
 from .security.tls.tls_reload import TlsReload
 from .security.tls.tls_settings import listener_tls, peer_tls
-from .settings import Settings, unknown_settings, unknown_variables
+from .settings import ListenerName, Settings, unknown_settings, unknown_variables
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from .groups.services import GroupServices
     from .security.service import Security
     from .security.tls.peer_tls import PeerTls
-    from .security.tls.tls_settings import ListenerName
     from .tracing import Traces
     from .transactions.services import Transactions
 
@@ -365,8 +364,7 @@ async def run(settings: Settings) -> None:
         InvalidTlsFiles: a certificate or key cannot be used.
         UnsafeSettings: the listeners would be open to the network.
     """
-    names: tuple[ListenerName, ...] = ("http", "binary", "kafka")
-    tls: dict[ListenerName, ListenerTls | None] = {name: listener_tls(settings, name) for name in names}
+    tls: dict[ListenerName, ListenerTls | None] = {name: listener_tls(settings, name) for name in LISTENERS}
     brokers_tls = peer_tls(settings, tls["http"])
     check_exposure(settings, tls)
     check_login_settings(settings)
@@ -374,15 +372,13 @@ async def run(settings: Settings) -> None:
     # Each log has a file.
     open_files = raise_open_files_limit()
     ports: dict[ListenerName, _Port] = {
-        "http": _Port.bound(settings.host, settings.http_port, "http", tls["http"]),
-        "binary": _Port.bound(settings.host, settings.binary_port, "binary", tls["binary"]),
-        "kafka": _Port.bound(settings.host, settings.kafka_port, "kafka", tls["kafka"]),
+        name: _Port.bound(settings.host, settings.listener(name).port, name, tls[name]) for name in LISTENERS
     }
     stopping = asyncio.Event()
     shared = open_shared(settings, stopping.set) if settings.storage == "shared" else None
     parts = await _Parts.opened(settings, shared, brokers_tls)
     broker, security = parts.broker, parts.security
-    if not all(security.listener(name).is_required for name in names):
+    if not all(security.listener(name).is_required for name in LISTENERS):
         _warn_if_open(settings.host, is_encrypted=None not in tls.values())
     _warn_of_plain_forwarding(settings, tls)
     loop = asyncio.get_running_loop()
@@ -466,7 +462,7 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     try:
         settings = Settings.model_validate(dict(overrides or {}))
     except ValidationError as error:
-        problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
+        problems = [f"setting {'_'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
     for problem in unknown_variables(os.environ):

@@ -1,7 +1,8 @@
 """Define every setting of the broker: its name with its unit, default and purpose.
 
 A setting comes from the command line of ``stele serve``, otherwise from the environment
-(``STELE_`` and the name in capitals), otherwise from its default here.
+(``STELE_`` and the name in capitals), otherwise from its default here. A setting of a group has the name of the
+group in front: ``kafka_port``, ``STELE_KAFKA_PORT`` and ``settings.kafka.port`` are the same.
 
 The command line, docs/settings.md and the checks of combinations come from these declarations, so they stand in one
 place.
@@ -11,38 +12,99 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic.fields import FieldInfo
 
 _PREFIX = "STELE_"
 KIB = 1024
 MIB = 1024 * KIB
 
-
+ListenerName = Literal["http", "binary", "kafka"]
+ClientAuth = Literal["none", "requested", "required"]
+LoginMode = Literal["none", "optional", "required"]
 # Whether groups with members change their protocol: group.consumer.migration.policy of Kafka.
 MigrationPolicy = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
+class ListenerSettings(BaseModel):
+    """What each listener has. What is unset is as in the setting of all listeners with the same name."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Leave out the sources that are not used, which take as long as those that are."""
-        is_in_environment = any(name.upper().startswith(_PREFIX) for name in os.environ)
-        return (init_settings, env_settings) if is_in_environment else (init_settings,)
+    model_config = ConfigDict(frozen=True)
+
+    port: int = Field(ge=0, le=65535, description="Port of the listener; 0 picks a free one.")
+    authentication: LoginMode | None = Field(
+        default=None, description="Overrides `authentication` for the listener."
+    )
+    tls_enable: bool | None = Field(
+        default=None, description="TLS on the listener; if unset, on if it has a certificate."
+    )
+    tls_certificate_file: Path | None = Field(
+        default=None, description="Overrides `tls_certificate_file` for the listener."
+    )
+    tls_key_file: Path | None = Field(default=None, description="Overrides `tls_key_file` for the listener.")
+    tls_client_ca_file: Path | None = Field(
+        default=None, description="Overrides `tls_client_ca_file` for the listener."
+    )
+    tls_client_auth: ClientAuth | None = Field(
+        default=None, description="Overrides `tls_client_auth` for the listener."
+    )
+
+
+class CdcSettings(BaseModel):
+    """The options of the broker's own ``stele cdc``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dsn: SecretStr | None = Field(
+        default=None,
+        description="Connection string of the PostgreSQL database whose changes the broker captures; none if unset.",
+    )
+    tables: str = Field(default="", description="Tables to capture, as SCHEMA.TABLE, separated by commas.")
+    channels: str = Field(default="", description="NOTIFY channels to capture, separated by commas.")
+    slot: str = Field(default="stele", description="Name of the replication slot.")
+    publication: str = Field(default="stele", description="Name of the publication.")
+    prefix: str = Field(default="pg", description="Prefix of the topics of tables: PREFIX.SCHEMA.TABLE.")
+    notify_prefix: str = Field(default="pgcdc", description="Prefix of the topics of channels: PREFIX.NAME.")
+    partitions: int = Field(
+        default=8, ge=1, le=10_000, description="Partitions of topics that the connector creates."
+    )
+    storage: Literal["disk", "memory"] = Field(
+        default="disk", description="Storage of topics that the connector creates: disk or memory."
+    )
+    key_column: str = Field(
+        default="id",
+        description="Key column of a table without a primary key, and key field of a notification.",
+    )
+    tombstones: bool = Field(default=False, description="Append a tombstone after the record of each delete.")
+    compact: bool = Field(
+        default=False, description="Create compacted topics, which keep the newest record of each row."
+    )
+    value: Literal["envelope", "row"] = Field(
+        default="envelope",
+        description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
+    )
+    snapshot: Literal["initial", "never"] = Field(
+        default="initial", description="Whether to copy the existing rows of a table first: initial or never."
+    )
+    transactions: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Keep the changes of a PostgreSQL transaction together: on, off, or auto: on for new connectors.",
+    )
+    transaction_timeout: int = Field(
+        default=900, gt=0, description="Longest time to write one PostgreSQL transaction, in seconds."
+    )
+
+
+class Settings(BaseModel):
+    """All settings, checked."""
+
+    model_config = ConfigDict(frozen=True)
 
     # ── addresses and data ──
     data_dir: Path = Field(default=Path("data"), description="Directory for logs and metadata.")
@@ -56,15 +118,9 @@ class Settings(BaseSettings):
         default="127.0.0.1",
         description="Address to bind; any but loopback requires authentication or allow_anonymous_network.",
     )
-    http_port: int = Field(
-        default=8080, ge=0, le=65535, description="Port of the HTTP listener; 0 picks a free one."
-    )
-    binary_port: int = Field(
-        default=9009, ge=0, le=65535, description="Port of the binary listener; 0 picks a free one."
-    )
-    kafka_port: int = Field(
-        default=9092, ge=0, le=65535, description="Port of the Kafka listener; 0 picks a free one."
-    )
+    http: ListenerSettings = ListenerSettings(port=8080)
+    binary: ListenerSettings = ListenerSettings(port=9009)
+    kafka: ListenerSettings = ListenerSettings(port=9092)
     advertised_host: str | None = Field(
         default=None, description="Host that clients should connect to; the bound address if unset."
     )
@@ -110,12 +166,6 @@ class Settings(BaseSettings):
         ge=0,
         description="Time during which appends are collected into one object of shared storage; if unset, 250 with an object store and 5 with inline.",
     )
-    shared_object_bytes: int = Field(
-        default=8 * MIB,
-        ge=KIB,
-        le=64 * MIB,
-        description="Size at which shared storage writes an object immediately; at most 1 MiB with inline.",
-    )
     shared_buffer_bytes_max: int = Field(
         default=256 * MIB,
         ge=MIB,
@@ -136,7 +186,7 @@ class Settings(BaseSettings):
     tls_client_ca_file: Path | None = Field(
         default=None, description="CA certificates for client certificates, in PEM."
     )
-    tls_client_auth: Literal["none", "requested", "required"] = Field(
+    tls_client_auth: ClientAuth = Field(
         default="none",
         description="Whether clients present a certificate: none, requested or required (Kafka: ssl.client.auth).",
     )
@@ -161,71 +211,11 @@ class Settings(BaseSettings):
     cluster_tls_key_file: Path | None = Field(
         default=None, description="Key of the certificate for other brokers, in PEM, without a password."
     )
-    http_tls_enable: bool | None = Field(
-        default=None,
-        description="TLS on the HTTP listener; if unset, on if it has a certificate.",
-    )
-    http_tls_certificate_file: Path | None = Field(
-        default=None, description="Overrides `tls_certificate_file` for the HTTP listener."
-    )
-    http_tls_key_file: Path | None = Field(
-        default=None, description="Overrides `tls_key_file` for the HTTP listener."
-    )
-    http_tls_client_ca_file: Path | None = Field(
-        default=None, description="Overrides `tls_client_ca_file` for the HTTP listener."
-    )
-    http_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
-        default=None,
-        description="Overrides `tls_client_auth` for the HTTP listener.",
-    )
-    binary_tls_enable: bool | None = Field(
-        default=None,
-        description="TLS on the binary listener; if unset, on if it has a certificate.",
-    )
-    binary_tls_certificate_file: Path | None = Field(
-        default=None, description="Overrides `tls_certificate_file` for the binary listener."
-    )
-    binary_tls_key_file: Path | None = Field(
-        default=None, description="Overrides `tls_key_file` for the binary listener."
-    )
-    binary_tls_client_ca_file: Path | None = Field(
-        default=None, description="Overrides `tls_client_ca_file` for the binary listener."
-    )
-    binary_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
-        default=None,
-        description="Overrides `tls_client_auth` for the binary listener.",
-    )
-    kafka_tls_enable: bool | None = Field(
-        default=None,
-        description="TLS on the Kafka listener; if unset, on if it has a certificate.",
-    )
-    kafka_tls_certificate_file: Path | None = Field(
-        default=None, description="Overrides `tls_certificate_file` for the Kafka listener."
-    )
-    kafka_tls_key_file: Path | None = Field(
-        default=None, description="Overrides `tls_key_file` for the Kafka listener."
-    )
-    kafka_tls_client_ca_file: Path | None = Field(
-        default=None, description="Overrides `tls_client_ca_file` for the Kafka listener."
-    )
-    kafka_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
-        default=None,
-        description="Overrides `tls_client_auth` for the Kafka listener.",
-    )
 
     # ── authentication ──
-    authentication: Literal["none", "optional", "required"] = Field(
+    authentication: LoginMode = Field(
         default="none",
         description="Whether clients log in: none, optional (without a login they are anonymous) or required.",
-    )
-    http_authentication: Literal["none", "optional", "required"] | None = Field(
-        default=None, description="Overrides `authentication` for the HTTP listener."
-    )
-    binary_authentication: Literal["none", "optional", "required"] | None = Field(
-        default=None, description="Overrides `authentication` for the binary listener."
-    )
-    kafka_authentication: Literal["none", "optional", "required"] | None = Field(
-        default=None, description="Overrides `authentication` for the Kafka listener."
     )
     sasl_mechanisms: str = Field(
         default="SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
@@ -336,25 +326,11 @@ class Settings(BaseSettings):
         ge=1,
         description="Interval of the background sync of records appended with acks=1 or acks=0.",
     )
-    log_flush_bytes: int = Field(
-        default=4 * MIB,
-        ge=1,
-        description="Unsynced bytes per partition that trigger an immediate sync, because one large sync delays appends.",
-    )
     log_retention_check_interval_ms: int = Field(
         default=30_000, ge=10, description="Interval of retention checks."
     )
     log_checkpoint_interval_ms: int = Field(
         default=10_000, ge=10, description="Interval at which recovery points are saved."
-    )
-    log_sync_threads: int = Field(
-        default=8,
-        ge=1,
-        le=64,
-        description="Files synced concurrently; the journal of the file system merges the syncs.",
-    )
-    open_segments_max: int = Field(
-        default=512, ge=16, description="Sealed segment files kept open for reads."
     )
     log_cleaner_enable: bool = Field(
         default=True, description="Compact topics with cleanup.policy=compact in the background."
@@ -383,56 +359,6 @@ class Settings(BaseSettings):
         default=86_400_000,
         ge=1000,
         description="Time without a produce after which a producer id expires (Kafka: producer.id.expiration.ms).",
-    )
-    producer_id_expiration_check_interval_ms: int = Field(
-        default=600_000, ge=10, description="Interval of the check for expired producer ids."
-    )
-
-    # ── change data capture ──
-    cdc_dsn: SecretStr | None = Field(
-        default=None,
-        description="Connection string of the PostgreSQL database whose changes the broker captures; none if unset.",
-    )
-    cdc_tables: str = Field(
-        default="", description="Tables to capture, as SCHEMA.TABLE, separated by commas."
-    )
-    cdc_channels: str = Field(default="", description="NOTIFY channels to capture, separated by commas.")
-    cdc_slot: str = Field(default="stele", description="Name of the replication slot.")
-    cdc_publication: str = Field(default="stele", description="Name of the publication.")
-    cdc_prefix: str = Field(default="pg", description="Prefix of the topics of tables: PREFIX.SCHEMA.TABLE.")
-    cdc_notify_prefix: str = Field(
-        default="pgcdc", description="Prefix of the topics of channels: PREFIX.NAME."
-    )
-    cdc_partitions: int = Field(
-        default=8, ge=1, le=10_000, description="Partitions of topics that the connector creates."
-    )
-    cdc_storage: Literal["disk", "memory"] = Field(
-        default="disk", description="Storage of topics that the connector creates: disk or memory."
-    )
-    cdc_key_column: str = Field(
-        default="id",
-        description="Key column of a table without a primary key, and key field of a notification.",
-    )
-    cdc_tombstones: bool = Field(
-        default=False, description="Append a tombstone after the record of each delete."
-    )
-    cdc_compact: bool = Field(
-        default=False, description="Create compacted topics, which keep the newest record of each row."
-    )
-    cdc_value: Literal["envelope", "row"] = Field(
-        default="envelope",
-        description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
-    )
-    cdc_snapshot: Literal["initial", "never"] = Field(
-        default="initial", description="Whether to copy the existing rows of a table first: initial or never."
-    )
-
-    cdc_transactions: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="Keep the changes of a PostgreSQL transaction together: on, off, or auto: on for new connectors.",
-    )
-    cdc_transaction_timeout: int = Field(
-        default=900, gt=0, description="Longest time to write one PostgreSQL transaction, in seconds."
     )
 
     # ── groups ──
@@ -494,9 +420,6 @@ class Settings(BaseSettings):
         ge=1,
         description="Delete the offsets of a group that has been empty for this long.",
     )
-    offsets_retention_check_interval_ms: int = Field(
-        default=600_000, ge=10, description="Interval of the check for expired offsets."
-    )
 
     # ── transactions ──
     transaction_max_timeout_ms: int = Field(
@@ -517,17 +440,7 @@ class Settings(BaseSettings):
         ge=1,
         description="Time without use after which a transactional id expires (Kafka: transactional.id.expiration.ms).",
     )
-    transactional_id_expiration_check_interval_ms: int = Field(
-        default=3_600_000,
-        ge=10,
-        description="Interval of the check for expired transactional ids (Kafka: transaction.remove.expired.transaction.cleanup.interval.ms).",
-    )
 
-    atomic_requests_max: int = Field(
-        default=64,
-        ge=1,
-        description="Maximum concurrent `POST /v1/transactions` requests; more wait. Each uses one of the broker's own transactional ids.",
-    )
     transaction_request_records_max: int = Field(
         default=10_000,
         ge=1,
@@ -661,6 +574,33 @@ class Settings(BaseSettings):
         default=False, description="With trace_connections, also log the bytes of requests and responses."
     )
 
+    # ── change data capture ──
+    cdc: CdcSettings = CdcSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Add what the environment has and ``given``, by names of settings, has not; put both into their groups."""
+        if unknown := unknown_settings(given):
+            raise ValueError("; ".join(unknown))
+        variables = {
+            name.lower().removeprefix(_PREFIX.lower()): value
+            for name, value in os.environ.items()
+            if name.upper().startswith(_PREFIX)
+        }
+        values: dict[str, Any] = {
+            name: dict(info.default)
+            for name, info in cls.model_fields.items()
+            if isinstance(info.default, BaseModel)
+        }
+        for name, value in {**variables, **given}.items():
+            setting = SETTINGS.get(name)
+            if setting is None:
+                continue
+            group = values if setting.group is None else values[setting.group]
+            group[setting.field] = value
+        return values
+
     @model_validator(mode="after")
     def _check_share_locks(self) -> Settings:
         low, high = self.group_share_min_record_lock_duration_ms, self.group_share_max_record_lock_duration_ms
@@ -671,11 +611,43 @@ class Settings(BaseSettings):
             )
         return self
 
+    def listener(self, name: ListenerName) -> ListenerSettings:
+        return {"http": self.http, "binary": self.binary, "kafka": self.kafka}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The declaration of one setting. ``group`` is the field of ``Settings`` that has it, None for itself."""
+
+    group: str | None
+    field: str
+    info: FieldInfo
+    default: Any
+
+    def value(self, settings: Settings) -> Any:
+        return getattr(settings if self.group is None else getattr(settings, self.group), self.field)
+
+
+def _declared() -> Iterator[tuple[str, Setting]]:
+    for name, info in Settings.model_fields.items():
+        group = info.default
+        if isinstance(group, BaseModel):
+            for field, inner in type(group).model_fields.items():
+                yield f"{name}_{field}", Setting(name, field, inner, getattr(group, field))
+        else:
+            yield name, Setting(None, name, info, info.default)
+
+
+# By the name that users give, in the order of the declarations.
+SETTINGS = dict(_declared())
+
 
 def is_secret(name: str) -> bool:
-    """Return whether the setting ``name`` may hold a password."""
-    info = Settings.model_fields.get(name)
-    return info is not None and SecretStr in getattr(info.annotation, "__args__", (info.annotation,))
+    """Return whether ``name`` is a setting that may hold a password."""
+    if name not in SETTINGS:
+        return False
+    annotation = SETTINGS[name].info.annotation
+    return SecretStr in getattr(annotation, "__args__", (annotation,))
 
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
@@ -688,9 +660,7 @@ _OTHER_VARIABLES = re.compile(
 def unknown_settings(names: Iterable[str]) -> list[str]:
     """Return a sentence per unknown name, with the setting that was probably meant."""
     return [
-        f"there is no setting {name}{_suggestion(name.lower())}"
-        for name in names
-        if name not in Settings.model_fields
+        f"there is no setting {name}{_suggestion(name.lower())}" for name in names if name not in SETTINGS
     ]
 
 
@@ -700,12 +670,12 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
     return [
         f"nothing reads the variable {_PREFIX}{name}{_suggestion(name.lower(), _PREFIX)}"
         for name in given
-        if name.lower() not in Settings.model_fields and not _OTHER_VARIABLES.fullmatch(name)
+        if name.lower() not in SETTINGS and not _OTHER_VARIABLES.fullmatch(name)
     ]
 
 
 def _suggestion(name: str, prefix: str = "") -> str:
-    matches = get_close_matches(name, Settings.model_fields, n=1, cutoff=0.7)
+    matches = get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
     if not matches:
         return "; docs/settings.md lists all settings"
     return f"; did you mean {prefix + matches[0].upper() if prefix else matches[0]}?"

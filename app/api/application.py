@@ -213,7 +213,7 @@ def _completed(openapi: Callable[[], dict[str, Any]], state: ApiState) -> Callab
 
     @cache
     def completed() -> dict[str, Any]:
-        url = urlsplit(state.broker.http_url or f"http://127.0.0.1:{state.settings.http_port}")
+        url = urlsplit(state.broker.http_url or f"http://127.0.0.1:{state.settings.http.port}")
         return document.complete(
             openapi(),
             session_cookie=cookie_name(url.scheme, url.port or 0),

@@ -155,7 +155,7 @@ class Broker:
         await self._producers.open()
 
     def _facts(self) -> BrokerFacts:
-        bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka_port)
+        bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka.port)
         advertised = self.endpoints.get("kafka") or bound
         return BrokerFacts(
             settings=self.settings,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import InvalidConfig, InvalidRequest
-from ..settings import Settings, is_secret
+from ..settings import SETTINGS, Settings, is_secret
 from ..storage.config_types import ConfigType, int32, int64
 from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, TopicConfig
 
@@ -78,10 +78,8 @@ _SETTINGS = {
     "log.retention.check.interval.ms": "log_retention_check_interval_ms",
     "max.connections": "connections_max",
     "node.id": "broker_id",
-    "num.io.threads": "log_sync_threads",
     "num.partitions": "num_partitions",
     "offset.metadata.max.bytes": "offset_metadata_bytes_max",
-    "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",
     "producer.id.expiration.ms": "producer_id_expiration_ms",
     "quota.window.num": "quota_window_num",
     "quota.window.size.seconds": "quota_window_size_seconds",
@@ -89,7 +87,6 @@ _SETTINGS = {
     "socket.request.max.bytes": "frame_bytes_max",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "transaction_check_interval_ms",
     "transaction.max.timeout.ms": "transaction_max_timeout_ms",
-    "transaction.remove.expired.transaction.cleanup.interval.ms": "transactional_id_expiration_check_interval_ms",
     "transactional.id.expiration.ms": "transactional_id_expiration_ms",
 }
 # Configurations that are 64-bit numbers in Kafka.
@@ -99,7 +96,6 @@ _LONGS = {
     "log.cleaner.dedupe.buffer.size",
     "log.flush.scheduler.interval.ms",
     "log.retention.check.interval.ms",
-    "offsets.retention.check.interval.ms",
 }
 SHARE_LOCK_MS = "group.share.record.lock.duration.ms"
 SHARE_LOCK_MS_MIN = "group.share.min.record.lock.duration.ms"
@@ -123,21 +119,21 @@ def _text(value: object) -> str | None:
 
 
 def _setting(name: str, setting: str) -> BrokerConfig:
-    info = Settings.model_fields[setting]
-    if info.annotation is bool:
+    declared = SETTINGS[setting]
+    if declared.info.annotation is bool:
         config_type = ConfigType.BOOLEAN
-    elif info.annotation is int:
+    elif declared.info.annotation is int:
         config_type = ConfigType.LONG if name in _LONGS else ConfigType.INT
     else:
         config_type = ConfigType.STRING
 
     def read(facts: BrokerFacts) -> str | None:
-        return _text(getattr(facts.settings, setting))
+        return _text(declared.value(facts.settings))
 
     return BrokerConfig(
         type=config_type,
-        description=info.description or "",
-        default=_text(info.default),
+        description=declared.info.description or "",
+        default=_text(declared.default),
         read=read,
         parse=_CHANGEABLE.get(name),
         setting=setting,
@@ -258,7 +254,11 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
         read=_connections_per_address,
     ),
     "max.connections.per.ip.overrides": _fixed(_STRING, "", "All addresses have the same limit."),
+    "num.io.threads": _fixed(_INT, "8", "Files that are synced concurrently."),
     "num.network.threads": _fixed(_INT, "1", "One event loop serves every connection."),
+    "offsets.retention.check.interval.ms": _fixed(
+        ConfigType.LONG, "600000", "Interval of the check for expired offsets."
+    ),
     "offsets.topic.num.partitions": _fixed(_INT, "50", "Offsets are kept in a file of their own."),
     "offsets.topic.replication.factor": _fixed(ConfigType.SHORT, "1"),
     "process.roles": _fixed(_LIST, "broker,controller"),
@@ -266,6 +266,9 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
     "sasl.enabled.mechanisms": _fixed(_LIST, "", "There is no authentication yet."),
     "security.inter.broker.protocol": _fixed(_STRING, "PLAINTEXT"),
     "socket.listen.backlog.size": _fixed(_INT, "1024", "Connections that wait to be accepted."),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": _fixed(
+        _INT, "3600000", "Interval of the check for expired transactional ids."
+    ),
     "follower.replication.throttled.rate": _throttle(),
     "leader.replication.throttled.rate": _throttle(),
     "replica.alter.log.dirs.io.max.bytes.per.second": _throttle(),
@@ -277,7 +280,7 @@ BROKER_CONFIGS: dict[str, BrokerConfig] = {
     **_KAFKA_NAMES,
     **{
         (name := f"stele.{setting.replace('_', '.')}"): _setting(name, setting)
-        for setting in Settings.model_fields
+        for setting in SETTINGS
         if setting not in _SHOWN_BY_KAFKA_NAME
     },
 }
@@ -333,7 +336,7 @@ def check_share_locks(values: Mapping[str, str], settings: Settings) -> None:
     ``values`` are set on the broker. Raises ``InvalidRequest``.
     """
     low, lock, high = (
-        int(values.get(name, getattr(settings, _SETTINGS[name])))
+        int(values.get(name, SETTINGS[_SETTINGS[name]].value(settings)))
         for name in (SHARE_LOCK_MS_MIN, SHARE_LOCK_MS, SHARE_LOCK_MS_MAX)
     )
     if not low <= lock <= high:

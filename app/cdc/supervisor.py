@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from prometheus_client.registry import Collector
+from pydantic import SecretStr
 
 from ..settings import Settings
 from .metrics import CdcCollector
@@ -33,22 +34,6 @@ _PAUSE_MAX_S = 30.0
 _BEATS = 5
 # A status line takes some hundred bytes per table.
 _LINE_BYTES_MAX = 1024 * 1024
-# Settings that are options of ``stele cdc``, which reads them from the same variables.
-_OPTIONS = (
-    "tables",
-    "channels",
-    "slot",
-    "publication",
-    "prefix",
-    "notify_prefix",
-    "partitions",
-    "storage",
-    "key_column",
-    "value",
-    "snapshot",
-    "transactions",
-    "transaction_timeout",
-)
 # Logins of commands in the same shell; the connector has its own.
 _LOGIN_VARIABLES = (
     "STELE_USER",
@@ -69,9 +54,9 @@ class CdcSupervisor:
         """``api_key`` logs the connector in to the broker; empty without logins."""
         self._api_key = api_key
         self._settings = settings
-        self._dsn = "" if settings.cdc_dsn is None else settings.cdc_dsn.get_secret_value()
+        self._cdc = settings.cdc
         self._url = broker_url
-        self._status: dict[str, Any] = {"slot": settings.cdc_slot, "state": "starting"}
+        self._status: dict[str, Any] = {"slot": self._cdc.slot, "state": "starting"}
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._restarts = 0
@@ -80,12 +65,12 @@ class CdcSupervisor:
 
     @property
     def is_wanted(self) -> bool:
-        return bool(self._dsn)
+        return bool(_text(self._cdc.dsn))
 
     @property
     def lease(self) -> str:
         """The lease of this connector; it is the same one at every broker."""
-        return f"cdc.{self._settings.cdc_prefix}.{self._settings.cdc_slot}"
+        return f"cdc.{self._cdc.prefix}.{self._cdc.slot}"
 
     @property
     def collector(self) -> Collector:
@@ -105,12 +90,12 @@ class CdcSupervisor:
         self._stand_by()
 
     def _stand_by(self) -> None:
-        self._status = {"slot": self._settings.cdc_slot, "state": "standby"}
+        self._status = {"slot": self._cdc.slot, "state": "standby"}
 
     async def begin(self, epoch: int) -> None:
         """Start the connector, because this broker has the lease."""
         logger.info("running the CDC connector, epoch %d of the lease %s", epoch, self.lease)
-        self._status = {"slot": self._settings.cdc_slot, "state": "starting"}
+        self._status = {"slot": self._cdc.slot, "state": "starting"}
         self._task = asyncio.create_task(self._run())
 
     async def end(self) -> None:
@@ -218,14 +203,17 @@ class CdcSupervisor:
         return self._settings.broker_session_timeout_ms / 1000
 
     def _environment(self) -> dict[str, str]:
-        settings = self._settings
-        given = {f"STELE_CDC_{name.upper()}": str(getattr(settings, f"cdc_{name}")) for name in _OPTIONS}
+        # Not as arguments, because every user of the machine can see those.
+        given = {f"STELE_CDC_{name.upper()}": _text(value) for name, value in self._cdc}
         if self._is_held is not None:
             given["STELE_CDC_SILENCE"] = str(self._silence_s)
-        for flag in ("tombstones", "compact"):
-            given[f"STELE_CDC_{flag.upper()}"] = "1" if getattr(settings, f"cdc_{flag}") else "0"
-        # Not an argument, because every user of the machine can see those.
-        given["STELE_CDC_DSN"] = self._dsn
         given["STELE_CDC_BROKER"] = self._url
         inherited = {name: value for name, value in os.environ.items() if name not in _LOGIN_VARIABLES}
         return {**inherited, **given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
+
+
+def _text(value: object) -> str:
+    """Return the value of an option as a variable of the environment."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return "" if value is None else str(value)

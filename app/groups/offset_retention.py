@@ -14,6 +14,9 @@ from .group_table import GroupTable
 
 logger = logging.getLogger(__name__)
 
+# As in Kafka: offsets.retention.check.interval.ms.
+CHECK_INTERVAL_MS = 600_000
+
 
 class OffsetRetention:
     """Sweeps the groups of ``table``, and drops groups in which nothing is left."""
@@ -24,9 +27,9 @@ class OffsetRetention:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Sweep every ``offsets_retention_check_interval_ms`` until ``stop``."""
+        """Sweep every ``CHECK_INTERVAL_MS`` until ``stop``."""
         self._timer = Timer(self._table.scheduler, self._sweep_and_wait)
-        self._timer.start(self._table.settings.offsets_retention_check_interval_ms)
+        self._timer.start(CHECK_INTERVAL_MS)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -38,7 +41,7 @@ class OffsetRetention:
             return
         self.sweep()
         assert self._timer is not None
-        self._timer.start(self._table.settings.offsets_retention_check_interval_ms)
+        self._timer.start(CHECK_INTERVAL_MS)
 
     def sweep(self) -> None:
         """Drop the offsets that expired, and groups in which nothing is left."""

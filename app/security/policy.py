@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import get_args
 
-from ..settings import Settings
+from ..settings import ListenerName, LoginMode, Settings
 from .audit import Peer
 from .authenticator import Authenticator
 from .authorizer import Access, Authorizer
@@ -18,9 +18,7 @@ from .credentials import Credentials
 from .principal import Principal
 from .sasl import Mechanism
 from .tls.tls import ListenerTls
-from .tls.tls_settings import ListenerName
 
-Mode = Literal["none", "optional", "required"]
 LISTENERS: tuple[ListenerName, ...] = get_args(ListenerName)
 # Their messages contain a secret that a reader could reuse.
 _REVEALING: tuple[Mechanism, ...] = ("PLAIN", "OAUTHBEARER")
@@ -39,7 +37,7 @@ class ListenerSecurity:
     """
 
     listener: ListenerName
-    mode: Mode = "none"
+    mode: LoginMode = "none"
     authenticator: Authenticator | None = None
     credentials: Credentials | None = None
     login_timeout_ms: int = 10_000
@@ -77,10 +75,9 @@ class ListenerSecurity:
         return is_encrypted or self.may_reveal or is_loopback(host)
 
 
-def mode_of(settings: Settings, listener: ListenerName) -> Mode:
+def mode_of(settings: Settings, listener: ListenerName) -> LoginMode:
     """Return the mode of ``listener``: its own, or that of all listeners."""
-    own = cast("Mode | None", getattr(settings, f"{listener}_authentication"))
-    return settings.authentication if own is None else own
+    return settings.listener(listener).authentication or settings.authentication
 
 
 def checks_acls(settings: Settings) -> bool:

@@ -15,7 +15,7 @@ from ..clock import Clock
 from ..cluster.acls import AclStore
 from ..cluster.credentials import CredentialStore
 from ..cluster.sqlite.catalog import CatalogDatabase
-from ..settings import Settings
+from ..settings import ListenerName, Settings
 from .acls import Acls
 from .authenticator import Authenticator
 from .authorizer import Authorizer
@@ -32,7 +32,6 @@ from .policy import (
     super_users_of,
 )
 from .tls.tls import warn_if_readable
-from .tls.tls_settings import ListenerName
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def check_login_settings(settings: Settings) -> None:
     Raises:
         UnsafeSettings: they are; for example, the keys of an issuer alone would let in all of its tokens.
     """
-    has_cdc_login = settings.cdc_dsn is not None and mode_of(settings, "binary") != "none"
+    has_cdc_login = settings.cdc.dsn is not None and mode_of(settings, "binary") != "none"
     if has_cdc_login and not {"PLAIN", "OAUTHBEARER"} & set(mechanisms_of(settings)):
         raise UnsafeSettings(
             "the broker's CDC connector logs in with an API key; add PLAIN to STELE_SASL_MECHANISMS, "
@@ -187,7 +186,7 @@ async def open_security(settings: Settings, stores: SecurityStores, clock: Clock
                 "stop the broker and run: stele acls add --admin User:NAME --data-dir %s",
                 stores.location,
             )
-    is_needed = any(mode_of(settings, name) == "required" for name in ("http", "binary", "kafka"))
+    is_needed = any(mode_of(settings, name) == "required" for name in LISTENERS)
     if is_needed and credentials.is_empty() and tokens is None:
         logger.warning(
             "logins are required, and there are no users and no API keys; stop the broker and create the first user "

@@ -78,14 +78,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Times in ms; see ``settings`` for the reasons."""
+    """Times in ms; see ``settings`` for those that users may choose."""
 
     flush_interval_ms: int = 100
+    # Unsynced bytes of a partition that are synced at once: one large sync delays appends, a small one hardly does.
     flush_bytes: int = 4 << 20
     checkpoint_interval_ms: int = 10_000
     first_checkpoint_ms: int = 0
     retention_interval_ms: int = 30_000
+    # Files synced concurrently; the journal of the file system merges the syncs.
     sync_threads: int = 8
+    # Sealed segment files kept open for reads.
     open_segments_max: int = 512
     # Partitions on disk, each of which has an open file; None: no limit.
     open_logs_max: int | None = None

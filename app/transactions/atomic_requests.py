@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 # Transactional ids that start like this are the broker's own.
 INTERNAL_PREFIX = "__stele."
 ATOMIC_PREFIX = f"{INTERNAL_PREFIX}atomic-"
+# Requests that run at a time, each with one of the broker's own transactional ids; more wait.
+_REQUESTS_MAX = 64
 # Interval of the check whether a transaction has ended.
 _PAUSE_S = 0.02
 _WHAT = "the transaction"
@@ -115,8 +117,8 @@ class AtomicRequests:
         self._running_keys: set[str] = set()
         self._tasks: set[asyncio.Task[AtomicAnswer]] = set()
         # The slot that was used last is taken first, so that few ids are used by few clients.
-        self._free = [_Slot(f"{prefix}{number}") for number in reversed(range(settings.atomic_requests_max))]
-        self._room = asyncio.Semaphore(settings.atomic_requests_max)
+        self._free = [_Slot(f"{prefix}{number}") for number in reversed(range(_REQUESTS_MAX))]
+        self._room = asyncio.Semaphore(_REQUESTS_MAX)
 
     # ── life ──
 

@@ -70,6 +70,7 @@ from .shared_requests import (
     update_of,
 )
 from .states import TransactionState
+from .timeouts import EXPIRATION_CHECK_INTERVAL_MS
 from .transaction import Transaction
 from .transactional_id import check_transactional_id
 
@@ -114,9 +115,7 @@ class SharedTransactionCoordinator:
             asyncio.create_task(
                 self._repeat(self._settings.transaction_check_interval_ms / 1000, self.check)
             ),
-            asyncio.create_task(
-                self._repeat(self._settings.transactional_id_expiration_check_interval_ms / 1000, self.expire)
-            ),
+            asyncio.create_task(self._repeat(EXPIRATION_CHECK_INTERVAL_MS / 1000, self.expire)),
             asyncio.create_task(self._repeat(_SETTLE_INTERVAL_S, self._settle_groups)),
         ]
 

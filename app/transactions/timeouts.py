@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 # Deleted in one transaction of the store; those that are left expire with the next check.
 _EXPIRED_AT_ONCE = 1000
+# As in Kafka: transaction.remove.expired.transaction.cleanup.interval.ms.
+EXPIRATION_CHECK_INTERVAL_MS = 3_600_000
 
 
 class Timeouts:
@@ -53,9 +55,7 @@ class Timeouts:
     def start(self, scheduler: Scheduler) -> None:
         """Check until ``stop``."""
         self._repeat(scheduler, self._settings.transaction_check_interval_ms, self.abort_overdue)
-        self._repeat(
-            scheduler, self._settings.transactional_id_expiration_check_interval_ms, self.expire_unused
-        )
+        self._repeat(scheduler, EXPIRATION_CHECK_INTERVAL_MS, self.expire_unused)
 
     def stop(self) -> None:
         for timer in self._timers:

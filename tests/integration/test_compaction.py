@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import KafkaError
@@ -136,3 +138,21 @@ def test_a_reader_builds_the_table_after_passes_and_kills(tmp_path: Path, codec:
         assert broker.stop() == 0
     reports: list[Verified] = []
     assert verify(tmp_path, report=reports.append) == 0, [report.problems for report in reports]
+
+
+def test_a_partition_with_more_keys_than_fit_into_the_buffer_takes_several_passes(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "STELE_LOG_CLEANER_DEDUPE_BUFFER_SIZE": str(1 << 20)}
+    with run_broker(tmp_path, environment=settings) as broker, httpx.Client(base_url=broker.http_url) as http:
+        # Not compacted before all keys are there.
+        configs = {**CONFIGS, "cleanup.policy": "delete"}
+        assert http.put(f"/v1/topics/{TOPIC}", json={"configs": configs}).is_success
+        producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "linger.ms": 50})
+        for number in range(60_000):
+            producer.produce(TOPIC, key=b"%d" % number, value=b"x")
+            producer.poll(0)
+        assert producer.flush(DEADLINE_S) == 0
+        assert http.patch(f"/v1/topics/{TOPIC}", json={"configs": CONFIGS}).is_success
+        await_clean(broker, tmp_path)
+        found = re.search(r"^stele_log_cleaner_passes_total (\S+)", http.get("/metrics").text, re.MULTILINE)
+        assert found is not None
+        assert float(found[1]) > 1

@@ -90,6 +90,37 @@ def test_a_producer_delivers_its_records_when_there_is_room_again(broker: Broker
             assert delivered.result(TIMEOUT_S).offset == 0
 
 
+def test_an_address_has_a_limit_of_its_own() -> None:
+    environment = {"STELE_CONNECTIONS_PER_ADDRESS_MAX": "1"}
+    with run_broker(environment=environment) as broker, connect(broker.binary_url) as held:
+        held.sendall(ASK_BINARY)
+        assert held.recv(1)
+        with connect(broker.binary_url) as refused:
+            assert b"connections_per_address_max" in rest(refused)
+        address = (broker.host, broker.binary_port)
+        with socket.create_connection(address, TIMEOUT_S, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(ASK_BINARY)
+            assert other.recv(1)
+
+
+def test_connections_beyond_the_rate_wait() -> None:
+    # The next one is accepted after hours.
+    environment = {"STELE_CONNECTIONS_ACCEPT_RATE_MAX": "0.0001"}
+    with (
+        run_broker(environment=environment) as broker,
+        connect(broker.binary_url) as first,
+        connect(broker.binary_url) as second,
+    ):
+        for connection in (first, second):
+            connection.sendall(ASK_BINARY)
+        for _ in range(100):
+            assert first.recv(65536)
+            first.sendall(ASK_BINARY)
+        second.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            second.recv(1)
+
+
 def test_http_beyond_the_limit_is_answered_with_503(broker: BrokerProcess) -> None:
     with ExitStack() as stack:
         for _ in range(LIMIT):

@@ -72,6 +72,13 @@ def test_every_route_but_the_health_checks_needs_a_login(http: httpx.Client) -> 
         assert answer.json()["kafka_code"] == 58
 
 
+def test_metrics_need_no_login_if_a_setting_says_so() -> None:
+    environment = {"STELE_HTTP_AUTHENTICATION": "required", "STELE_METRICS_ANONYMOUS_ENABLE": "true"}
+    with run_broker(environment=environment) as broker, httpx.Client(base_url=broker.http_url) as http:
+        assert http.get("/metrics").status_code == 200
+        assert http.get("/v1/topics").status_code == 401
+
+
 def test_a_user_and_an_api_key_log_in(http: httpx.Client, api_key: str) -> None:
     assert http.get("/v1/topics", auth=(USER, PASSWORD)).status_code == 200
     assert http.get("/v1/topics", headers={"Authorization": f"bearer {api_key}"}).status_code == 200

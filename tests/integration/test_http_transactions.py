@@ -158,11 +158,22 @@ async def test_a_record_at_fault_is_named_and_nothing_is_written(http: httpx.Asy
         ({"offsets": [{"group": "g", "topic": "input", "partition": 9, "offset": 1}]}, 404),
         ({"offsets": [{"group": "g", "topic": "input", "partition": 0, "offset": -1}]}, 400),
         ({"leases": [{"group": "g", "lease": "made up"}]}, 400),
-        ({"records": [{"topic": "audit", "value": "x"}] * 10_001}, 413),
     ],
 )
 async def test_an_invalid_request_is_refused(http: httpx.AsyncClient, body: Json, status: int) -> None:
     await ok(http, "POST", "/v1/transactions", json=body, status=status)
+
+
+async def test_a_request_with_too_many_records_is_refused(tmp_path: Path) -> None:
+    async with (
+        application(tmp_path, SystemClock(), transaction_request_records_max=2) as app,
+        client_of(app) as client,
+    ):
+        record = {"topic": "audit", "value": "x"}
+        problem = await ok(client, "POST", "/v1/transactions", json={"records": [record] * 3}, status=413)
+        assert problem["limit"] == 2
+        await ok(client, "POST", "/v1/transactions", json={"records": [record] * 2})
+        assert await values(client, "audit") == ["x", "x"]
 
 
 # ── idempotency keys ──
@@ -206,6 +217,28 @@ async def test_of_equal_requests_at_once_one_is_executed(http: httpx.AsyncClient
             assert answer.json()["type"] == "/problems/idempotency-key-in-use"
             assert answer.json()["retriable"]
     assert await values(http, "audit") == ["b"]
+
+
+class TurnedClock(SystemClock):
+    turned_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.turned_ms
+
+
+async def test_a_key_is_forgotten_when_it_has_expired(tmp_path: Path) -> None:
+    clock, expiration_ms = TurnedClock(), 3_600_000
+    async with (
+        application(tmp_path, clock, idempotency_key_expiration_ms=expiration_ms) as app,
+        client_of(app) as client,
+    ):
+        await ok(client, "PUT", "/v1/topics/orders", json={"partitions": 2}, status=201)
+        for copies in (1, 2):
+            for _ in range(2):
+                headers = {"Idempotency-Key": "k"}
+                await ok(client, "POST", "/v1/transactions", json=BODY, headers=headers)
+                assert await values(client, "audit") == ["b"] * copies
+            clock.turned_ms += expiration_ms
 
 
 async def test_answers_survive_a_restart(tmp_path: Path) -> None:

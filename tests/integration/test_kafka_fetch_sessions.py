@@ -85,7 +85,18 @@ def test_memory_partitions_tell_of_what_their_ring_forgot(peer: KafkaPeer) -> No
     assert reader.fetch({"a": {0: 3}}, epoch=2) == (0, "S", [("a", 0, 0, 3, 1, 0)])
 
 
-def test_without_slots_or_beyond_the_bound_every_fetch_is_full() -> None:
+def test_without_slots_every_fetch_is_full() -> None:
+    with (
+        run_broker(environment={**WITHOUT_RETENTION, "STELE_FETCH_SESSIONS_MAX": "0"}) as broker,
+        KafkaPeer(broker) as peer,
+    ):
+        reader = Reader(peer, "")
+        reader.create("a", 4)
+        error, session, partitions = reader.begin({"a": dict.fromkeys(range(4), 0)})
+        assert (error, session, len(partitions)) == (0, "-", 4)
+
+
+def test_beyond_the_bound_every_fetch_is_full() -> None:
     with (
         run_broker(environment={**WITHOUT_RETENTION, "STELE_FETCH_SESSION_PARTITIONS_MAX": "3"}) as broker,
         KafkaPeer(broker) as peer,

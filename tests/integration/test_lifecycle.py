@@ -16,6 +16,8 @@ from stele.testing import run_broker
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
 
+from app.tcp.kafka.schemas.metadata import MetadataRequest
+from tests.support.kafka_peer import KafkaPeer
 from tests.support.warm_processes import run_stele
 
 
@@ -169,6 +171,16 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
     assert code == 2
     assert "num_partitions" in said
     assert "Traceback" not in said
+
+
+def test_clients_are_sent_to_the_advertised_port() -> None:
+    port = 19092
+    with (
+        run_broker(environment={"STELE_ADVERTISED_KAFKA_PORT": str(port)}) as broker,
+        KafkaPeer(broker) as peer,
+    ):
+        answer = peer.call(MetadataRequest(topics=None), 9)
+        assert [(node.host, node.port) for node in answer.brokers] == [(broker.host, port)]
 
 
 @pytest.mark.long

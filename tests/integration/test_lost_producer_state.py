@@ -15,10 +15,7 @@ from tests.support.apache_kafka import start_kafka
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.lost_producers import CASES, VERSIONS, Story
 
-_EXPIRES_SOON = {
-    "STELE_PRODUCER_ID_EXPIRATION_MS": "1000",
-    "STELE_PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS": "100",
-}
+_EXPIRES_SOON = {"STELE_PRODUCER_ID_EXPIRATION_MS": "1000"}
 _KAFKA_EXPIRES_SOON = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "100"}
 
 

@@ -6,9 +6,10 @@ The delays are of hours, so that no test depends on how long it takes; they end 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -41,8 +42,10 @@ TOPIC = "t"
 
 
 @asynccontextmanager
-async def served(path: Path, **values: float) -> AsyncGenerator[Listeners]:
-    async with listeners(path, EmbeddedEngine) as at:
+async def served(
+    path: Path, settings: Mapping[str, Any] = MappingProxyType({}), **values: float
+) -> AsyncGenerator[Listeners]:
+    async with listeners(path, EmbeddedEngine, **settings) as at:
         await on_peer(at, lambda peer: create_topic(peer, TOPIC))
         if values:
             await at.broker.quotas.alter(EVERYBODY, values)
@@ -115,6 +118,18 @@ async def test_a_produce_over_the_quota_is_stored_and_its_connection_waits(
         assert answered == correlation
         assert answer.throttle_time_ms == 0
         peer.close()
+
+
+async def test_the_window_says_how_much_a_client_may_use_at_once(tmp_path: Path) -> None:
+    # All samples but one count as full: an hour's worth of the quota.
+    window = {"quota_window_num": 4, "quota_window_size_seconds": 1200}
+    async with served(tmp_path, window, producer_byte_rate=100) as at:
+
+        def ask(peer: KafkaPeer) -> list[bool]:
+            return [peer.call(produce_request(size), 9).throttle_time_ms > 0 for size in (300_000, 100_000)]
+
+        assert await on_peer(at, ask) == [False, True]
+        await remove(at)
 
 
 async def test_a_produce_within_the_quota_is_not_delayed(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from app.security.policy import UnsafeSettings, check_exposure
 from app.security.tls.tls_settings import listener_tls
-from app.settings import Settings
+from app.settings import SETTINGS, Settings
 from load.server_start import free_ports
 from tests.support.certificates import Authority
 from tests.support.documents import ROOT
@@ -243,7 +243,7 @@ def started(profile: Profile) -> subprocess.Popen[bytes]:
 def test_it_publishes_each_listener_on_loopback_of_the_host(profile: Profile, running: object) -> None:
     exposed = dict(instructions())["EXPOSE"].split()
     assert exposed == list(PORTS)
-    defaults = {str(Settings.model_fields[name].default): name for name in PORTS.values()}
+    defaults = {str(SETTINGS[name].default): name for name in PORTS.values()}
     assert defaults == PORTS
     assert profile.service(BROKER_SERVICE)["ports"] == [
         f"127.0.0.1:{profile.ports[name]}:{port}" for port, name in PORTS.items()

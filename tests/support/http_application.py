@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -30,9 +31,14 @@ from tests.support.simulated_time import RealFilesInSimulatedTime
 
 
 @asynccontextmanager
-async def application(path: Path, clock: Clock, *, has_login: bool = False) -> AsyncGenerator[FastAPI]:
-    """Serve the HTTP API over a broker of its own, opened in ``path``; with the login page if ``has_login``."""
-    settings = Settings(data_dir=path)
+async def application(
+    path: Path, clock: Clock, *, has_login: bool = False, **given: Any
+) -> AsyncGenerator[FastAPI]:
+    """Serve the HTTP API over a broker of its own, opened in ``path`` with the settings ``given``.
+
+    It has the login page if ``has_login``.
+    """
+    settings = Settings(data_dir=path, **given)
     engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
     await engine.open()
     catalog = SqliteCatalog(path / "metadata.sqlite")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
@@ -62,10 +63,17 @@ class Listeners:
 
 @asynccontextmanager
 async def listeners(
-    path: Path, engine_class: type[EmbeddedEngine] = EmbeddedEngine, *, authorizer: Authorizer | None = None
+    path: Path,
+    engine_class: type[EmbeddedEngine] = EmbeddedEngine,
+    *,
+    authorizer: Authorizer | None = None,
+    **given: Any,
 ) -> AsyncGenerator[Listeners]:
-    """Serve all three protocols over a broker of its own, opened in ``path``, to ``User:ANONYMOUS``."""
-    settings, clock = Settings(data_dir=path), SystemClock()
+    """Serve all three protocols over a broker of its own to ``User:ANONYMOUS``.
+
+    It is opened in ``path`` with the settings ``given``.
+    """
+    settings, clock = Settings(data_dir=path, **given), SystemClock()
     engine = engine_class(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
     await engine.open()
     catalog = SqliteCatalog(path / "metadata.sqlite")

@@ -13,7 +13,8 @@ from stele.wire import framing, messages
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
 
-from app.settings import Settings
+from app.security.policy import LISTENERS
+from app.settings import SETTINGS, ListenerSettings
 from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
 from tests.support.code_names import metrics, tracked
 from tests.support.documents import DOCS, PAGES, ROOT, Place, anchors, links, name, prose
@@ -46,11 +47,22 @@ def shown(default: object) -> str:
 
 def test_every_setting_is_documented_with_its_default_and_reason() -> None:
     page = (DOCS / "settings.md").read_text()
-    rows = [
-        f"| `STELE_{field.upper()}` | {shown(info.default)} | {info.description} |"
-        for field, info in Settings.model_fields.items()
-    ]
-    assert [row for row in rows if row not in page] == [], "docs/settings.md lacks these rows"
+    rows = {
+        f"| `STELE_{name.upper()}` | {shown(setting.default)} | {setting.info.description} |"
+        for name, setting in SETTINGS.items()
+        if setting.group not in LISTENERS
+    }
+    for field, info in ListenerSettings.model_fields.items():
+        defaults = dict.fromkeys(shown(SETTINGS[f"{listener}_{field}"].default) for listener in LISTENERS)
+        rows.add(f"| `STELE_<LISTENER>_{field.upper()}` | {', '.join(defaults)} | {info.description} |")
+    assert rows - set(page.splitlines()) == set(), "docs/settings.md lacks these rows"
+
+
+def test_the_page_of_settings_begins_with_the_ten_that_matter_first() -> None:
+    first, *others = re.split(r"^## ", (DOCS / "settings.md").read_text(), flags=re.MULTILINE)[1:]
+    assert first.startswith("Ten settings that matter first\n")
+    assert len(re.findall(r"^\| `STELE_", first, re.MULTILINE)) == 10
+    assert others[0].startswith("Broker settings\n")
 
 
 def test_every_topic_configuration_is_documented_with_its_default() -> None:
@@ -78,7 +90,7 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
         "KEY_FILE",
         *(n for n in named if n.startswith("CLIENT_")),
     }
-    assert {n.lower() for n in named - of_the_client} <= set(Settings.model_fields)
+    assert {n.lower() for n in named - of_the_client} <= set(SETTINGS)
 
 
 # ── binary-protocol.md ──
@@ -320,7 +332,7 @@ def test_each_container_runs_without_root_and_keeps_its_data_in_a_volume() -> No
     assert "data" in compose["volumes"]
     assert all(port.startswith("127.0.0.1:") for port in broker["ports"])
     named = [variable.removeprefix("STELE_").lower() for variable in broker["environment"]]
-    assert set(named) <= set(Settings.model_fields)
+    assert set(named) <= set(SETTINGS)
 
 
 # ── the index ──

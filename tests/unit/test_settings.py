@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings, unknown_settings, unknown_variables
+from app.settings import SETTINGS, Settings, unknown_settings, unknown_variables
 
 # Tests of names that do not exist.
 OF_MADE_UP_NAMES = {"test_doc_names.py", "test_lifecycle.py", "test_settings.py"}
@@ -18,17 +18,38 @@ def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.Monkey
     monkeypatch.setenv("STELE_HTTP_PORT", "8081")
     monkeypatch.setenv("STELE_KAFKA_PORT", "9093")
     settings = Settings.model_validate({"http_port": "8082"})
-    assert (settings.http_port, settings.kafka_port) == (8082, 9093)
-    assert settings.binary_port == Settings.model_fields["binary_port"].default
+    assert (settings.http.port, settings.kafka.port) == (8082, 9093)
+    assert settings.binary.port == SETTINGS["binary_port"].default
 
 
 def test_what_is_invalid_in_the_environment_counts_unless_the_command_line_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("STELE_HTTP_PORT", "none")
-    assert Settings.model_validate({"http_port": "8082"}).http_port == 8082
-    with pytest.raises(ValidationError, match="http_port"):
+    assert Settings.model_validate({"http_port": "8082"}).http.port == 8082
+    with pytest.raises(ValidationError, match=r"http\.port"):
         Settings.model_validate({"kafka_port": "9093"})
+
+
+def test_a_listener_has_what_is_set_for_it_and_the_others_their_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As for pydantic, the case of a variable does not matter.
+    monkeypatch.setenv("stele_kafka_tls_client_auth", "required")
+    # A variable that begins like those of a listener, and is none of them.
+    monkeypatch.setenv("STELE_HTTP", "{}")
+    settings = Settings.model_validate({"kafka_authentication": "optional"})
+    assert settings.kafka.model_dump(exclude_defaults=True) == {
+        "port": 9092,
+        "authentication": "optional",
+        "tls_client_auth": "required",
+    }
+    assert settings.listener("http") == Settings.model_fields["http"].default
+
+
+def test_a_name_that_does_not_exist_is_no_setting() -> None:
+    with pytest.raises(ValidationError, match="there is no setting kafka"):
+        Settings.model_validate({"kafka": {"port": 1}})
 
 
 @pytest.mark.parametrize(

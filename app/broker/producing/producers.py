@@ -29,6 +29,8 @@ _PRODUCER_ID_BLOCK = 1000
 # 30 days after the last use, which is longer than any job is left unfinished. A name takes some hundred bytes, and
 # jobs keep making new ones. What the catalog knows of the last use may be older than it was.
 _NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000 + USE_STORED_MS
+# As in Kafka: producer.id.expiration.check.interval.ms.
+_CHECK_INTERVAL_MS = 600_000
 PRODUCER_NAME_CHARACTERS_MAX = 500
 PRODUCER_VERSION_MAX = 2**63 - 1
 
@@ -40,7 +42,8 @@ class Producers:
         self._catalog = catalog
         self._clock = clock
         self._expiration_ms = settings.producer_id_expiration_ms
-        self._expiration_check_interval_ms = settings.producer_id_expiration_check_interval_ms
+        # As often as they expire, at least.
+        self._check_interval_ms = min(_CHECK_INTERVAL_MS, self._expiration_ms)
         self._states = ByPartition[ProducerStates]()
         self._ids = iter(range(0))
         self._ids_lock = asyncio.Lock()
@@ -66,7 +69,7 @@ class Producers:
     async def _expire(self) -> None:
         clock = PatientClock(self._clock)
         while True:
-            await asyncio.sleep(self._expiration_check_interval_ms / 1000)
+            await asyncio.sleep(self._check_interval_ms / 1000)
             now_ms = clock.now_ms()
             try:
                 await self._forget_named(now_ms)

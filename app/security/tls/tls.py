@@ -11,16 +11,15 @@ import logging
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn, cast
+from typing import NoReturn, cast
 
 from ...broker.listeners import TlsStatus
+from ...settings import ClientAuth
 from .certificate import UnreadableCertificate, validity_of
 from .distinguished_name import Subject, distinguished_name
 from .principal_mapping import ANONYMOUS, NoPrincipal, PrincipalMapping
 
 logger = logging.getLogger(__name__)
-
-ClientAuth = Literal["none", "requested", "required"]
 
 _VERIFY_MODES = {
     "none": ssl.CERT_NONE,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from ...settings import Settings
+from ...settings import ListenerName, Settings
 from .peer_tls import PeerTls, PeerTlsOptions
 from .principal_mapping import InvalidMappingRules, PrincipalMapping
 from .tls import InvalidTlsFiles, ListenerTls, TlsOptions
-
-ListenerName = Literal["http", "binary", "kafka"]
 
 
 def listener_tls(settings: Settings, listener: ListenerName) -> ListenerTls | None:
@@ -18,14 +14,10 @@ def listener_tls(settings: Settings, listener: ListenerName) -> ListenerTls | No
     Raises:
         InvalidTlsFiles: a file cannot be used, or the settings contradict each other.
     """
-
-    def setting(name: str) -> Any:
-        own = getattr(settings, f"{listener}_tls_{name}")
-        return getattr(settings, f"tls_{name}") if own is None else own
-
-    is_enabled = getattr(settings, f"{listener}_tls_enable")
-    certificate_file, key_file = setting("certificate_file"), setting("key_file")
-    if is_enabled is False or (is_enabled is None and certificate_file is None and key_file is None):
+    own = settings.listener(listener)
+    certificate_file = own.tls_certificate_file or settings.tls_certificate_file
+    key_file = own.tls_key_file or settings.tls_key_file
+    if own.tls_enable is False or (own.tls_enable is None and certificate_file is None and key_file is None):
         return None
     if certificate_file is None or key_file is None:
         missing = "tls_certificate_file" if certificate_file is None else "tls_key_file"
@@ -37,8 +29,8 @@ def listener_tls(settings: Settings, listener: ListenerName) -> ListenerTls | No
     options = TlsOptions(
         certificate_file=certificate_file,
         key_file=key_file,
-        client_ca_file=setting("client_ca_file"),
-        client_auth=setting("client_auth"),
+        client_ca_file=own.tls_client_ca_file or settings.tls_client_ca_file,
+        client_auth=own.tls_client_auth or settings.tls_client_auth,
         mapping=mapping,
     )
     try:

@@ -19,7 +19,7 @@ import yaml
 from stele import Client
 from stele.testing import BrokerProcess, run_broker
 
-from app.settings import Settings
+from app.settings import SETTINGS
 from load.postgres_server import PostgresServer
 from load.seaweedfs import WEED, SeaweedMissing
 from load.server_start import free_ports
@@ -60,7 +60,7 @@ def test_every_port_of_the_brokers_is_published_by_the_service_whose_network_the
         assert broker["network_mode"] == "service:cluster-postgres"
         assert set(broker["depends_on"]) < set(services)
         named = [name for name in broker["environment"] if name.startswith("STELE_")]
-        assert {name.removeprefix("STELE_").lower() for name in named} <= set(Settings.model_fields)
+        assert {name.removeprefix("STELE_").lower() for name in named} <= set(SETTINGS)
         ports += [int(broker["environment"][f"STELE_{port}_PORT"]) for port in PORTS]
     assert len(set(ports)) == len(ports)
     assert set(ports) == published(services["cluster-postgres"])

@@ -6,13 +6,13 @@ import pytest
 
 from app.broker.broker_configs import BROKER_CONFIGS, check_broker_values, topic_defaults
 from app.errors import InvalidConfig, InvalidRequest
-from app.settings import Settings
+from app.settings import SETTINGS
 from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
 
 ALTERABLE = [name for name, config in BROKER_CONFIGS.items() if config.parse is not None]
 
 
-@pytest.mark.parametrize("setting", Settings.model_fields)
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_every_setting_is_shown(setting: str) -> None:
     elsewhere = {"data_dir": "log.dirs", "offsets_retention_ms": "offsets.retention.minutes"}
     by_setting = {config.setting for config in BROKER_CONFIGS.values()}

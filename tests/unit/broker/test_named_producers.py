@@ -21,15 +21,12 @@ from tests.support.engines import QUIET
 from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated
 
 DAY_S = 24 * 3600
-CHECK_S = DAY_S // 4
 
 
 @asynccontextmanager
 async def broker_at(path: Path, catalog: SqliteCatalog | None = None) -> AsyncGenerator[Broker]:
     clock = SimulatedClock()
-    settings = Settings(
-        data_dir=path, produce_threads=1, producer_id_expiration_check_interval_ms=CHECK_S * 1000
-    )
+    settings = Settings(data_dir=path, produce_threads=1)
     engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
     await engine.open()
     catalog = catalog or SqliteCatalog(path / "metadata.sqlite")

@@ -125,9 +125,9 @@ async def test_a_commit_is_a_sign_of_life(bench: GroupBench) -> None:
 
 
 @simulated
-async def test_each_partition_of_a_commit_has_its_own_answer(bench: GroupBench) -> None:
-    await bench.open()
-    long = "é" * 2048
+async def test_each_partition_of_a_commit_has_its_own_answer(tmp_path: Path) -> None:
+    bench = await GroupBench(tmp_path, offset_metadata_bytes_max=100).open()
+    long = "é" * 50
     offsets = [
         OffsetToCommit(topic="orders", partition=0, offset=5, leader_epoch=3, metadata=long),
         OffsetToCommit(topic="orders", partition=1, offset=6, metadata=long + "x"),

@@ -12,6 +12,7 @@ from stele.wire import record_batch as rb
 from app.broker.virtual import VirtualTopics
 from app.errors import InternalTopic, OffsetOutOfRange, UnknownPartition
 from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.offset_retention import CHECK_INTERVAL_MS
 from app.groups.offsets_topic import offsets_view
 from app.groups.offsets_topic.offset_records import partition_of
 from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
@@ -204,10 +205,10 @@ async def test_offsets_of_a_recreated_topic_survive_the_deletion_of_the_old_one(
 
 @simulated
 async def test_expired_offsets_leave_tombstones(tmp_path: Path) -> None:
-    bench = await Bench(tmp_path, offsets_retention_ms=1000, offsets_retention_check_interval_ms=500).start()
+    bench = await Bench(tmp_path, offsets_retention_ms=1000).start()
     await bench.commit(1)
     await bench.records()
-    await asyncio.sleep(3)
+    await asyncio.sleep(CHECK_INTERVAL_MS / 1000 + 1)
     assert (await bench.records())[-1] == (OffsetKey("g", "orders", 0), None)
     await bench.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from app.security.policy import LISTENERS
 from app.security.tls.principal_mapping import PrincipalMapping
 from app.security.tls.tls import ClientAuth, InvalidTlsFiles, ListenerTls, TlsOptions, warn_if_readable
 from app.security.tls.tls_reload import TlsReload
@@ -130,22 +131,30 @@ def test_a_listener_overrides_the_settings_of_all(authority: Authority) -> None:
     tls = listener_tls(settings(), "binary")
     assert tls is not None
     assert tls.options.certificate_file == shared.certificate_file
-    assert listener_tls(settings(http_tls_enable=False), "http") is None
-    mine = listener_tls(
-        settings(
-            kafka_tls_certificate_file=own.certificate_file,
-            kafka_tls_key_file=own.key_file,
-            kafka_tls_client_ca_file=authority.ca_file,
-            kafka_tls_client_auth="required",
-        ),
-        "kafka",
-    )
-    assert mine is not None
-    assert (mine.options.certificate_file, mine.options.client_auth) == (own.certificate_file, "required")
+    everywhere = {"tls_client_ca_file": shared.certificate_file, "tls_client_auth": "requested"}
+    for listener in LISTENERS:
+        given = {
+            f"{listener}_tls_certificate_file": own.certificate_file,
+            f"{listener}_tls_key_file": own.key_file,
+            f"{listener}_tls_client_ca_file": authority.ca_file,
+            f"{listener}_tls_client_auth": "required",
+        }
+        for name in LISTENERS:
+            pair, auth, ca_file = (
+                (own, "required", authority.ca_file)
+                if name == listener
+                else (shared, "requested", shared.certificate_file)
+            )
+            tls = listener_tls(settings(**everywhere, **given), name)
+            assert tls is not None
+            found = (tls.options.certificate_file, tls.options.key_file)
+            assert found == (pair.certificate_file, pair.key_file)
+            assert (tls.options.client_ca_file, tls.options.client_auth) == (ca_file, auth)
+        assert listener_tls(settings(**{f"{listener}_tls_enable": False}), listener) is None
     with pytest.raises(
         InvalidTlsFiles, match="http: TLS needs a certificate and its key; set tls_certificate_file"
     ):
-        listener_tls(Settings(http_tls_enable=True), "http")
+        listener_tls(Settings.model_validate({"http_tls_enable": True}), "http")
     with pytest.raises(InvalidTlsFiles, match="a rule begins with RULE: or is DEFAULT"):
         listener_tls(settings(tls_principal_mapping_rules="x"), "http")
 
@@ -180,3 +189,7 @@ def test_the_settings_for_other_brokers_must_fit_the_listener(authority: Authori
         )
         with pytest.raises(InvalidTlsFiles, match=message):
             peer_tls(settings, listener_tls(settings, "http"))
+    own = {"cluster_tls_certificate_file": pair.certificate_file, "cluster_tls_key_file": pair.key_file}
+    settings = Settings.model_validate({"storage": "shared", **tls, **own})
+    peer = peer_tls(settings, listener_tls(settings, "http"))
+    assert peer is not None

@@ -192,7 +192,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted_and_fenced(tmp_path:
 
 @simulated
 async def test_unused_ids_expire_and_open_transactions_do_not(tmp_path: Path) -> None:
-    bench = await TransactionBench(tmp_path).open()
+    bench = await TransactionBench(tmp_path, transactional_id_expiration_ms=3 * DAY_S * 1000).open()
     unused = await bench.begin("unused")
     # The timeout of the transaction must not end it first.
     producer = await bench.begin("t")
@@ -200,7 +200,7 @@ async def test_unused_ids_expire_and_open_transactions_do_not(tmp_path: Path) ->
     assert transaction is not None
     transaction.timeout_ms = 30 * DAY_S * 1000
     bench.produce(producer, 0, b"a")
-    await asyncio.sleep(6.9 * DAY_S)
+    await asyncio.sleep(2.9 * DAY_S)
     assert [listing.transactional_id for listing in (await bench.transactions.list())] == ["t", "unused"]
     await asyncio.sleep(0.2 * DAY_S)
     assert [listing.transactional_id for listing in (await bench.transactions.list())] == ["t"]
