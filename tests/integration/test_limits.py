@@ -6,14 +6,19 @@ import asyncio
 from pathlib import Path
 
 from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
 from stele.wire.partitioner import partition_for_key
 
+from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
+from tests.support.kafka_peer import KafkaPeer, produce
+from tests.support.late_engine import LateEngine
 from tests.support.listeners import listeners
 
 NDJSON = {"content-type": "application/x-ndjson"}
 LIMIT = 1024
 MIB = 1 << 20
+AN_HOUR_MS = 3_600_000
 
 
 async def test_a_body_may_have_as_many_bytes_as_the_setting_says(tmp_path: Path) -> None:
@@ -52,6 +57,21 @@ async def test_a_frame_may_have_as_many_bytes_as_the_setting_says(tmp_path: Path
         fits, beyond = await asyncio.to_thread(ask)
         assert fits[4] == m.MessageType.PRODUCE_RESPONSE
         assert f"{LIMIT} bytes; the connection is closed".encode() in beyond
+
+
+async def test_a_produce_waits_for_its_sync_as_long_as_the_setting_says(tmp_path: Path) -> None:
+    async with listeners(tmp_path, LateEngine, request_timeout_ms=100) as at:
+        assert isinstance(at.engine, LateEngine)
+        await at.broker.create_topic("orders")
+        at.engine.may_commit.clear()
+
+        def ask() -> int:
+            with KafkaPeer(at) as peer:
+                request = produce("orders", batch_of([b"x"]), acks=-1, timeout_ms=AN_HOUR_MS)
+                return peer.call(request, 9).responses[0].partition_responses[0].error_code
+
+        assert await asyncio.to_thread(ask) == ErrorCode.REQUEST_TIMED_OUT
+        at.engine.may_commit.set()
 
 
 async def test_the_broker_places_keys_with_the_hash_of_the_setting(tmp_path: Path) -> None:

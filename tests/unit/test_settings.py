@@ -13,6 +13,11 @@ from app.settings import SETTINGS, Settings, unknown_settings, unknown_variables
 # Tests of names that do not exist.
 OF_MADE_UP_NAMES = {"test_doc_names.py", "test_lifecycle.py", "test_settings.py"}
 
+# ``BrokerProcess`` sets what a test asks it for.
+TESTS = (*Path("tests").rglob("*.py"), Path("clients/python/stele/broker_process.py"))
+# As a variable, an option or an argument, in a dictionary, or with the group in braces.
+SET = re.compile(r"STELE_([A-Z0-9_]+)|--([a-z0-9-]+)|\b([a-z0-9_]+)=|\"([a-z0-9_]+)\":|\}_([a-z0-9_]+)")
+
 
 def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STELE_HTTP_PORT", "8081")
@@ -86,3 +91,14 @@ def test_every_variable_that_the_sources_read_is_known() -> None:
 
     assert len(read) > 50
     assert unknown_variables(read) == []
+
+
+def test_each_setting_is_set_by_a_test() -> None:
+    text = "\n".join(path.read_text() for path in TESTS if path.name != "test_settings.py")
+    found = {name.lower().replace("-", "_") for names in set(SET.findall(text)) for name in names}
+    untested = [
+        name
+        for name, setting in SETTINGS.items()
+        if name not in found and (setting.group is None or setting.field not in found)
+    ]
+    assert untested == [], "test each with another value than its default, or make it a constant"
