@@ -6,19 +6,15 @@ import asyncio
 from pathlib import Path
 
 from stele.wire import messages as m
-from stele.wire.error_codes import ErrorCode
 from stele.wire.partitioner import partition_for_key
 
-from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
-from tests.support.kafka_peer import KafkaPeer, produce
 from tests.support.late_engine import LateEngine
 from tests.support.listeners import listeners
 
 NDJSON = {"content-type": "application/x-ndjson"}
 LIMIT = 1024
 MIB = 1 << 20
-AN_HOUR_MS = 3_600_000
 
 
 async def test_a_body_may_have_as_many_bytes_as_the_setting_says(tmp_path: Path) -> None:
@@ -64,13 +60,9 @@ async def test_a_produce_waits_for_its_sync_as_long_as_the_setting_says(tmp_path
         assert isinstance(at.engine, LateEngine)
         await at.broker.create_topic("orders")
         at.engine.may_commit.clear()
-
-        def ask() -> int:
-            with KafkaPeer(at) as peer:
-                request = produce("orders", batch_of([b"x"]), acks=-1, timeout_ms=AN_HOUR_MS)
-                return peer.call(request, 9).responses[0].partition_responses[0].error_code
-
-        assert await asyncio.to_thread(ask) == ErrorCode.REQUEST_TIMED_OUT
+        answer = await at.http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})
+        assert (answer.status_code, answer.json()["retriable"]) == (504, True)
+        assert "within 100 ms" in answer.json()["detail"]
         at.engine.may_commit.set()
 
 

@@ -6,8 +6,11 @@ import pytest
 
 from app.broker.broker_configs import BROKER_CONFIGS, check_broker_values, topic_defaults
 from app.errors import InvalidConfig, InvalidRequest
+from app.groups.offset_retention import CHECK_INTERVAL_MS
 from app.settings import SETTINGS
+from app.storage.embedded import EngineOptions
 from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
+from app.transactions.timeouts import EXPIRATION_CHECK_INTERVAL_MS
 
 ALTERABLE = [name for name, config in BROKER_CONFIGS.items() if config.parse is not None]
 
@@ -17,6 +20,17 @@ def test_every_setting_is_shown(setting: str) -> None:
     elsewhere = {"data_dir": "log.dirs", "offsets_retention_ms": "offsets.retention.minutes"}
     by_setting = {config.setting for config in BROKER_CONFIGS.values()}
     assert setting in by_setting or elsewhere[setting] in BROKER_CONFIGS
+
+
+def test_constants_of_other_parts_are_shown_as_they_are() -> None:
+    constants = {
+        "num.io.threads": EngineOptions().sync_threads,
+        "offsets.retention.check.interval.ms": CHECK_INTERVAL_MS,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": EXPIRATION_CHECK_INTERVAL_MS,
+    }
+    assert {name: BROKER_CONFIGS[name].default for name in constants} == {
+        name: str(value) for name, value in constants.items()
+    }
 
 
 @pytest.mark.parametrize("name", BROKER_CONFIGS)
