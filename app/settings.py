@@ -33,7 +33,7 @@ MigrationPolicy = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 
 
 class ListenerSettings(BaseModel):
-    """What each listener has. What is unset is as in the setting of all listeners with the same name."""
+    """What each listener has. Where a field is None, the setting of all listeners with its name applies."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -580,7 +580,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _collect(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Add what the environment has and ``given``, by names of settings, has not; put both into their groups."""
+        """Put the variables of the environment, and ``given``, which goes before them, into their groups."""
         if unknown := unknown_settings(given):
             raise ValueError("; ".join(unknown))
         variables = {
