@@ -179,10 +179,6 @@ def test_a_type_that_is_no_request_has_no_decoder() -> None:
         m.decode_request(m.MessageType.FLUSH_RESPONSE, b"")
 
 
-def test_every_exported_name_is_there() -> None:
-    assert [exported for exported in m.__all__ if not hasattr(m, exported)] == []
-
-
 def test_produce_answers_in_a_row_are_those_messages() -> None:
     answers = b"".join(m.ProduceResponse(offset=offset).encode() for offset in (5, 6, 7))
     assert m.encode_produce_responses(5, 3) == answers

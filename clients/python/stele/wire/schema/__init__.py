@@ -50,64 +50,34 @@ Reading order:
 
 from __future__ import annotations
 
-from .codecs import gathering_writer, read_message, reader, writer
-from .compiler import ELEMENTS_MAX, STRING_BYTES_MAX, Reader, Writer
-from .fields import (
-    NO_UUID,
-    Bool,
-    Buffer,
-    Field,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Label,
-    MalformedMessage,
-    Records,
-    Type,
-    UInt16,
-    Uuid,
-    Versions,
-    at,
-    fields_of,
-    frozen_message,
-    least_bytes,
-    message,
-)
-from .varints import read_varint, skip_tagged_fields, varint
-
-__all__ = [
-    "ELEMENTS_MAX",
-    "NO_UUID",
-    "STRING_BYTES_MAX",
-    "Bool",
-    "Buffer",
-    "Field",
-    "Float64",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Label",
-    "MalformedMessage",
-    "Reader",
-    "Records",
-    "Type",
-    "UInt16",
-    "Uuid",
-    "Versions",
-    "Writer",
-    "at",
-    "fields_of",
-    "frozen_message",
-    "gathering_writer",
-    "least_bytes",
-    "message",
-    "read_message",
-    "read_varint",
-    "reader",
-    "skip_tagged_fields",
-    "varint",
-    "writer",
-]
+from .codecs import gathering_writer as gathering_writer
+from .codecs import read_message as read_message
+from .codecs import reader as reader
+from .codecs import writer as writer
+from .compiler import ELEMENTS_MAX as ELEMENTS_MAX
+from .compiler import Reader as Reader
+from .compiler import Writer as Writer
+from .fields import NO_UUID as NO_UUID
+from .fields import Bool as Bool
+from .fields import Buffer as Buffer
+from .fields import Field as Field
+from .fields import Float64 as Float64
+from .fields import Int8 as Int8
+from .fields import Int16 as Int16
+from .fields import Int32 as Int32
+from .fields import Int64 as Int64
+from .fields import Label as Label
+from .fields import MalformedMessage as MalformedMessage
+from .fields import Records as Records
+from .fields import Type as Type
+from .fields import UInt16 as UInt16
+from .fields import Uuid as Uuid
+from .fields import Versions as Versions
+from .fields import at as at
+from .fields import fields_of as fields_of
+from .fields import frozen_message as frozen_message
+from .fields import least_bytes as least_bytes
+from .fields import message as message
+from .varints import read_varint as read_varint
+from .varints import skip_tagged_fields as skip_tagged_fields
+from .varints import varint as varint
