@@ -8,8 +8,9 @@ import pytest
 from stele import Client, InvalidRequestError, UnknownTopicError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.errors import ProducerStateError
-from stele.operations.produce import BeginProducerVersion, GetProducerState, NamedProducer, Produce
+from stele.operations.produce import BeginProducerVersion, GetProducerState, Produce
 from stele.records import OutgoingRecord
+from stele.wire.messages import NamedProducerResponse
 
 _numbers = itertools.count()
 
@@ -25,11 +26,11 @@ def url(request: pytest.FixtureRequest, stele_broker_session: BrokerProcess) -> 
     return broker.binary_url if request.param == "tcp" else broker.http_url
 
 
-def begin(client: Client, name: str, version: int) -> NamedProducer:
+def begin(client: Client, name: str, version: int) -> NamedProducerResponse:
     return client.call(BeginProducerVersion(name=name, version=version))
 
 
-def produce(client: Client, topic: str, producer: NamedProducer, sequence: int, count: int) -> None:
+def produce(client: Client, topic: str, producer: NamedProducerResponse, sequence: int, count: int) -> None:
     records = [OutgoingRecord(1_795_000_000_000, None, b"%d" % i, []) for i in range(count)]
     operation = Produce(
         topic=topic,

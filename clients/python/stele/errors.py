@@ -381,7 +381,7 @@ def connection_error(message: str) -> SteleClientError:
 
 
 def error_for(code: ErrorCode, message: str, **fields: Any) -> SteleClientError:
-    """Return the typed error for an error response; ``fields`` are those of its class."""
+    """Return the typed error for an error response; ``fields`` are those of an OffsetOutOfRangeError."""
     cls = _CLASSES.get(code, SteleClientError)
     if cls is OffsetOutOfRangeError:
         return OffsetOutOfRangeError(message, code=code, **fields)

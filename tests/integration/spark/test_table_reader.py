@@ -13,11 +13,12 @@ pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 from stele import Client
 from stele.broker_process import BrokerProcess
 from stele.operations.raw_fetch import RawFetch
-from stele.operations.tables import RawTableFetch, RawTablePage
+from stele.operations.tables import RawTableFetch
 from stele.spark import table_reader
 from stele.spark.options import OptionError, Use
 from stele.spark.parsing import parse_read_options
 from stele.spark.table_reader import TableReader
+from stele.wire.messages import TableFetchResponse
 
 TOPIC = "spark-table"
 COLUMNS = (("value", True), ("timestamp", True))
@@ -69,9 +70,9 @@ def test_records_after_the_end_replace_rows_before_it(
     raw = client.call(RawFetch(topic=TOPIC, partition=0, offset=4, max_bytes=1 << 20))
     original = RawTableFetch.from_frame
 
-    def with_tail(operation: RawTableFetch, response: Any) -> RawTablePage:
+    def with_tail(operation: RawTableFetch, response: Any) -> TableFetchResponse:
         page = original(operation, response)
-        return RawTablePage(
+        return TableFetchResponse(
             batches=page.batches + raw.batches,
             next_offset=tail.next_offset,
             end_offset=page.end_offset,

@@ -6,7 +6,6 @@
 - ``produce``, ``consume``, ``table``      writing and printing records
 - ``topics``, ``groups``, ``transactions``, ``quotas``, ``top``   administration and live metrics
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
-- ``online_users``, ``users``            users and API keys, of a running broker or offline (``user``, ``key``)
-- ``acls``                               access rules, over HTTP or offline
+- ``users``, ``acls``                    users and API keys (``user``, ``key``), access rules; over HTTP or offline
 - ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

@@ -13,9 +13,8 @@ import click
 
 from ..operations import acls as operations
 from ..operations.acls import AclDocument
-from .common import http_connected, url_option
+from .common import execute, url_option
 from .results import format_option, print_result
-from .server import offline_security
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,7 +89,7 @@ def list_acls(
             selection = {**selection, "pattern_type": "PREFIXED" if options["prefixed"] else "MATCH"}
         if principal is not None:
             selection = {**selection, "principal": principal}
-        found += _list(selection, url, data_dir)
+        found += execute(operations.ListAcls(selection=selection), "acls", url, data_dir)
     _show(form, found)
 
 
@@ -158,13 +157,7 @@ def add_acls(
         raise click.UsageError(
             "give --principal, --operation, and one or more of --topic, --group, --cluster …"
         )
-    if data_dir is None:
-        with http_connected(url) as client:
-            added = client.call(operations.AddAcls(acls=rules))
-    else:
-        with offline_security() as offline:
-            added = offline.add_acls(data_dir, rules)
-    _show(form, added)
+    _show(form, execute(operations.AddAcls(acls=rules), "add_acls", url, data_dir))
 
 
 @acls.command("remove")
@@ -199,24 +192,9 @@ def remove_acls(
     removed: list[AclDocument] = []
     for resource in resources or [{}]:
         for operation in [{"operation": name} for name in names] or [{}]:
-            removed += _remove({**selection, **resource, **operation}, url, data_dir)
+            chosen = {**selection, **resource, **operation}
+            removed += execute(operations.RemoveAcls(selection=chosen), "remove_acls", url, data_dir)
     _show(form, removed)
-
-
-def _list(selection: AclDocument, url: str | None, data_dir: Path | None) -> list[AclDocument]:
-    if data_dir is not None:
-        with offline_security() as offline:
-            return offline.acls(data_dir, selection)
-    with http_connected(url) as client:
-        return client.call(operations.ListAcls(selection=selection))
-
-
-def _remove(selection: AclDocument, url: str | None, data_dir: Path | None) -> list[AclDocument]:
-    if data_dir is not None:
-        with offline_security() as offline:
-            return offline.remove_acls(data_dir, selection)
-    with http_connected(url) as client:
-        return client.call(operations.RemoveAcls(selection=selection))
 
 
 def _show(form: str, found: Sequence[AclDocument]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,10 +22,13 @@ from ..config import (
     url_from_environment,
 )
 from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperationError
+from ..operations.base import Operation
 from ..operations.topics import HttpListener
 from ..wire.messages import HttpListenerResponse
+from .server import offline_security
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 _USER, _PASSWORD_FILE = "stele.user", "stele.password_file"
@@ -171,6 +175,18 @@ def http_connected(url: str | None) -> Generator[Client]:
     """Open a client of the HTTP listener, as ``connected`` does."""
     with _opened(http_url(url)) as client:
         yield client
+
+
+def execute(operation: Operation[R], function: str, url: str | None, data_dir: Path | None) -> R:
+    """Execute an operation over HTTP, or on the data directory of a broker that does not run.
+
+    There it is a ``function`` of the server, whose further arguments are the fields of the operation.
+    """
+    if data_dir is None:
+        with http_connected(url) as client:
+            return client.call(operation)
+    with offline_security() as functions:
+        return getattr(functions, function)(data_dir, *operation.fields().values())
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,12 +17,13 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from .common import config_of, http_url, refuse_password, user_option
-from .online_users import OnlineUsers, UserStore
+from ..operations import users as operations
+from ..operations.base import Operation
+from .common import execute, refuse_password, user_option
 from .results import format_option, print_result
-from .server import offline_security
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 _PASSWORD_VARIABLE = "STELE_PASSWORD"  # noqa: S105 (the name of it)
 _NEW_PASSWORD_VARIABLE = "STELE_NEW_PASSWORD"  # noqa: S105
@@ -83,8 +83,7 @@ def add_user(name: str, password_file: Path | None, form: str, data_dir: Path, u
     (with --url from STELE_NEW_PASSWORD, because STELE_PASSWORD is the password of the login), otherwise from a prompt, or from standard input if that is not a terminal.
     """
     password = _password(password_file, is_online=url is not None)
-    with _store(url, data_dir) as store:
-        store.add_user(name, password)
+    _execute(operations.AddUser(name=name, password=password), "add_user", url, data_dir)
     print_result(form, {"added": name}, [f"added user {name}"])
 
 
@@ -98,8 +97,7 @@ def set_password(name: str, password_file: Path | None, form: str, data_dir: Pat
     It comes from the same places as for `add`.
     """
     password = _password(password_file, is_online=url is not None)
-    with _store(url, data_dir) as store:
-        store.set_password(name, password)
+    _execute(operations.SetPassword(name=name, password=password), "set_password", url, data_dir)
     print_result(form, {"changed": name}, [f"changed the password of user {name}"])
 
 
@@ -107,8 +105,7 @@ def set_password(name: str, password_file: Path | None, form: str, data_dir: Pat
 @_store_options
 def list_users(form: str, data_dir: Path, url: str | None) -> None:
     """List all users with their SCRAM mechanisms."""
-    with _store(url, data_dir) as store:
-        users = store.users()
+    users = _execute(operations.ListUsers(), "users", url, data_dir)
     print_result(
         form,
         [{"name": name, "mechanisms": mechanisms} for name, mechanisms in users.items()],
@@ -121,8 +118,7 @@ def list_users(form: str, data_dir: Path, url: str | None) -> None:
 @_store_options
 def delete_user(name: str, form: str, data_dir: Path, url: str | None) -> None:
     """Delete the user NAME and its API keys."""
-    with _store(url, data_dir) as store:
-        store.delete_user(name)
+    _execute(operations.DeleteUser(name=name), "delete_user", url, data_dir)
     print_result(form, {"deleted": name}, [f"deleted user {name}"])
 
 
@@ -143,8 +139,8 @@ def create_key(
 ) -> None:
     """Create an API key that acts as USER, and print it. It cannot be shown again."""
     lifetime_ms = None if expires_days is None else expires_days * _DAY_MS
-    with _store(url, data_dir) as store:
-        created = store.create_key(user_name, description, lifetime_ms)
+    create = operations.CreateKey(user=user_name, description=description, lifetime_ms=lifetime_ms)
+    created = _execute(create, "create_key", url, data_dir)
     print_result(form, {"key": created}, [created])
 
 
@@ -152,8 +148,7 @@ def create_key(
 @_store_options
 def list_keys(form: str, data_dir: Path, url: str | None) -> None:
     """List the ids, users and expiries of all API keys."""
-    with _store(url, data_dir) as store:
-        keys = store.api_keys()
+    keys = _execute(operations.ListKeys(), "api_keys", url, data_dir)
     print_result(
         form,
         [
@@ -174,51 +169,15 @@ def list_keys(form: str, data_dir: Path, url: str | None) -> None:
 @_store_options
 def delete_key(key_id: str, form: str, data_dir: Path, url: str | None) -> None:
     """Delete the API key with this ID."""
-    with _store(url, data_dir) as store:
-        store.delete_key(key_id)
+    _execute(operations.DeleteKey(key_id=key_id), "delete_key", url, data_dir)
     print_result(form, {"deleted": key_id}, [f"deleted API key {key_id}"])
 
 
-@contextmanager
-def _store(url: str | None, data_dir: Path) -> Generator[UserStore]:
-    """Yield the users; their errors end the command with a message."""
-    if url is not None:
-        # The environment's may have a password.
-        address = http_url(None if url == os.environ.get("STELE_URL") else url)
-        with OnlineUsers(config_of(address)) as online:
-            yield online
-        return
-    with offline_security() as offline:
-        yield _OfflineUsers(offline, data_dir)
-
-
-class _OfflineUsers:
-    """The users of a data directory whose broker does not run."""
-
-    def __init__(self, functions: Any, data_dir: Path) -> None:
-        self._functions = functions
-        self._data_dir = data_dir
-
-    def add_user(self, name: str, password: str) -> None:
-        self._functions.add_user(self._data_dir, name, password)
-
-    def set_password(self, name: str, password: str) -> None:
-        self._functions.set_password(self._data_dir, name, password)
-
-    def delete_user(self, name: str) -> None:
-        self._functions.delete_user(self._data_dir, name)
-
-    def users(self) -> dict[str, list[str]]:
-        return self._functions.users(self._data_dir)
-
-    def create_key(self, user: str, description: str, lifetime_ms: int | None) -> str:
-        return self._functions.create_key(self._data_dir, user, description, lifetime_ms)
-
-    def delete_key(self, key_id: str) -> None:
-        self._functions.delete_key(self._data_dir, key_id)
-
-    def api_keys(self) -> list[Any]:
-        return self._functions.api_keys(self._data_dir)
+def _execute(operation: Operation[R], function: str, url: str | None, data_dir: Path) -> R:
+    if url is None:
+        return execute(operation, function, None, data_dir)
+    # The environment's may have a password.
+    return execute(operation, function, None if url == os.environ.get("STELE_URL") else url, None)
 
 
 def _password(file: Path | None, *, is_online: bool) -> str:

@@ -17,6 +17,7 @@ modules.
 - ``transactions``  transactions over several requests
 - ``group_admin``   listing, describing and deleting groups, resetting offsets
 - ``acls``          access rules
+- ``users``         users and API keys
 - ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
 - ``quotas``        quotas of users, client ids and addresses
 """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .base import HttpAnswer, HttpRequest, Operation
-from .groups import json_request
+from .base import HttpAnswer, HttpRequest, Operation, json_request
 
 # A rule or a filter of rules, in the names of ``/v1/acls``.
 AclDocument = Mapping[str, str]

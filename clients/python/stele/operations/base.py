@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from typing import Any, ClassVar, Generic, TypeVar, cast
 from urllib.parse import quote
@@ -11,7 +11,6 @@ from urllib.parse import quote
 import msgspec
 
 from ..errors import (
-    OffsetOutOfRangeError,
     ProtocolError,
     SteleClientError,
     UnsupportedOperationError,
@@ -19,11 +18,20 @@ from ..errors import (
     error_for,
 )
 from ..wire.error_codes import ErrorCode, error_code
-from ..wire.messages import ErrorResponse, MessageError, MessageType, Request, Response, decode_response
+from ..wire.messages import (
+    RESPONSES,
+    ErrorResponse,
+    MessageError,
+    MessageType,
+    Request,
+    Response,
+    decode_response,
+)
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 A = TypeVar("A", bound=Response)
+D = TypeVar("D")
 
 JSON = "application/json"
 OCTET_STREAM = "application/octet-stream"
@@ -38,6 +46,24 @@ class HttpRequest:
     params: Mapping[str, str] = field(default_factory=dict[str, str])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     content: bytes = b""
+
+
+def json_request(
+    method: str,
+    path: str,
+    body: object,
+    *,
+    params: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> HttpRequest:
+    """Return a request with ``body`` as JSON."""
+    return HttpRequest(
+        method=method,
+        path=path,
+        params=params or {},
+        headers={"Content-Type": JSON, **(headers or {})},
+        content=msgspec.json.encode(body),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +105,30 @@ class Operation(Generic[R_co]):
 
     ``is_repeatable``: executing it twice has the effect of once, so a client may retry
     it when a connection breaks. ``wait_s``: how long the broker may hold back the
-    response (a long poll).
+    response (a long poll). ``frame``: the request of the binary protocol, if its fields are
+    those of the operation.
     """
 
     __slots__ = ()
     is_repeatable: ClassVar[bool] = False
+    frame: ClassVar[type[Request] | None] = None
 
     @property
     def wait_s(self) -> float:
         return 0.0
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields by name, those of a named tuple in its place."""
+        named: dict[str, Any] = {}
+        for declared in fields(cast("Any", self)):
+            value = getattr(self, declared.name)
+            named |= value._asdict() if hasattr(value, "_asdict") else {declared.name: value}
+        return named
+
     def to_frame(self) -> Request:
-        raise UnsupportedOperationError(f"{type(self).__name__} works over HTTP only; use an http:// URL")
+        if self.frame is None:
+            raise UnsupportedOperationError(f"{type(self).__name__} works over HTTP only; use an http:// URL")
+        return self.frame(**self.fields())
 
     def from_frame(self, response: Response) -> R_co:
         raise NotImplementedError
@@ -107,6 +145,19 @@ class Operation(Generic[R_co]):
     def from_problem(self, error: SteleClientError) -> R_co:
         """Return an error as part of the result, or raise it (the default)."""
         raise error
+
+
+class NoResult(Operation[None]):
+    """An operation whose response has no fields."""
+
+    __slots__ = ()
+
+    def from_frame(self, response: Response) -> None:
+        if self.frame is not None:
+            expect(response, RESPONSES[self.frame.TYPE + 1])
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        return None
 
 
 def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
@@ -138,6 +189,11 @@ def expect(response: Response, cls: type[A]) -> A:
     return response
 
 
+def copied(cls: type[D], source: object) -> D:
+    """Return a dataclass whose fields are among those of ``source``."""
+    return cls(**{declared.name: getattr(source, declared.name) for declared in fields(cast("Any", cls))})
+
+
 def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
     """Return the result of an operation from its HTTP response.
 
@@ -149,7 +205,7 @@ def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
         return operation.from_problem(problem(answer))
     try:
         return operation.from_http(answer)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
         raise ProtocolError(
             f"the response lacks a field ({error!r}); is this URL the HTTP listener of a Stele broker?"
         ) from error
@@ -191,12 +247,14 @@ def error_from_problem(document: Mapping[str, Any], *, status: int) -> SteleClie
         code = _CODES_BY_STATUS.get(status, ErrorCode.UNKNOWN_SERVER_ERROR)
     detail = document.get("detail") or document.get("title")
     message = str(detail) if detail else f"the broker returned HTTP status {status}"
-    error = error_for(code, message)
+    error = error_for(
+        code,
+        message,
+        log_start_offset=_int(document, "log_start_offset"),
+        high_watermark=_int(document, "log_end_offset"),
+    )
     if isinstance(retriable := document.get("retriable"), bool):
         error.retriable = retriable
-    if isinstance(error, OffsetOutOfRangeError):
-        error.log_start_offset = _int(document, "log_start_offset")
-        error.high_watermark = _int(document, "log_end_offset")
     return error
 
 

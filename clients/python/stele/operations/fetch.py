@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ..errors import CorruptRecordsError, OffsetOutOfRangeError, ProtocolError, SteleClientError, error_for
+from ..errors import CorruptRecordsError, ProtocolError, SteleClientError, error_for
 from ..records import FetchedRecords, Record
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
@@ -119,11 +119,7 @@ def _outcome(
 ) -> tuple[FetchOutcome, int]:
     """Return what was fetched of a partition, and its decompressed bytes."""
     if fetched.code is not ErrorCode.NONE:
-        error = error_for(fetched.code, fetched.message or fetched.code.name)
-        if isinstance(error, OffsetOutOfRangeError):
-            error.log_start_offset = fetched.log_start_offset
-            error.high_watermark = fetched.high_watermark
-        return error, 0
+        return partition_error(fetched), 0
     try:
         decoded = decode_up_to(
             requested.topic,
@@ -144,6 +140,15 @@ def _outcome(
         log_start_offset=fetched.log_start_offset,
     )
     return outcome, decoded.size
+
+
+def partition_error(fetched: m.FetchedPartition) -> SteleClientError:
+    return error_for(
+        fetched.code,
+        fetched.message or fetched.code.name,
+        log_start_offset=fetched.log_start_offset,
+        high_watermark=fetched.high_watermark,
+    )
 
 
 def isolation_params(isolation: IsolationLevel) -> dict[str, str]:
@@ -242,16 +247,11 @@ class ListOffset(Operation[int | None]):
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     def to_frame(self) -> m.Request:
-        if self.isolation is not IsolationLevel.READ_COMMITTED:
-            return m.IsolatedListOffsetsRequest(
-                topic=self.topic,
-                partition=self.partition,
-                timestamp_ms=self.timestamp_ms,
-                isolation=self.isolation,
-            )
-        return m.ListOffsetsRequest(
-            topic=self.topic, partition=self.partition, timestamp_ms=self.timestamp_ms
-        )
+        fields = self.fields()
+        if self.isolation is IsolationLevel.READ_COMMITTED:
+            del fields["isolation"]
+            return m.ListOffsetsRequest(**fields)
+        return m.IsolatedListOffsetsRequest(**fields)
 
     def from_frame(self, response: m.Response) -> int | None:
         offset = expect(response, m.ListOffsetsResponse).offset
@@ -284,12 +284,10 @@ class SimpleConsume(Operation[tuple[list[tuple[int, bytes]], int]]):
     """ADR-0009 CONSUME of partition 0; the result is ``([(offset, data)…], next offset)``."""
 
     is_repeatable = True
+    frame = m.ConsumeRequest
     topic: str
     offset: int
     batch_size: int
-
-    def to_frame(self) -> m.Request:
-        return m.ConsumeRequest(topic=self.topic, offset=self.offset, batch_size=self.batch_size)
 
     def from_frame(self, response: m.Response) -> tuple[list[tuple[int, bytes]], int]:
         answer = expect(response, m.ConsumeResponse)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from ..records import GroupDescription, GroupMember, PartitionLag, TopicPartition
-from .base import HttpAnswer, HttpRequest, Operation
-from .groups import NoResult, group_path, json_request, partitions_of
+from .base import HttpAnswer, HttpRequest, NoResult, Operation, json_request
+from .groups import group_path, partitions_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +25,6 @@ class ListGroups(Operation[tuple[list[tuple[str, str]], str | None]]):
     def from_http(self, answer: HttpAnswer) -> tuple[list[tuple[str, str]], str | None]:
         document = answer.json()
         return [(group["group"], group["state"]) for group in document["groups"]], document["next_after"]
-
-
-def _lag(document: Mapping[str, Any]) -> PartitionLag:
-    return PartitionLag(
-        topic=document["topic"],
-        partition=document["partition"],
-        committed=document["committed"],
-        high_watermark=document["high_watermark"],
-        lag=document["lag"],
-        member_id=document["member_id"],
-        in_flight=document.get("in_flight"),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,37 +56,34 @@ class DescribeGroup(Operation[GroupDescription]):
                 )
                 for member in document["members"]
             ],
-            partitions=[_lag(partition) for partition in document["partitions"]],
+            partitions=msgspec.convert(document["partitions"], list[PartitionLag]),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetGroupConfigs(Operation[dict[str, str]]):
-    """Return all configurations of a group that are in effect."""
+class _GroupConfigs(Operation[dict[str, str]]):
+    """An operation that returns all configurations of a group that are in effect."""
 
     is_repeatable = True
     group: str
-
-    def to_http(self) -> HttpRequest:
-        return HttpRequest(method="GET", path=group_path(self.group, "configs"))
 
     def from_http(self, answer: HttpAnswer) -> dict[str, str]:
         return dict(answer.json()["effective_configs"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigureGroup(Operation[dict[str, str]]):
-    """Set configurations of a group, None resets one; return all that are in effect."""
+class GetGroupConfigs(_GroupConfigs):
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=group_path(self.group, "configs"))
 
-    is_repeatable = True
-    group: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigureGroup(_GroupConfigs):
+    """Set configurations of a group; None resets one."""
+
     configs: Mapping[str, str | None]
 
     def to_http(self) -> HttpRequest:
         return json_request("PATCH", group_path(self.group, "configs"), {"configs": dict(self.configs)})
-
-    def from_http(self, answer: HttpAnswer) -> dict[str, str]:
-        return dict(answer.json()["effective_configs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +105,9 @@ class ResetOffsets(Operation[list[tuple[TopicPartition, int | None, int, int]]])
     dry_run: bool = False
 
     def to_http(self) -> HttpRequest:
-        request = json_request(
-            "PUT", group_path(self.group, "offsets"), {"to": self.to, "topics": self.topics}
-        )
-        return HttpRequest(
-            method=request.method,
-            path=request.path,
-            params={"dry_run": str(self.dry_run).lower()},
-            headers=request.headers,
-            content=request.content,
-        )
+        params = {"dry_run": str(self.dry_run).lower()}
+        body = {"to": self.to, "topics": self.topics}
+        return json_request("PUT", group_path(self.group, "offsets"), body, params=params)
 
     def from_http(self, answer: HttpAnswer) -> list[tuple[TopicPartition, int | None, int, int]]:
         return [

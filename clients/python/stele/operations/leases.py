@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..records import LeasedPartition, Polled, Record
 from ..records import SkippedRecords as Skipped
 from ..wire import messages as m
-from .base import HttpAnswer, HttpRequest, Operation, expect
+from .base import HttpAnswer, HttpRequest, NoResult, Operation, copied, expect, json_request
 from .fetch import records_of
-from .groups import NoResult, group_path, json_request
+from .groups import group_path
 from .json_records import record_from_json
 
 
@@ -56,25 +57,8 @@ class Poll(Operation[Polled]):
             lease=answer.lease,
             expires_at_ms=answer.expires_at_ms,
             records=records,
-            partitions=[
-                LeasedPartition(
-                    topic=part.topic,
-                    partition=part.partition,
-                    offset=part.offset,
-                    next_offset=part.next_offset,
-                    deliveries=part.deliveries,
-                )
-                for part in answer.partitions
-            ],
-            skipped=[
-                Skipped(
-                    topic=skipped.topic,
-                    partition=skipped.partition,
-                    offset=skipped.offset,
-                    next_offset=skipped.next_offset,
-                )
-                for skipped in answer.skipped
-            ],
+            partitions=[copied(LeasedPartition, part) for part in answer.partitions],
+            skipped=[copied(Skipped, skipped) for skipped in answer.skipped],
         )
 
     def to_http(self) -> HttpRequest:
@@ -102,41 +86,30 @@ class Poll(Operation[Polled]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ack(NoResult):
-    is_repeatable = True
+class _LeaseStep(NoResult):
+    step: ClassVar[str]
     group: str
     lease: str
 
-    def to_frame(self) -> m.Request:
-        return m.AckRequest(group=self.group, lease=self.lease)
-
     def to_http(self) -> HttpRequest:
-        return json_request("POST", group_path(self.group, "ack"), {"lease": self.lease})
+        body = self.fields()
+        return json_request("POST", group_path(body.pop("group"), self.step), body)
+
+
+class Ack(_LeaseStep):
+    is_repeatable = True
+    frame = m.AckRequest
+    step = "ack"
+
+
+class Nack(_LeaseStep):
+    frame = m.NackRequest
+    step = "nack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nack(NoResult):
-    group: str
-    lease: str
-
-    def to_frame(self) -> m.Request:
-        return m.NackRequest(group=self.group, lease=self.lease)
-
-    def to_http(self) -> HttpRequest:
-        return json_request("POST", group_path(self.group, "nack"), {"lease": self.lease})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extend(NoResult):
+class Extend(_LeaseStep):
     is_repeatable = True
-    group: str
-    lease: str
+    frame = m.ExtendRequest
+    step = "extend"
     lease_ms: int
-
-    def to_frame(self) -> m.Request:
-        return m.ExtendRequest(group=self.group, lease=self.lease, lease_ms=self.lease_ms)
-
-    def to_http(self) -> HttpRequest:
-        return json_request(
-            "POST", group_path(self.group, "extend"), {"lease": self.lease, "lease_ms": self.lease_ms}
-        )

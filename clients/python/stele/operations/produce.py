@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
+
 from ..errors import ProtocolError, SteleClientError
 from ..records import OutgoingRecord, RecordMetadata
 from ..wire import messages as m
@@ -123,9 +125,7 @@ class InitProducerId(Operation[tuple[int, int]]):
     """A producer id and epoch of one's own; asking again just gives another."""
 
     is_repeatable = True
-
-    def to_frame(self) -> m.Request:
-        return m.InitProducerIdRequest()
+    frame = m.InitProducerIdRequest
 
     def from_frame(self, response: m.Response) -> tuple[int, int]:
         answer = expect(response, m.InitProducerIdResponse)
@@ -140,102 +140,57 @@ class InitProducerId(Operation[tuple[int, int]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedProducer:
-    """A producer of a version; if ``is_resumed``, some of the version may be stored."""
-
-    producer_id: int
-    producer_epoch: int
-    is_resumed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginProducerVersion(Operation[NamedProducer]):
+class BeginProducerVersion(Operation[m.NamedProducerResponse]):
     """Begin a version of a named producer, or resume it (ADR-0015).
 
-    The broker rejects a version older than one that has begun (InvalidRequestError).
+    If it ``is_resumed``, some of the version may be stored. The broker rejects a version older
+    than one that has begun (InvalidRequestError).
     """
 
     is_repeatable = True
+    frame = m.NamedProducerRequest
     name: str
     version: int
 
-    def to_frame(self) -> m.Request:
-        return m.NamedProducerRequest(name=self.name, version=self.version)
-
-    def from_frame(self, response: m.Response) -> NamedProducer:
-        answer = expect(response, m.NamedProducerResponse)
-        return NamedProducer(
-            producer_id=answer.producer_id,
-            producer_epoch=answer.producer_epoch,
-            is_resumed=answer.is_resumed,
-        )
+    def from_frame(self, response: m.Response) -> m.NamedProducerResponse:
+        return expect(response, m.NamedProducerResponse)
 
     def to_http(self) -> HttpRequest:
         params = {"name": self.name, "version": str(self.version)}
         return HttpRequest(method="POST", path="/v1/producers", params=params)
 
-    def from_http(self, answer: HttpAnswer) -> NamedProducer:
-        document = answer.json()
-        return NamedProducer(
-            producer_id=int(document["producer_id"]),
-            producer_epoch=int(document["producer_epoch"]),
-            is_resumed=bool(document["is_resumed"]),
-        )
+    def from_http(self, answer: HttpAnswer) -> m.NamedProducerResponse:
+        return msgspec.convert(answer.json(), m.NamedProducerResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerState:
-    """The last record of a producer in a partition; all -1 if there is none."""
-
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetProducerState(Operation[ProducerState]):
-    """Get the last record of a producer in a partition."""
+class GetProducerState(Operation[m.ProducerStateResponse]):
+    """Get the last record of a producer in a partition; all -1 if there is none."""
 
     is_repeatable = True
+    frame = m.ProducerStateRequest
     topic: str
     partition: int
     producer_id: int
 
-    def to_frame(self) -> m.Request:
-        return m.ProducerStateRequest(
-            topic=self.topic, partition=self.partition, producer_id=self.producer_id
-        )
-
-    def from_frame(self, response: m.Response) -> ProducerState:
-        answer = expect(response, m.ProducerStateResponse)
-        return ProducerState(
-            producer_epoch=answer.producer_epoch,
-            last_sequence=answer.last_sequence,
-            last_offset=answer.last_offset,
-        )
+    def from_frame(self, response: m.Response) -> m.ProducerStateResponse:
+        return expect(response, m.ProducerStateResponse)
 
     def to_http(self) -> HttpRequest:
         path = topic_path(self.topic, "partitions", str(self.partition), "producers", str(self.producer_id))
         return HttpRequest(method="GET", path=path)
 
-    def from_http(self, answer: HttpAnswer) -> ProducerState:
-        document = answer.json()
-        return ProducerState(
-            producer_epoch=int(document["producer_epoch"]),
-            last_sequence=int(document["last_sequence"]),
-            last_offset=int(document["last_offset"]),
-        )
+    def from_http(self, answer: HttpAnswer) -> m.ProducerStateResponse:
+        return msgspec.convert(answer.json(), m.ProducerStateResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleProduce(Operation[int]):
     """Store a record in partition 0 with acks=1 (PRODUCE of ADR-0009); return its offset."""
 
+    frame = m.ProduceRequest
     topic: str
     data: bytes
-
-    def to_frame(self) -> m.Request:
-        return m.ProduceRequest(topic=self.topic, data=self.data)
 
     def from_frame(self, response: m.Response) -> int:
         return expect(response, m.ProduceResponse).offset

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .base import HttpAnswer, HttpRequest, Operation
-from .groups import json_request
+from .base import HttpAnswer, HttpRequest, Operation, json_request
 
 Quota = tuple[dict[str, str | None], dict[str, float]]
 

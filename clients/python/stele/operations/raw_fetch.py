@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import OffsetOutOfRangeError, error_for
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
 from ..wire.isolation_level import IsolationLevel
-from .base import HttpAnswer, HttpRequest, Operation, expect
-from .fetch import Fetch, read_bound
+from .base import HttpAnswer, HttpRequest, Operation, copied, expect
+from .fetch import Fetch, partition_error, read_bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +47,8 @@ class RawFetch(Operation[RawBatches]):
     def from_frame(self, response: m.Response) -> RawBatches:
         (fetched,) = expect(response, m.FetchResponse).partitions
         if fetched.code is not ErrorCode.NONE:
-            error = error_for(fetched.code, fetched.message or fetched.code.name)
-            if isinstance(error, OffsetOutOfRangeError):
-                error.log_start_offset = fetched.log_start_offset
-                error.high_watermark = fetched.high_watermark
-            raise error
-        return RawBatches(
-            batches=fetched.batches,
-            high_watermark=fetched.high_watermark,
-            log_start_offset=fetched.log_start_offset,
-        )
+            raise partition_error(fetched)
+        return copied(RawBatches, fetched)
 
     def to_http(self) -> HttpRequest:
         return self._fetch().to_http()

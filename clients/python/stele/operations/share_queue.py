@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from ..records import Record, Redriven, SharePolled
-from .base import HttpAnswer, HttpRequest, Operation
-from .groups import group_path, json_request
+from .base import HttpAnswer, HttpRequest, Operation, json_request
+from .groups import group_path
 from .json_records import record_from_json
 
 Settlement: TypeAlias = Literal["ack", "release", "reject", "renew"]
@@ -98,5 +100,4 @@ class Redrive(Operation[Redriven]):
         )
 
     def from_http(self, answer: HttpAnswer) -> Redriven:
-        document = answer.json()
-        return Redriven(redriven=document["redriven"], lost=document["lost"], is_more=document["is_more"])
+        return msgspec.convert(answer.json(), Redriven)

@@ -81,6 +81,7 @@ class TableFetch(Operation[TablePage]):
     """A page of the table of a partition; over HTTP the whole table is one page."""
 
     is_repeatable = True
+    frame = m.TableFetchRequest
     topic: str
     partition: int
     offset: int = 0
@@ -90,15 +91,6 @@ class TableFetch(Operation[TablePage]):
     @property
     def wait_s(self) -> float:
         return TABLE_WAIT_S
-
-    def to_frame(self) -> m.Request:
-        return m.TableFetchRequest(
-            topic=self.topic,
-            partition=self.partition,
-            offset=self.offset,
-            end_offset=self.end_offset,
-            max_bytes=self.max_bytes,
-        )
 
     def from_frame(self, response: m.Response) -> TablePage:
         answer = expect(response, m.TableFetchResponse)
@@ -142,20 +134,11 @@ class TableFetch(Operation[TablePage]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RawTablePage:
-    """A page as batches; the first may start before the requested offset."""
-
-    batches: bytes
-    next_offset: int
-    end_offset: int
-    is_last: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawTableFetch(Operation[RawTablePage]):
+class RawTableFetch(Operation[m.TableFetchResponse]):
     """A page of the table of a partition without decoding; over the binary protocol only."""
 
     is_repeatable = True
+    frame = m.TableFetchRequest
     topic: str
     partition: int
     offset: int
@@ -166,20 +149,5 @@ class RawTableFetch(Operation[RawTablePage]):
     def wait_s(self) -> float:
         return TABLE_WAIT_S
 
-    def to_frame(self) -> m.Request:
-        return m.TableFetchRequest(
-            topic=self.topic,
-            partition=self.partition,
-            offset=self.offset,
-            end_offset=self.end_offset,
-            max_bytes=self.max_bytes,
-        )
-
-    def from_frame(self, response: m.Response) -> RawTablePage:
-        answer = expect(response, m.TableFetchResponse)
-        return RawTablePage(
-            batches=answer.batches,
-            next_offset=answer.next_offset,
-            end_offset=answer.end_offset,
-            is_last=answer.is_last,
-        )
+    def from_frame(self, response: m.Response) -> m.TableFetchResponse:
+        return expect(response, m.TableFetchResponse)

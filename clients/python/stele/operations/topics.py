@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from ..errors import UnknownTopicError, error_for
 from ..records import BrokerAddress, ClusterMetadata, PartitionCompaction, TopicDescription
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
-from .base import JSON, HttpAnswer, HttpRequest, Operation, expect, topic_path
+from .base import HttpAnswer, HttpRequest, NoResult, Operation, expect, json_request, topic_path
 from .json_records import NDJSON
 
 
@@ -113,7 +111,7 @@ def _why_no_topic(topic: str, code: ErrorCode) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceNothing(Operation[None]):
+class ProduceNothing(NoResult):
     """Produce no records over HTTP, which creates an unknown topic if settings allow."""
 
     is_repeatable = True
@@ -123,9 +121,6 @@ class ProduceNothing(Operation[None]):
         return HttpRequest(
             method="POST", path=topic_path(self.topic, "records"), headers={"Content-Type": NDJSON}
         )
-
-    def from_http(self, answer: HttpAnswer) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,28 +147,35 @@ class ListTopics(Operation[tuple[list[TopicDescription], str | None]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopic(Operation[TopicDescription]):
+class _TopicSettings(Operation[TopicDescription]):
+    topic: str
+    partitions: int | None = None
+    configs: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+
+    def fields(self) -> dict[str, Any]:
+        partitions = m.DEFAULT_PARTITIONS if self.partitions is None else self.partitions
+        return {"topic": self.topic, "partitions": partitions, "configs": tuple(self.configs.items())}
+
+    def _request(self, method: str) -> HttpRequest:
+        body: dict[str, Any] = {"configs": dict(self.configs)} if self.configs else {}
+        if self.partitions is not None:
+            body["partitions"] = self.partitions
+        return json_request(method, topic_path(self.topic), body)
+
+
+class CreateTopic(_TopicSettings):
     """Create a topic; ``partitions`` None is the broker's default.
 
     The result has only the configurations that were set.
     """
 
-    topic: str
-    partitions: int | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-
-    def to_frame(self) -> m.Request:
-        return m.CreateTopicRequest(
-            topic=self.topic,
-            partitions=m.DEFAULT_PARTITIONS if self.partitions is None else self.partitions,
-            configs=tuple(self.configs.items()),
-        )
+    frame = m.CreateTopicRequest
 
     def from_frame(self, response: m.Response) -> TopicDescription:
         return _description(self.topic, expect(response, m.CreateTopicResponse))
 
     def to_http(self) -> HttpRequest:
-        return _json_request("PUT", topic_path(self.topic), partitions=self.partitions, configs=self.configs)
+        return self._request("PUT")
 
     def from_http(self, answer: HttpAnswer) -> TopicDescription:
         if answer.status == 200:
@@ -185,10 +187,8 @@ class CreateTopic(Operation[TopicDescription]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopic(Operation[TopicDescription]):
     is_repeatable = True
+    frame = m.DescribeTopicRequest
     topic: str
-
-    def to_frame(self) -> m.Request:
-        return m.DescribeTopicRequest(topic=self.topic)
 
     def from_frame(self, response: m.Response) -> TopicDescription:
         return _description(self.topic, expect(response, m.DescribeTopicResponse))
@@ -200,53 +200,33 @@ class DescribeTopic(Operation[TopicDescription]):
         return _description_from_json(answer.json())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterTopic(Operation[TopicDescription]):
+class AlterTopic(_TopicSettings):
     """Change a topic; a configuration of None is reset to its default."""
 
     is_repeatable = True
-    topic: str
-    partitions: int | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-
-    def to_frame(self) -> m.Request:
-        return m.AlterTopicRequest(
-            topic=self.topic,
-            partitions=m.DEFAULT_PARTITIONS if self.partitions is None else self.partitions,
-            configs=tuple(self.configs.items()),
-        )
+    frame = m.AlterTopicRequest
 
     def from_frame(self, response: m.Response) -> TopicDescription:
         return _description(self.topic, expect(response, m.AlterTopicResponse))
 
     def to_http(self) -> HttpRequest:
-        return _json_request(
-            "PATCH", topic_path(self.topic), partitions=self.partitions, configs=self.configs
-        )
+        return self._request("PATCH")
 
     def from_http(self, answer: HttpAnswer) -> TopicDescription:
         return _description_from_json(answer.json())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopic(Operation[None]):
+class DeleteTopic(NoResult):
+    frame = m.DeleteTopicRequest
     topic: str
-
-    def to_frame(self) -> m.Request:
-        return m.DeleteTopicRequest(topic=self.topic)
-
-    def from_frame(self, response: m.Response) -> None:
-        expect(response, m.DeleteTopicResponse)
 
     def to_http(self) -> HttpRequest:
         return HttpRequest(method="DELETE", path=topic_path(self.topic))
 
-    def from_http(self, answer: HttpAnswer) -> None:
-        return None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flush(Operation[None]):
+class Flush(NoResult):
     """Sync everything appended before, in ``topic`` or in all topics."""
 
     is_repeatable = True
@@ -255,15 +235,9 @@ class Flush(Operation[None]):
     def to_frame(self) -> m.Request:
         return m.FlushRequest() if self.topic is None else m.FlushTopicRequest(topic=self.topic)
 
-    def from_frame(self, response: m.Response) -> None:
-        expect(response, m.FlushResponse if self.topic is None else m.FlushTopicResponse)
-
     def to_http(self) -> HttpRequest:
         path = "/v1/flush" if self.topic is None else topic_path(self.topic, "flush")
         return HttpRequest(method="POST", path=path)
-
-    def from_http(self, answer: HttpAnswer) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,16 +245,14 @@ class HttpListener(Operation[m.HttpListenerResponse]):
     """Ask where the HTTP listener of the broker is; over the binary protocol."""
 
     is_repeatable = True
-
-    def to_frame(self) -> m.Request:
-        return m.HttpListenerRequest()
+    frame = m.HttpListenerRequest
 
     def from_frame(self, response: m.Response) -> m.HttpListenerResponse:
         return expect(response, m.HttpListenerResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ping(Operation[None]):
+class Ping(NoResult):
     """The smallest request, to check that the broker answers."""
 
     is_repeatable = True
@@ -288,22 +260,5 @@ class Ping(Operation[None]):
     def to_frame(self) -> m.Request:
         return m.MetadataRequest(topics=())
 
-    def from_frame(self, response: m.Response) -> None:
-        expect(response, m.MetadataResponse)
-
     def to_http(self) -> HttpRequest:
         return HttpRequest(method="GET", path="/healthz")
-
-    def from_http(self, answer: HttpAnswer) -> None:
-        return None
-
-
-def _json_request(
-    method: str, path: str, *, partitions: int | None, configs: Mapping[str, str | None]
-) -> HttpRequest:
-    body: dict[str, Any] = {"configs": dict(configs)} if configs else {}
-    if partitions is not None:
-        body["partitions"] = partitions
-    return HttpRequest(
-        method=method, path=path, headers={"Content-Type": JSON}, content=msgspec.json.encode(body)
-    )

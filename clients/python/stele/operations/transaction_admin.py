@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..records import TopicPartition
-from .base import HttpAnswer, HttpRequest, Operation, segment
-from .groups import NoResult
+from .base import HttpAnswer, HttpRequest, NoResult, Operation, segment, topic_path
 
 _PATH = "/v1/transactions"
 
@@ -147,7 +146,7 @@ class AbortInPartition(NoResult):
 
     def to_http(self) -> HttpRequest:
         topic, partition = self.partition
-        path = f"/v1/topics/{segment(topic)}/partitions/{partition}/transactions/{self.producer_id}"
+        path = topic_path(topic, "partitions", str(partition), "transactions", str(self.producer_id))
         return HttpRequest(method="DELETE", path=path)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..wire import messages as m
 from .base import Operation, expect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalProducer:
+class TransactionalProducer(NamedTuple):
     """The producer of the next transaction; its sequences begin at 0 in every partition."""
 
     producer_id: int
@@ -25,15 +25,13 @@ class InitTransactions(Operation[TransactionalProducer]):
     """
 
     is_repeatable = True
+    frame = m.InitTransactionsRequest
     transactional_id: str
     timeout_ms: int
 
-    def to_frame(self) -> m.Request:
-        return m.InitTransactionsRequest(transactional_id=self.transactional_id, timeout_ms=self.timeout_ms)
-
     def from_frame(self, response: m.Response) -> TransactionalProducer:
         answer = expect(response, m.InitTransactionsResponse)
-        return TransactionalProducer(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+        return TransactionalProducer(answer.producer_id, answer.producer_epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +39,14 @@ class EndTransaction(Operation[TransactionalProducer]):
     """Commit or abort the open transaction, durably."""
 
     is_repeatable = True
+    frame = m.EndTransactionRequest
     transactional_id: str
     producer: TransactionalProducer
     is_commit: bool
 
-    def to_frame(self) -> m.Request:
-        return m.EndTransactionRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer.producer_id,
-            producer_epoch=self.producer.producer_epoch,
-            is_commit=self.is_commit,
-        )
-
     def from_frame(self, response: m.Response) -> TransactionalProducer:
         answer = expect(response, m.EndTransactionResponse)
-        return TransactionalProducer(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+        return TransactionalProducer(answer.producer_id, answer.producer_epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +71,7 @@ class CommitTransactions(Operation[None]):
     def to_frame(self) -> m.Request:
         return m.CommitTransactionsRequest(
             transactions=[
-                m.OpenTransaction(
-                    transactional_id=written.transactional_id,
-                    producer_id=written.producer.producer_id,
-                    producer_epoch=written.producer.producer_epoch,
-                )
+                m.OpenTransaction(transactional_id=written.transactional_id, **written.producer._asdict())
                 for written in self.transactions
             ],
             abandoned_prefix=self.abandoned_prefix,

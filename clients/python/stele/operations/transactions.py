@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ..records import OutgoingRecord, RecordMetadata, TopicPartition
 from ..wire.messages import Durability
-from .base import HttpAnswer, HttpRequest, Operation, segment
-from .groups import NoResult, json_request
+from .base import HttpAnswer, HttpRequest, NoResult, Operation, json_request, segment
 from .json_records import topic_record_as_json
 
 
@@ -29,20 +30,8 @@ def _path(transactional_id: str, step: str) -> str:
     return f"/v1/transactions/{segment(transactional_id)}/{step}"
 
 
-def _with_token(request: HttpRequest, token: ProducerToken) -> HttpRequest:
-    return HttpRequest(
-        method=request.method,
-        path=request.path,
-        headers={**request.headers, **token.headers},
-        content=request.content,
-    )
-
-
 def _token(answer: HttpAnswer) -> ProducerToken:
-    document = answer.json()
-    return ProducerToken(
-        producer_id=int(document["producer_id"]), producer_epoch=int(document["producer_epoch"])
-    )
+    return msgspec.convert(answer.json(), ProducerToken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +71,8 @@ class ProduceInTransaction(Operation[list[RecordMetadata]]):
             topic_record_as_json(self.topic, record, partition)
             for record, partition in zip(self.records, self.partitions, strict=True)
         ]
-        request = json_request("POST", _path(self.transactional_id, "records"), {"records": records})
-        return _with_token(request, self.token)
+        path = _path(self.transactional_id, "records")
+        return json_request("POST", path, {"records": records}, headers=self.token.headers)
 
     def from_http(self, answer: HttpAnswer) -> list[RecordMetadata]:
         return [
@@ -110,7 +99,8 @@ class SettleLease(NoResult):
 
     def to_http(self) -> HttpRequest:
         body = {"leases": [{"group": self.group, "lease": self.lease}]}
-        return _with_token(json_request("POST", _path(self.transactional_id, "settle"), body), self.token)
+        path = _path(self.transactional_id, "settle")
+        return json_request("POST", path, body, headers=self.token.headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +115,9 @@ class SettleOffset(NoResult):
     offset: int
 
     def to_http(self) -> HttpRequest:
-        offset = {
-            "group": self.group,
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "offset": self.offset,
-        }
-        return _with_token(
-            json_request("POST", _path(self.transactional_id, "settle"), {"offsets": [offset]}), self.token
-        )
+        offset = {"group": self.group, **self.partition._asdict(), "offset": self.offset}
+        path = _path(self.transactional_id, "settle")
+        return json_request("POST", path, {"offsets": [offset]}, headers=self.token.headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
