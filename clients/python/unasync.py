@@ -23,21 +23,23 @@ SOURCES = (
     "consuming/async_consumer.py",
     "grouping/async_group.py",
     "grouping/async_queue.py",
+    "producing/async_producer.py",
     "tables/async_table.py",
     "transactions/async_transaction.py",
+    "transport/async_http.py",
+    "transport/async_transport.py",
 )
 
 RULES = (
-    (r"\bAsyncTransport\b", "BlockingTransport"),
-    (r"\bopen_async\b", "open_blocking"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bThe asyncio (?=[a-z])", "The blocking "),
     # "An ``async with`` block"
     (r"\b([Aa])n (`*)(?=async )", r"\1 \2"),
     (r"\b(?:async|await) ", ""),
     (r"\b__a(?=(?:enter|exit|iter|next)__)", "__"),
+    (r"\baclose\b", "close"),
     (r"\bAsync(?=[A-Z])", ""),
-    (r"\basync_(?=[a-z])", ""),
+    (r"(?:\b|(?<=_))async_(?=[a-z])", ""),
 )
 # What the documentation says of threads instead of tasks. Each phrase must stand in its file, in one line.
 PHRASES = {
@@ -51,12 +53,27 @@ PHRASES = {
         ("from one task at a time", "from one thread at a time"),
         ("if none came within ``timeout_s``", "if none came within about ``timeout_s``"),
     ),
+    "producing/async_producer.py": (
+        (
+            "It is bound to the event loop of its first call.",
+            "Any number of threads may use it; its own is a daemon.",
+        ),
+        ("return a future for its receipt", "return a future, not cancellable, for its receipt"),
+        ("after the caller was cancelled", "after the caller was interrupted"),
+    ),
     "tables/async_table.py": (
         ("then tasks follow", "then daemon threads follow"),
         ("Reading does not wait.", "Any number of threads may read it."),
         ("there are no tasks", "there are no threads"),
         ("begin to follow it.", "begin to follow it; the first access does this too."),
         ("an asynchronous iterator", "an iterator"),
+    ),
+    "transport/async_http.py": (("for asyncio", "for threads"),),
+    "transport/async_transport.py": (
+        (
+            "of one event loop; any number of tasks may call at once",
+            "of any number of threads or gevent greenlets",
+        ),
     ),
 }
 # Whatever of asyncio a rule has missed.

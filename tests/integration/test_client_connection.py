@@ -23,7 +23,7 @@ from stele import (
 )
 from stele.broker_process import BrokerProcess
 from stele.errors import ProtocolError
-from stele.transport import tcp_async
+from stele.transport import async_tcp
 from stele.transport.base import backoff
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
@@ -124,7 +124,7 @@ async def test_a_long_poll_does_not_delay_other_calls(stele_broker_session: Brok
 async def test_more_calls_than_may_be_unanswered_wait_their_turn(
     stele_broker_session: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp_async, "UNANSWERED_MAX", 10)
+    monkeypatch.setattr(async_tcp, "UNANSWERED_MAX", 10)
     async with AsyncClient(stele_broker_session.binary_url) as client:
         calls = [asyncio.create_task(client.simple_produce("turns", b"%d" % i)) for i in range(300)]
         await asyncio.sleep(0)
@@ -299,7 +299,7 @@ async def test_a_silent_peer_is_a_time_out_with_an_unknown_outcome() -> None:
 
 
 async def test_a_stalled_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp_async, "STALLED_AFTER_S", 0.05)
+    monkeypatch.setattr(async_tcp, "STALLED_AFTER_S", 0.05)
     connections = 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -419,7 +419,7 @@ async def test_a_call_waits_for_a_broker_that_is_just_starting(monkeypatch: pyte
         refused_twice.set()
         yield from backoff()
 
-    monkeypatch.setattr(tcp_async, "backoff", refusals)
+    monkeypatch.setattr(async_tcp, "backoff", refusals)
     async with AsyncClient(f"stele://127.0.0.1:{port}", connect_timeout_s=60) as client:
         waiting = asyncio.create_task(client.simple_produce("t", b"x"))
         await refused_twice.wait()

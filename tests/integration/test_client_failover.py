@@ -10,7 +10,7 @@ import pytest
 from stele import AsyncClient, BrokerUnavailableError, Client, ConnectionLostError, RequestTimedOutError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.config import Endpoint
-from stele.transport.tcp_async import STALLED_AFTER_S
+from stele.transport.async_tcp import STALLED_AFTER_S
 
 from load.pausing import paused
 

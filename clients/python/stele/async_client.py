@@ -36,8 +36,8 @@ from .records import (
     TopicPartition,
 )
 from .serializers import Deserializer, bytes_deserializer
-from .transport import open_async
-from .transport.base import REPETITIONS_MAX, AsyncTransport, backoff
+from .transport.async_transport import AsyncTransport, open_async_transport
+from .transport.base import REPETITIONS_MAX, backoff
 from .wire.compression import Compression
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class AsyncClient:
             key_file=key_file,
             **login,
         )
-        self.transport: AsyncTransport = open_async(self.config)
+        self.transport: AsyncTransport = open_async_transport(self.config)
         self._partition_counts = calls.PartitionCounts()
         self._lookups: AsyncSharedCalls[tuple[str, bool], int] = AsyncSharedCalls()
 

@@ -24,14 +24,51 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+async def give_way() -> None:
+    """Let other tasks run."""
+    await asyncio.sleep(0)
+
+
+def run_at_once(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do nothing: a caller that is no coroutine cannot wait for one."""
+
+
+async def in_thread(run: Callable[..., R], *arguments: Any) -> R:
+    """Call a function that may block."""
+    return await asyncio.to_thread(run, *arguments)
+
+
+def time_limit(deadline_s: float) -> contextlib.AbstractAsyncContextManager[object]:
+    """Raise TimeoutError if the block has not ended at the deadline."""
+    return asyncio.timeout(deadline_s - time.monotonic())
+
+
 async def run_until(deadline_s: float, run: Callable[[float], Coroutine[Any, Any, object]]) -> None:
     """Run a coroutine function, and cancel it at the deadline, which it gets.
 
     A thread cannot be cancelled: there, the function has to end by itself.
     """
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(deadline_s - time.monotonic()):
+        async with time_limit(deadline_s):
             await run(deadline_s)
+
+
+class AsyncSlots:
+    """Lets at most ``count`` calls of one event loop be under way."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._free = asyncio.Semaphore(count)
+        forks.in_child(self._renew_in_child)
+
+    def _renew_in_child(self) -> None:
+        self._free = asyncio.Semaphore(self._count)
+
+    async def take(self) -> None:
+        await self._free.acquire()
+
+    def give_back(self) -> None:
+        self._free.release()
 
 
 class AsyncWorker:

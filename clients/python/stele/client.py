@@ -37,8 +37,8 @@ from .records import (
     TopicPartition,
 )
 from .serializers import Deserializer, bytes_deserializer
-from .transport import open_blocking
-from .transport.base import REPETITIONS_MAX, BlockingTransport, backoff
+from .transport.base import REPETITIONS_MAX, backoff
+from .transport.transport import Transport, open_transport
 from .wire.compression import Compression
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Client:
             key_file=key_file,
             **login,
         )
-        self.transport: BlockingTransport = open_blocking(self.config)
+        self.transport: Transport = open_transport(self.config)
         self._partition_counts = calls.PartitionCounts()
         self._lookups: SharedCalls[tuple[str, bool], int] = SharedCalls()
 

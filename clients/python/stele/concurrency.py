@@ -6,12 +6,13 @@ after the import.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import forks
 from .errors import SteleClientError
@@ -24,9 +25,42 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def give_way() -> None:
+    """Do nothing: other threads run by themselves."""
+
+
+def run_at_once(run: Callable[[], None]) -> None:
+    """Call a function, in a caller that may wait."""
+    run()
+
+
+def in_thread(run: Callable[..., R], *arguments: Any) -> R:
+    """Call a function that may block, in this thread."""
+    return run(*arguments)
+
+
+def time_limit(deadline_s: float) -> contextlib.AbstractContextManager[object]:
+    """Do nothing: a block of a thread cannot be ended from outside, and has to end by itself."""
+    del deadline_s
+    return contextlib.nullcontext()
+
+
 def run_until(deadline_s: float, run: Callable[[float], object]) -> None:
     """Run a function, which gets the deadline and has to end by itself."""
     run(deadline_s)
+
+
+class Slots:
+    """Does nothing: the number of threads bounds that of their calls."""
+
+    def __init__(self, count: int) -> None:
+        del count
+
+    def take(self) -> None:
+        pass
+
+    def give_back(self) -> None:
+        pass
 
 
 class Worker:

@@ -13,8 +13,8 @@ import unasync
 _BY_HAND = {
     "async_concurrency.py",
     "consuming/async_fetching.py",
-    "producing/async_producer.py",
-    "tables/async_loading.py",
+    "producing/async_sending.py",
+    "transport/async_tcp.py",
 }
 
 

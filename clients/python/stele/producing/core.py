@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Iterable
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ..calls import now_ms
 from ..errors import (
+    ClosedError,
     ProduceError,
     RecordTooLargeError,
     RequestTimedOutError,
@@ -25,24 +26,29 @@ from ..records import (
     to_timestamp_ms,
 )
 from ..serializers import Serializer
-from ..transport.base import BACKOFF_FIRST_S, retry_pause_s
+from ..transport.base import BACKOFF_FIRST_S, BACKOFF_MAX_S, retry_pause_s
 from ..wire.messages import Durability
 from .lane import Batch, Identity, Lane
 from .options import ProducerOptions
 
 V = TypeVar("V")
 
-# Receives the token that the caller passed with a record, and the outcome of the record.
-Deliver = Callable[[Any, RecordOutcome], None]
-
-# Failures that flush() lists; further ones are only counted.
+# Failures that flush() lists.
 REPORTED_FAILURES_MAX = 1000
 
 
-class ProducerCore(Generic[V]):
-    """Turns records into produce operations.
+class Due(NamedTuple):
+    """What to send now by partition, and when to look again; None if only a change can make more due."""
 
-    The caller does I/O and serialises access.
+    batches: list[tuple[int, Batch]]
+    needs_producer_id: bool
+    wake_at_s: float | None
+
+
+class ProducerCore(Generic[V]):
+    """Turns records into produce operations, and their outcomes into those of the records.
+
+    The caller does I/O and serialises access. Its futures, of asyncio or of threads, get the outcomes.
     """
 
     def __init__(
@@ -59,23 +65,26 @@ class ProducerCore(Generic[V]):
         # A transport without order needs a limit of one batch in flight.
         self._in_flight_max = options.in_flight_max if keeps_order else 1
         self._producer_id: tuple[int, int] | None = None
+        self._ask_not_before_s = 0.0
         self._failures: dict[int, SteleClientError] = {}
-        self._failure_count = 0
-        self._sent_count = 0
+        self.sent_count: int = 0
 
     def restart(self) -> list[Any]:
-        """Forget records, failures and producer id; return the tokens of the records.
+        """Forget records, failures and producer id; return the futures of the records.
 
         For the child of a fork: what the parent has accepted, the parent stores.
         """
-        tokens = [token for lane in self.lanes.values() for batch in lane.batches() for token in batch.tokens]
+        futures = [
+            acked for lane in self.lanes.values() for batch in lane.batches() for acked, _ in batch.tokens
+        ]
         self.lanes = {}
         self.busy = set()
         self.buffered_bytes = 0
         self.last_error = None
         self._producer_id = None
-        self._failures, self._failure_count, self._sent_count = {}, 0, 0
-        return tokens
+        self._ask_not_before_s = 0.0
+        self._failures, self.sent_count = {}, 0
+        return futures
 
     # ── records in ──
 
@@ -118,7 +127,7 @@ class ProducerCore(Generic[V]):
         return record, size
 
     def reserve(self, size: int) -> bool:
-        """Reserve buffer space for ``append``; ``release`` returns it.
+        """Reserve buffer space for ``put``; ``release`` returns it.
 
         False if it is full.
         """
@@ -130,19 +139,36 @@ class ProducerCore(Generic[V]):
     def release(self, size: int) -> None:
         self.buffered_bytes -= size
 
-    def choose_partition(self, key: bytes | None, partitions: int, size: int) -> int:
-        return self._partitioner(key, partitions, size)
+    def put(
+        self,
+        record: OutgoingRecord,
+        size: int,
+        partition: int | None,
+        count: int,
+        acked: Any,
+        now_s: float,
+        *,
+        is_counted: bool,
+    ) -> None:
+        """Add a record with its future to ``partition``, or to one of ``count``; space is reserved.
 
-    def append(self, partition: int, record: OutgoingRecord, token: Any, size: int, now_s: float) -> None:
+        ``is_counted``: ``flush`` raises its failure.
+        """
+        if partition is None:
+            partition = self._partitioner(record.key, count, size)
+        index = -1
+        if is_counted:
+            index = self.sent_count
+            self.sent_count = index + 1
         lane = self.lanes.get(partition)
         if lane is None:
             lane = self.lanes[partition] = Lane(self.options, in_flight_max=self._in_flight_max)
         self.busy.add(partition)
-        lane.append(record, token, size=size, now_s=now_s)
+        lane.append(record, (acked, index), size=size, now_s=now_s)
 
     # ── producer ids ──
 
-    def give_identity(self, lane: Lane) -> bool:
+    def _give_identity(self, lane: Lane) -> bool:
         """Give ``lane`` a new identity; return False if a new producer id is needed first."""
         if self._producer_id is None or self._producer_id[0] == lane.last_producer_id:
             return False
@@ -154,7 +180,39 @@ class ProducerCore(Generic[V]):
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
         self._producer_id = (producer_id, producer_epoch)
 
+    def lack_producer_id(self, error: SteleClientError, now_s: float) -> None:
+        """Note that there is no producer id because of ``error``; ask again later, or fail what needs one."""
+        self.last_error = error
+        if error.retriable:
+            self._ask_not_before_s = now_s + BACKOFF_MAX_S
+        else:
+            self.fail_unsent(error)
+
     # ── batches out ──
+
+    def due(self, now_s: float) -> Due:
+        """Fail what has expired, and take what is due; ``finish`` must follow for each batch."""
+        batches: list[tuple[int, Batch]] = []
+        needs_producer_id = False
+        wake_at_s: float | None = None
+        for partition in list(self.busy):
+            lane = self.lanes[partition]
+            self._settle_failed(lane.expire(now_s))
+            if lane.needs_identity(now_s) and not self._give_identity(lane):
+                if now_s >= self._ask_not_before_s:
+                    needs_producer_id = True
+                    continue
+                at_s: float | None = self._ask_not_before_s
+            else:
+                while (batch := lane.take(now_s)) is not None:
+                    batches.append((partition, batch))
+                if lane.is_idle:
+                    self.busy.discard(partition)
+                    continue
+                at_s = lane.wake_at_s()
+            if at_s is not None and (wake_at_s is None or at_s < wake_at_s):
+                wake_at_s = at_s
+        return Due(batches, needs_producer_id, wake_at_s)
 
     def operation(self, partition: int, batch: Batch) -> Produce:
         return Produce(
@@ -170,12 +228,7 @@ class ProducerCore(Generic[V]):
         )
 
     def finish(
-        self,
-        partition: int,
-        batch: Batch,
-        outcome: list[RecordOutcome] | SteleClientError,
-        now_s: float,
-        deliver: Deliver,
+        self, partition: int, batch: Batch, outcome: list[RecordOutcome] | SteleClientError, now_s: float
     ) -> None:
         """Settle the records of a sent batch, or queue the batch for a retry."""
         lane = self.lanes[partition]
@@ -187,42 +240,70 @@ class ProducerCore(Generic[V]):
             lost = lane.failed(batch, outcome, now_s, retry_pause_s=pause_s)
         else:
             self.last_error = None
-            self._settle(batch, outcome, deliver)
+            self._settle(batch, outcome)
             lost = lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S)
-        self.settle_failed(lost, deliver)
+        self._settle_failed(lost)
 
     def _outcomes_of_repeated(self, partition: int, batch: Batch) -> list[RecordOutcome]:
         """Return receipts without offsets, for a repeated and forgotten batch."""
         durability = Durability.APPENDED if self.options.acks else Durability.NONE
         return [RecordMetadata(self.topic, partition, -1, r.timestamp, durability) for r in batch.records]
 
-    def _settle(self, batch: Batch, outcomes: list[RecordOutcome], deliver: Deliver) -> None:
+    def _settle(self, batch: Batch, outcomes: list[RecordOutcome]) -> None:
         """Deliver the outcome of every record and release its buffer space."""
         self.release(batch.size)
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
-            deliver(token, outcome)
+            self.deliver(token, outcome)
 
-    def settle_failed(self, batches: Iterable[Batch], deliver: Deliver) -> None:
+    def _settle_failed(self, batches: Iterable[Batch]) -> None:
         """Deliver the error of each failed batch to its records."""
         for batch in batches:
             error = batch.error or self._not_delivered()
             # One instance per record, because raising adds a traceback to the instance.
-            self._settle(batch, cast("list[RecordOutcome]", [error.twin() for _ in batch.tokens]), deliver)
+            self._settle(batch, cast("list[RecordOutcome]", [error.twin() for _ in batch.tokens]))
 
-    def fail_unsent(self, error: SteleClientError, deliver: Deliver) -> None:
+    def deliver(self, token: tuple[Any, int], outcome: RecordOutcome) -> None:
+        """Give the future of a record its outcome, unless its caller has cancelled it."""
+        acked, index = token
+        is_done = acked.done()
+        if not isinstance(outcome, SteleClientError):
+            if not is_done:
+                acked.set_result(outcome)
+            return
+        if is_done and not acked.cancelled():
+            # The end of the producer has settled it.
+            return
+        if index >= 0 and len(self._failures) < REPORTED_FAILURES_MAX:
+            self._failures[index] = outcome
+        if not is_done:
+            acked.set_exception(outcome)
+            # Marks it as retrieved; flush reports the failures of futures that are never awaited.
+            acked.exception()
+
+    def fail_unsent(self, error: SteleClientError) -> None:
         """Fail all records whose batch is not in flight."""
         for lane in self.lanes.values():
-            self.settle_failed(lane.give_up(error), deliver)
+            self._settle_failed(lane.give_up(error))
+
+    def abandon(self) -> None:
+        """Fail all records, also those in flight, whose request may last long."""
+        for lane in self.lanes.values():
+            for batch in lane.batches():
+                error = batch.error or self.last_error or ClosedError("producer")
+                for token in batch.tokens:
+                    twin = error.twin()
+                    twin.is_outcome_unknown = True
+                    self.deliver(token, twin)
 
     def flush(self) -> list[Any]:
-        """Close the open batches; return the tokens of all records without an outcome."""
-        tokens: list[Any] = []
+        """Close the open batches; return the futures of all records without an outcome."""
+        futures: list[Any] = []
         for partition in self.busy:
             lane = self.lanes[partition]
             lane.flush()
             for batch in lane.batches():
-                tokens += batch.tokens
-        return tokens
+                futures += [acked for acked, _ in batch.tokens]
+        return futures
 
     def _not_delivered(self) -> SteleClientError:
         if self.last_error is not None:
@@ -231,24 +312,12 @@ class ProducerCore(Generic[V]):
             f"the record was not delivered within {self.options.delivery_timeout_s:g} s; send it again"
         )
 
-    # ── failures that flush() reports ──
-
-    def count_sent(self) -> int:
-        index = self._sent_count
-        self._sent_count += 1
-        return index
-
-    def note_failure(self, index: int, error: SteleClientError) -> None:
-        self._failure_count += 1
-        if len(self._failures) < REPORTED_FAILURES_MAX:
-            self._failures[index] = error
-
     def raise_failures(self) -> None:
         """Raise ProduceError for failures since the last call.
 
         Indexes count calls of ``send``.
         """
-        failures, total = self._failures, self._sent_count
-        self._failures, self._failure_count, self._sent_count = {}, 0, 0
+        failures, total = self._failures, self.sent_count
+        self._failures, self.sent_count = {}, 0
         if failures:
             raise ProduceError(failures, total=total)

@@ -1,6 +1,5 @@
 """The table of a compacted topic as a mapping that follows its changes.
 
-- ``core``                        records, positions and changes, without I/O
-- ``async_loading``, ``loading``  whether a table is loaded by its first reader
-- ``async_table``, ``table``      the mappings
+- ``core``                    records, positions and changes, without I/O
+- ``async_table``, ``table``  the mappings
 """

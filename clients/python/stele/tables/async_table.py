@@ -9,16 +9,15 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
 from .. import forks
-from ..async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncWorker, run_until
+from ..async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncWorker, run_at_once, run_until
 from ..config import ClientConfig
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.base import Operation
 from ..operations.tables import TableFetch
 from ..records import TopicDescription
 from ..serializers import Deserializer
-from ..transport.base import AsyncTransport
-from .async_loading import AsyncLoadedTable
-from .core import Change, PendingChanges, TableOptions, TableSettings, Target
+from ..transport.async_transport import AsyncTransport
+from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,7 +40,7 @@ class AsyncCaller(Protocol):
     async def close(self) -> None: ...
 
 
-class AsyncTable(AsyncLoadedTable[K, V]):
+class AsyncTable(TableCore[K, V]):
     """The table of a compacted topic as a mapping; created by ``AsyncClient.table``.
 
     ::
@@ -112,6 +111,9 @@ class AsyncTable(AsyncLoadedTable[K, V]):
         """
         if not self._is_loaded and not self._is_closed:
             await self._starts.call(None, self._start)
+
+    def _load_first(self) -> None:
+        run_at_once(self.start)
 
     async def _start(self) -> None:
         if self._is_loaded or self._is_closed:

@@ -236,7 +236,12 @@ class TableCore(Mapping[K, V]):
         """The next offset per partition: the table has all changes before it."""
         return {partition: state.position for partition, state in self._partitions.items()}
 
+    def _load_first(self) -> None:
+        """Load the table when it is read for the first time, if reading can wait."""
+
     def _check(self) -> None:
+        if not self._is_loaded and not self._is_closed:
+            self._load_first()
         if self._is_closed:
             raise ClosedError("table")
         if self._failure is not None:

@@ -10,16 +10,15 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
 from .. import forks
-from ..concurrency import Monitor, SharedCalls, Worker, run_until
+from ..concurrency import Monitor, SharedCalls, Worker, run_at_once, run_until
 from ..config import ClientConfig
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.base import Operation
 from ..operations.tables import TableFetch
 from ..records import TopicDescription
 from ..serializers import Deserializer
-from ..transport.base import BlockingTransport
-from .core import Change, PendingChanges, TableOptions, TableSettings, Target
-from .loading import LoadedTable
+from ..transport.transport import Transport
+from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,14 +34,14 @@ class Caller(Protocol):
     @property
     def config(self) -> ClientConfig: ...
     @property
-    def transport(self) -> BlockingTransport: ...
+    def transport(self) -> Transport: ...
     def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
     def describe_topic(self, topic: str) -> TopicDescription: ...
     def list_offset(self, topic: str, partition: int = 0) -> int | None: ...
     def close(self) -> None: ...
 
 
-class Table(LoadedTable[K, V]):
+class Table(TableCore[K, V]):
     """The table of a compacted topic as a mapping; created by ``Client.table``.
 
     ::
@@ -113,6 +112,9 @@ class Table(LoadedTable[K, V]):
         """
         if not self._is_loaded and not self._is_closed:
             self._starts.call(None, self._start)
+
+    def _load_first(self) -> None:
+        run_at_once(self.start)
 
     def _start(self) -> None:
         if self._is_loaded or self._is_closed:

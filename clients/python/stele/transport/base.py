@@ -1,10 +1,9 @@
-"""The interface of a transport, with shared retry pauses and errors."""
+"""What all transports share: the brokers of a URL, pauses between attempts, and errors."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterator
 
 from ..config import Endpoint
 from ..errors import (
@@ -12,12 +11,9 @@ from ..errors import (
     ConnectionLostError,
     RecordTooLargeError,
     RequestTimedOutError,
-    SteleClientError,
 )
 from ..operations.base import Operation
 from ..wire.framing import FRAME_BYTES_MAX
-
-R = TypeVar("R")
 
 # Independent of ``random.seed``: programs with the same seed would all retry at the same moments.
 _RANDOM = random.SystemRandom()
@@ -26,81 +22,6 @@ BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
 # A connection that breaks this often on the same call does not break by chance.
 REPETITIONS_MAX = 4
-
-
-class AsyncTransport(Protocol):
-    """Carries operations of one event loop; any number of tasks may call at once."""
-
-    @property
-    def fetches_many(self) -> bool:
-        """Whether one Fetch may name several partitions."""
-        ...
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether the broker executes calls in the order in which they were started.
-
-        ``call_all`` starts them in the order given.
-        """
-        ...
-
-    @property
-    def broker_partitions_by_key(self) -> bool:
-        """Whether the broker chooses the partition by key if a produce names none."""
-        ...
-
-    async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
-        """Execute ``operation`` once.
-
-        Cancelling the caller is safe; its response is dropped.
-
-        Raises:
-            BrokerUnavailableError: no connection in time; nothing was sent.
-            ConnectionLostError, RequestTimedOutError: the request was sent, and no
-                response came.
-            SteleClientError: the typed error of the broker.
-        """
-        ...
-
-    async def call_all(
-        self, operations: Sequence[Operation[R]], *, timeout_s: float
-    ) -> list[R | SteleClientError]:
-        """Execute all operations, in order if the transport keeps order.
-
-        Returns a result or an error per operation, and raises none of them.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close the connections; pending calls fail with ConnectionLostError."""
-        ...
-
-
-class BlockingTransport(Protocol):
-    """Carries operations of any number of threads or gevent greenlets."""
-
-    @property
-    def fetches_many(self) -> bool: ...
-    @property
-    def keeps_order(self) -> bool:
-        """Whether ``call_all`` pipelines operations that the broker executes in order."""
-        ...
-
-    @property
-    def broker_partitions_by_key(self) -> bool: ...
-
-    def call(self, operation: Operation[R], *, timeout_s: float) -> R:
-        """Execute ``operation`` once, blocking the thread; see ``AsyncTransport.call``."""
-        ...
-
-    def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
-        """Execute all operations, in order if the transport keeps order.
-
-        Returns a result or an error per operation, and raises none of them.
-        """
-        ...
-
-    def close(self) -> None: ...
 
 
 class Endpoints:

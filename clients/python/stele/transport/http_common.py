@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Generator
-from http import HTTPStatus
 from typing import TypeVar
 
 import httpx
 
 from ..config import Endpoint
-from ..credentials import TokenSource
 from ..errors import ProtocolError, SteleClientError
 from ..operations.base import HttpAnswer, Operation, result_of_http
 from .base import lost, timed_out, unavailable
-from .login import fresh_token
 from .tls import is_about_own_certificate, refused
 
 R = TypeVar("R")
@@ -35,40 +30,7 @@ def login_header(endpoint: Endpoint) -> dict[str, str]:
     return {"Authorization": authorization} if authorization else {}
 
 
-class TokenAuth(httpx.Auth):
-    """Logs in with the token of a callback.
-
-    It is called again after a token was refused.
-    """
-
-    def __init__(self, source: TokenSource) -> None:
-        self._source = source
-        self._token = ""
-
-    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        used = self._token = self._token or fresh_token(self._source)
-        response = yield _with_token(request, used)
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            if self._token == used:
-                self._token = fresh_token(self._source)
-            yield _with_token(request, self._token)
-
-    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        if not self._token:
-            self._token = await asyncio.to_thread(fresh_token, self._source)
-        used = self._token
-        response = yield _with_token(request, used)
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            if self._token == used:
-                self._token = await asyncio.to_thread(fresh_token, self._source)
-            yield _with_token(request, self._token)
-
-
-def token_auth(endpoint: Endpoint) -> TokenAuth | None:
-    return None if endpoint.credentials.token is None else TokenAuth(endpoint.credentials.token)
-
-
-def _with_token(request: httpx.Request, token: str) -> httpx.Request:
+def with_token(request: httpx.Request, token: str) -> httpx.Request:
     request.headers["Authorization"] = f"Bearer {token}"
     return request
 

@@ -39,8 +39,8 @@ ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _RECEIVE_BYTES = 256 * 1024
 
 
-class BlockingTcpTransport:
-    """A ``BlockingTransport`` over TCP."""
+class TcpTransport:
+    """A ``Transport`` over TCP."""
 
     fetches_many = True
     keeps_order = True

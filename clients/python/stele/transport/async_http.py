@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncGenerator, Sequence
+from http import HTTPStatus
 from typing import TypeVar
 
 import httpx
 
 from .. import forks
+from ..async_concurrency import AsyncSlots, in_thread, sleep, time_limit
 from ..config import Endpoint
+from ..credentials import TokenSource
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
 from .base import Endpoints, backoff, timed_out, unavailable
@@ -22,12 +25,34 @@ from .http_common import (
     refused_by_tls,
     result,
     timeouts,
-    token_auth,
     translate,
+    with_token,
 )
+from .login import fresh_token
 from .tls import client_context
 
 R = TypeVar("R")
+
+
+class AsyncTokenAuth(httpx.Auth):
+    """Logs in with the token of a callback.
+
+    It is called again after a token was refused.
+    """
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+        self._token = ""
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        if not self._token:
+            self._token = await in_thread(fresh_token, self._source)
+        used = self._token
+        response = yield with_token(request, used)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            if self._token == used:
+                self._token = await in_thread(fresh_token, self._source)
+            yield with_token(request, self._token)
 
 
 class AsyncHttpTransport:
@@ -41,10 +66,11 @@ class AsyncHttpTransport:
         self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
         self._headers = login_header(endpoint)
-        self._auth = token_auth(endpoint)
+        source = endpoint.credentials.token
+        self._auth = None if source is None else AsyncTokenAuth(source)
         self._tls = client_context(endpoint)
         self._client = self._open()
-        self._slots = asyncio.Semaphore(CALLS_MAX)
+        self._slots = AsyncSlots(CALLS_MAX)
         forks.in_child(self._renew_in_child)
 
     def _open(self) -> httpx.AsyncClient:
@@ -58,42 +84,41 @@ class AsyncHttpTransport:
         )
 
     def _renew_in_child(self) -> None:
+        # Without closing the old one: its pool has locks, which threads of the parent may have held.
         if not self._client.is_closed:
             self._client = self._open()
-        self._slots = asyncio.Semaphore(CALLS_MAX)
 
     async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
+        timeout_s += operation.wait_s
+        deadline_s = time.monotonic() + timeout_s
         if operation.wait_s > 0:
-            return await self._call(operation, timeout_s + operation.wait_s)
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
+            return await self._call(operation, deadline_s, timeout_s)
         try:
-            async with asyncio.timeout_at(deadline_s):
-                await self._slots.acquire()
+            async with time_limit(deadline_s):
+                await self._slots.take()
         except TimeoutError:
             why = f"{CALLS_MAX} calls were under way for {timeout_s:g} s"
             raise unavailable(self._endpoints.current, why) from None
         try:
-            return await self._call(operation, max(deadline_s - loop.time(), 0.001))
+            return await self._call(operation, deadline_s, timeout_s)
         finally:
-            self._slots.release()
+            self._slots.give_back()
 
-    async def _call(self, operation: Operation[R], timeout_s: float) -> R:
+    async def _call(self, operation: Operation[R], deadline_s: float, timeout_s: float) -> R:
         if self._client.is_closed:
             raise ClosedError("client")
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        give_up_s = min(deadline_s, loop.time() + self._connect_timeout_s)
+        give_up_s = min(deadline_s, time.monotonic() + self._connect_timeout_s)
         pauses = backoff()
         while True:
             endpoint = self._endpoints.current
             request = build(self._client, endpoint, operation)
             request.extensions["timeout"] = timeouts(
-                max(deadline_s - loop.time(), 0.001), self._endpoints.attempt_s(give_up_s - loop.time())
+                max(deadline_s - time.monotonic(), 0.001),
+                self._endpoints.attempt_s(give_up_s - time.monotonic()),
             )
             try:
                 # httpx restarts its read timeout with every chunk; this one bounds the whole response.
-                async with asyncio.timeout_at(deadline_s):
+                async with time_limit(deadline_s):
                     response = await self._client.send(request)
             except httpx.HTTPError as error:
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
@@ -101,9 +126,9 @@ class AsyncHttpTransport:
                     self._endpoints.move_on(endpoint)
                     raise translate(endpoint, error, timeout_s) from error
                 pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
-                if loop.time() + pause_s >= give_up_s:
+                if time.monotonic() + pause_s >= give_up_s:
                     raise unavailable(endpoint, error) from error
-                await asyncio.sleep(pause_s)
+                await sleep(pause_s)
             except TimeoutError:
                 self._endpoints.move_on(endpoint)
                 raise timed_out(endpoint, timeout_s) from None
@@ -112,17 +137,19 @@ class AsyncHttpTransport:
                     raise ClosedError("client") from error
                 raise
             else:
+                if self._client.is_closed:
+                    # httpx does not close a connection that was being opened meanwhile.
+                    await response.extensions["network_stream"].aclose()
                 return result(operation, response)
 
     async def call_all(
         self, operations: Sequence[Operation[R]], *, timeout_s: float
     ) -> list[R | SteleClientError]:
         outcomes: list[R | SteleClientError] = []
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         for operation in operations:
             try:
-                remaining_s = max(deadline_s - loop.time(), 0.001)
+                remaining_s = max(deadline_s - time.monotonic(), 0.001)
                 outcomes.append(await self.call(operation, timeout_s=remaining_s))
             except SteleClientError as error:
                 outcomes.append(error)

@@ -1,19 +1,24 @@
+# Generated from async_http.py by clients/python/unasync.py: edit that, then run `make format`.
 """The HTTP transport for threads, on httpx."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from http import HTTPStatus
 from typing import TypeVar
 
 import httpx
 
 from .. import forks
+from ..concurrency import Slots, in_thread, sleep, time_limit
 from ..config import Endpoint
+from ..credentials import TokenSource
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
-from .base import Endpoints, backoff, unavailable
+from .base import Endpoints, backoff, timed_out, unavailable
 from .http_common import (
+    CALLS_MAX,
     CONNECTIONS,
     build,
     is_not_connected,
@@ -21,16 +26,38 @@ from .http_common import (
     refused_by_tls,
     result,
     timeouts,
-    token_auth,
     translate,
+    with_token,
 )
+from .login import fresh_token
 from .tls import client_context
 
 R = TypeVar("R")
 
 
-class BlockingHttpTransport:
-    """A ``BlockingTransport`` over HTTP."""
+class TokenAuth(httpx.Auth):
+    """Logs in with the token of a callback.
+
+    It is called again after a token was refused.
+    """
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+        self._token = ""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        if not self._token:
+            self._token = in_thread(fresh_token, self._source)
+        used = self._token
+        response = yield with_token(request, used)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            if self._token == used:
+                self._token = in_thread(fresh_token, self._source)
+            yield with_token(request, self._token)
+
+
+class HttpTransport:
+    """An ``Transport`` over HTTP."""
 
     fetches_many = False
     keeps_order = False
@@ -40,9 +67,11 @@ class BlockingHttpTransport:
         self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
         self._headers = login_header(endpoint)
-        self._auth = token_auth(endpoint)
+        source = endpoint.credentials.token
+        self._auth = None if source is None else TokenAuth(source)
         self._tls = client_context(endpoint)
         self._client = self._open()
+        self._slots = Slots(CALLS_MAX)
         forks.in_child(self._renew_in_child)
 
     def _open(self) -> httpx.Client:
@@ -61,10 +90,24 @@ class BlockingHttpTransport:
             self._client = self._open()
 
     def call(self, operation: Operation[R], *, timeout_s: float) -> R:
-        if self._client.is_closed:
-            raise ClosedError("client")
         timeout_s += operation.wait_s
         deadline_s = time.monotonic() + timeout_s
+        if operation.wait_s > 0:
+            return self._call(operation, deadline_s, timeout_s)
+        try:
+            with time_limit(deadline_s):
+                self._slots.take()
+        except TimeoutError:
+            why = f"{CALLS_MAX} calls were under way for {timeout_s:g} s"
+            raise unavailable(self._endpoints.current, why) from None
+        try:
+            return self._call(operation, deadline_s, timeout_s)
+        finally:
+            self._slots.give_back()
+
+    def _call(self, operation: Operation[R], deadline_s: float, timeout_s: float) -> R:
+        if self._client.is_closed:
+            raise ClosedError("client")
         give_up_s = min(deadline_s, time.monotonic() + self._connect_timeout_s)
         pauses = backoff()
         while True:
@@ -75,7 +118,9 @@ class BlockingHttpTransport:
                 self._endpoints.attempt_s(give_up_s - time.monotonic()),
             )
             try:
-                response = self._client.send(request)
+                # httpx restarts its read timeout with every chunk; this one bounds the whole response.
+                with time_limit(deadline_s):
+                    response = self._client.send(request)
             except httpx.HTTPError as error:
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
                     # The next call asks another broker: this one may be paused, or cut off from what it needs.
@@ -84,7 +129,10 @@ class BlockingHttpTransport:
                 pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
                 if time.monotonic() + pause_s >= give_up_s:
                     raise unavailable(endpoint, error) from error
-                time.sleep(pause_s)
+                sleep(pause_s)
+            except TimeoutError:
+                self._endpoints.move_on(endpoint)
+                raise timed_out(endpoint, timeout_s) from None
             except RuntimeError as error:
                 if self._client.is_closed:
                     raise ClosedError("client") from error

@@ -1,0 +1,69 @@
+# Generated from async_transport.py by clients/python/unasync.py: edit that, then run `make format`.
+"""The blocking transport: its interface, and its choice by URL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from ..config import ClientConfig
+from ..errors import SteleClientError
+from ..operations.base import Operation
+
+R = TypeVar("R")
+
+
+class Transport(Protocol):
+    """Carries operations of any number of threads or gevent greenlets."""
+
+    @property
+    def fetches_many(self) -> bool:
+        """Whether one Fetch may name several partitions."""
+        ...
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the broker executes the operations of ``call_all`` in their order."""
+        ...
+
+    @property
+    def broker_partitions_by_key(self) -> bool:
+        """Whether the broker chooses the partition by key if a produce names none."""
+        ...
+
+    def call(self, operation: Operation[R], *, timeout_s: float) -> R:
+        """Execute ``operation`` once.
+
+        The response of a caller that is interrupted is dropped.
+
+        Raises:
+            BrokerUnavailableError: no connection in time; nothing was sent.
+            ConnectionLostError, RequestTimedOutError: the request was sent, and no
+                response came.
+            SteleClientError: the typed error of the broker.
+        """
+        ...
+
+    def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
+        """Execute all operations, in order if the transport keeps order.
+
+        Returns a result or an error per operation, and raises none of them.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connections; pending calls fail with ConnectionLostError."""
+        ...
+
+
+def open_transport(config: ClientConfig) -> Transport:
+    """Return the transport for the URL; it connects on first use."""
+    endpoint = config.endpoint
+    # Imported when selected: importing httpx takes longer than a TCP exchange.
+    if endpoint.transport == "tcp":
+        from .tcp import TcpTransport
+
+        return TcpTransport(endpoint, connect_timeout_s=config.connect_timeout_s)
+    from .http import HttpTransport
+
+    return HttpTransport(endpoint, connect_timeout_s=config.connect_timeout_s)
