@@ -63,9 +63,9 @@ def test_a_member_of_any_id_claims_commits_and_leaves(client: Client, group: str
     who = {"group": group, "member_id": joined.member_id}
     beat = client.call(members.Heartbeat(**who, generation=joined.generation))
     (partition,) = beat.assigned
-    client.call(members.Claim(**who, generation=beat.generation, partition=partition))
-    client.call(members.Commit(**who, generation=beat.generation, partition=partition, offset=1))
-    assert client.call(members.Committed(group=group, partition=partition)) == 1
+    client.call(members.Claim(**who, generation=beat.generation, **partition._asdict()))
+    client.call(members.Commit(**who, generation=beat.generation, **partition._asdict(), offset=1))
+    assert client.call(members.Committed(group=group, **partition._asdict())) == 1
     client.call(members.LeaveGroup(**who))
     assert client.call(group_admin.DescribeGroup(group=group)).members == []
     client.call(group_admin.DeleteGroup(group=group))

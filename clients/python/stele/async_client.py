@@ -332,9 +332,7 @@ class AsyncClient:
             TopicExistsError: use ``ensure_topic`` if that is not an error.
         """
         self._partition_counts.forget(topic)
-        return await self.call(
-            topics.CreateTopic(topic=topic, partitions=partitions, configs=calls.text_configs(configs))
-        )
+        return await self.call(topics.CreateTopic(**calls.topic_settings(topic, partitions, configs)))
 
     async def ensure_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
@@ -364,8 +362,7 @@ class AsyncClient:
         default.
         """
         self._partition_counts.forget(topic)
-        changes = calls.text_configs(configs)
-        return await self.call(topics.AlterTopic(topic=topic, partitions=partitions, configs=changes))
+        return await self.call(topics.AlterTopic(**calls.topic_settings(topic, partitions, configs)))
 
     async def delete_topic(self, topic: str) -> None:
         self._partition_counts.forget(topic)
@@ -478,17 +475,11 @@ class AsyncClient:
 
         Raises GroupError.
         """
-        operation = groups.Claim(
-            group=group, member_id=member.member_id, generation=member.generation, partition=partition
-        )
-        await self.call(operation)
+        await self.call(groups.Claim(group=group, **calls.ownership(member, partition)))
 
     async def release(self, group: str, member: Membership, partition: TopicPartition) -> None:
         """Stop owning a partition. Raises GroupError."""
-        operation = groups.Release(
-            group=group, member_id=member.member_id, generation=member.generation, partition=partition
-        )
-        await self.call(operation)
+        await self.call(groups.Release(group=group, **calls.ownership(member, partition)))
 
     async def commit(
         self, group: str, member: Membership, partition: TopicPartition, offset: int, *, metadata: str = ""
@@ -500,19 +491,12 @@ class AsyncClient:
         Raises:
             GroupError: the member does not own the partition.
         """
-        operation = groups.Commit(
-            group=group,
-            member_id=member.member_id,
-            generation=member.generation,
-            partition=partition,
-            offset=offset,
-            metadata=metadata,
-        )
-        await self.call(operation)
+        owner = calls.ownership(member, partition)
+        await self.call(groups.Commit(group=group, **owner, offset=offset, metadata=metadata))
 
     async def committed(self, group: str, partition: TopicPartition) -> int | None:
         """Return the committed offset of ``group``; None if it has committed none."""
-        return await self.call(groups.Committed(group=group, partition=partition))
+        return await self.call(groups.Committed(group=group, **partition._asdict()))
 
     # ── the broker ──
 

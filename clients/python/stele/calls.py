@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from .config import ClientConfig, FilePath, TlsFiles, url_from_environment
 from .credentials import LoginOptions, given_credentials
@@ -17,10 +17,12 @@ from .operations.produce import Produce, RecordOutcome
 from .operations.tables import LookUpKey
 from .records import (
     FetchedRecords,
+    Membership,
     NewRecord,
     OutgoingRecord,
     RecordMetadata,
     Timestamp,
+    TopicPartition,
     outgoing,
     to_timestamp_ms,
 )
@@ -271,12 +273,32 @@ def list_offset_operation(topic: str, partition: int, at: At, isolation: Isolati
 
 
 def look_up_operation(topic: str, key: bytes | str, partition: int | None) -> LookUpKey:
-    return LookUpKey(topic=topic, key=key.encode() if isinstance(key, str) else key, partition=partition)
+    return LookUpKey(
+        topic=topic,
+        key=key.encode() if isinstance(key, str) else key,
+        partition=m.ALL_PARTITIONS if partition is None else partition,
+    )
 
 
-def text_configs(configs: Mapping[str, object] | None) -> dict[str, str | None]:
-    """Convert configuration values to text (True → ``true``); None stays."""
-    return {name: None if value is None else _config_text(value) for name, value in (configs or {}).items()}
+def ownership(member: Membership, partition: TopicPartition) -> dict[str, Any]:
+    """Return what the operations of a partition's owner have in common."""
+    return {"member_id": member.member_id, "generation": member.generation, **partition._asdict()}
+
+
+def topic_settings(
+    topic: str, partitions: int | None, configs: Mapping[str, object] | None
+) -> dict[str, Any]:
+    """Return the arguments of the operations that create and alter a topic.
+
+    Values of configurations become text (True → ``true``); None stays.
+    """
+    return {
+        "topic": topic,
+        "partitions": m.DEFAULT_PARTITIONS if partitions is None else partitions,
+        "configs": tuple(
+            (name, None if value is None else _config_text(value)) for name, value in (configs or {}).items()
+        ),
+    }
 
 
 def _config_text(value: object) -> str:

@@ -329,9 +329,7 @@ class Client:
             TopicExistsError: use ``ensure_topic`` if that is not an error.
         """
         self._partition_counts.forget(topic)
-        return self.call(
-            topics.CreateTopic(topic=topic, partitions=partitions, configs=calls.text_configs(configs))
-        )
+        return self.call(topics.CreateTopic(**calls.topic_settings(topic, partitions, configs)))
 
     def ensure_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
@@ -361,8 +359,7 @@ class Client:
         default.
         """
         self._partition_counts.forget(topic)
-        changes = calls.text_configs(configs)
-        return self.call(topics.AlterTopic(topic=topic, partitions=partitions, configs=changes))
+        return self.call(topics.AlterTopic(**calls.topic_settings(topic, partitions, configs)))
 
     def delete_topic(self, topic: str) -> None:
         self._partition_counts.forget(topic)
@@ -475,17 +472,11 @@ class Client:
 
         Raises GroupError.
         """
-        operation = groups.Claim(
-            group=group, member_id=member.member_id, generation=member.generation, partition=partition
-        )
-        self.call(operation)
+        self.call(groups.Claim(group=group, **calls.ownership(member, partition)))
 
     def release(self, group: str, member: Membership, partition: TopicPartition) -> None:
         """Stop owning a partition. Raises GroupError."""
-        operation = groups.Release(
-            group=group, member_id=member.member_id, generation=member.generation, partition=partition
-        )
-        self.call(operation)
+        self.call(groups.Release(group=group, **calls.ownership(member, partition)))
 
     def commit(
         self, group: str, member: Membership, partition: TopicPartition, offset: int, *, metadata: str = ""
@@ -497,19 +488,12 @@ class Client:
         Raises:
             GroupError: the member does not own the partition.
         """
-        operation = groups.Commit(
-            group=group,
-            member_id=member.member_id,
-            generation=member.generation,
-            partition=partition,
-            offset=offset,
-            metadata=metadata,
-        )
-        self.call(operation)
+        owner = calls.ownership(member, partition)
+        self.call(groups.Commit(group=group, **owner, offset=offset, metadata=metadata))
 
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """Return the committed offset of ``group``; None if it has committed none."""
-        return self.call(groups.Committed(group=group, partition=partition))
+        return self.call(groups.Committed(group=group, **partition._asdict()))
 
     # ── the broker ──
 

@@ -5,8 +5,7 @@ One thread writes it.
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .notation import lsn_text
@@ -44,7 +43,6 @@ class Status:
     failures: int = 0
     last_error: str | None = None
     tables: dict[str, TableStatus] = field(default_factory=dict[str, TableStatus])
-    began_s: float = field(default_factory=time.monotonic)
 
     def table(self, name: str) -> TableStatus:
         table = self.tables.get(name)
@@ -64,19 +62,9 @@ class Status:
 
     def document(self) -> dict[str, Any]:
         """Return the status in the form of its JSON document."""
-        return {
-            "slot": self.slot,
-            "database": self.database,
-            "state": self.state,
+        document = {named.name: getattr(self, named.name) for named in fields(self)}
+        del document["events_before"]
+        return document | {
             "confirmed_lsn": lsn_text(self.confirmed_lsn),
-            "lag_bytes": self.lag_bytes,
-            "wal_status": self.wal_status,
-            "events": self.events,
-            "repeated": self.repeated,
-            "transactions": self.transactions,
-            "notifications": self.notifications,
-            "commit_ms": self.commit_ms,
-            "failures": self.failures,
-            "last_error": self.last_error,
             "tables": {name: asdict(table) for name, table in sorted(self.tables.items())},
         }

@@ -12,6 +12,7 @@ from .. import forks
 from ..errors import GroupError, LeaseLostError, SteleClientError
 from ..operations.leases import Poll
 from ..records import LeasedPartition, NewRecord, Polled, Record, SkippedRecords
+from ..wire.messages import ANY_NUMBER
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -71,8 +72,8 @@ class GroupOptions:
             start=self.start,
             max_records=self.max_records,
             # So that a failure concerns one partition only.
-            max_partitions=None if self.dead_letter_topic is None else 1,
-            wait_ms=int(self.wait_s * 1000),
+            max_partitions=ANY_NUMBER if self.dead_letter_topic is None else 1,
+            max_wait_ms=int(self.wait_s * 1000),
             lease_ms=self.lease_ms,
         )
 

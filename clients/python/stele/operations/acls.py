@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from .base import HttpAnswer, HttpRequest, Operation, json_request
 
@@ -17,7 +16,6 @@ class _Acls(Operation[list[AclDocument]]):
         return answer.json()["acls"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListAcls(_Acls):
     is_repeatable = True
     selection: AclDocument
@@ -26,7 +24,6 @@ class ListAcls(_Acls):
         return HttpRequest(method="GET", path=_PATH, params=self.selection)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddAcls(_Acls):
     is_repeatable = True
     acls: Sequence[AclDocument]
@@ -35,7 +32,6 @@ class AddAcls(_Acls):
         return json_request("POST", _PATH, {"acls": [dict(acl) for acl in self.acls]})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveAcls(_Acls):
     selection: AclDocument
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from http import HTTPStatus
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
 from urllib.parse import quote
 
 import msgspec
@@ -100,35 +100,36 @@ class HttpAnswer:
             raise ProtocolError(f"the response has no valid header {name}") from error
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Operation(Generic[R_co]):
     """A request in both protocols, and the parsing of its response.
 
+    Each subclass is a frozen dataclass with keyword arguments. One with the fields of a request
+    of the binary protocol inherits from that, too.
+
     ``is_repeatable``: executing it twice has the effect of once, so a client may retry
     it when a connection breaks. ``wait_s``: how long the broker may hold back the
-    response (a long poll). ``frame``: the request of the binary protocol, if its fields are
-    those of the operation.
+    response (a long poll).
     """
 
-    __slots__ = ()
     is_repeatable: ClassVar[bool] = False
-    frame: ClassVar[type[Request] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @property
     def wait_s(self) -> float:
         return 0.0
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields by name, those of a named tuple in its place."""
-        named: dict[str, Any] = {}
-        for declared in fields(cast("Any", self)):
-            value = getattr(self, declared.name)
-            named |= value._asdict() if hasattr(value, "_asdict") else {declared.name: value}
-        return named
+        """Return the fields by name."""
+        return {named.name: getattr(self, named.name) for named in fields(cast("Any", self))}
 
     def to_frame(self) -> Request:
-        if self.frame is None:
-            raise UnsupportedOperationError(f"{type(self).__name__} works over HTTP only; use an http:// URL")
-        return self.frame(**self.fields())
+        if isinstance(self, Request):
+            return self
+        raise UnsupportedOperationError(f"{type(self).__name__} works over HTTP only; use an http:// URL")
 
     def from_frame(self, response: Response) -> R_co:
         raise NotImplementedError
@@ -150,11 +151,9 @@ class Operation(Generic[R_co]):
 class NoResult(Operation[None]):
     """An operation whose response has no fields."""
 
-    __slots__ = ()
-
     def from_frame(self, response: Response) -> None:
-        if self.frame is not None:
-            expect(response, RESPONSES[self.frame.TYPE + 1])
+        if isinstance(self, Request):
+            expect(response, RESPONSES[self.TYPE + 1])
 
     def from_http(self, answer: HttpAnswer) -> None:
         return None

@@ -23,7 +23,6 @@ DECODED_BYTES_MAX = 64 * 1024 * 1024
 FetchOutcome = FetchedRecords | SteleClientError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(Operation[list[FetchOutcome]]):
     """Fetch records from an offset per partition; outcomes are in the order requested.
 
@@ -230,7 +229,6 @@ def decode_up_to(
     return DecodedRecords(records, next_offset, size, is_whole=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffset(Operation[int | None]):
     """Look up an offset by a time in ms or a special value.
 
@@ -279,15 +277,10 @@ def _at(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleConsume(Operation[tuple[list[tuple[int, bytes]], int]]):
+class SimpleConsume(m.ConsumeRequest, Operation[tuple[list[tuple[int, bytes]], int]]):
     """ADR-0009 CONSUME of partition 0; the result is ``([(offset, data)…], next offset)``."""
 
     is_repeatable = True
-    frame = m.ConsumeRequest
-    topic: str
-    offset: int
-    batch_size: int
 
     def from_frame(self, response: m.Response) -> tuple[list[tuple[int, bytes]], int]:
         answer = expect(response, m.ConsumeResponse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -12,7 +11,6 @@ from .base import HttpAnswer, HttpRequest, NoResult, Operation, json_request
 from .groups import group_path, partitions_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups(Operation[tuple[list[tuple[str, str]], str | None]]):
     """List a page of groups: ``([(group, state)…], next_after)``."""
 
@@ -27,7 +25,6 @@ class ListGroups(Operation[tuple[list[tuple[str, str]], str | None]]):
         return [(group["group"], group["state"]) for group in document["groups"]], document["next_after"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroup(Operation[GroupDescription]):
     is_repeatable = True
     group: str
@@ -60,7 +57,6 @@ class DescribeGroup(Operation[GroupDescription]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupConfigs(Operation[dict[str, str]]):
     """An operation that returns all configurations of a group that are in effect."""
 
@@ -76,7 +72,6 @@ class GetGroupConfigs(_GroupConfigs):
         return HttpRequest(method="GET", path=group_path(self.group, "configs"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigureGroup(_GroupConfigs):
     """Set configurations of a group; None resets one."""
 
@@ -86,7 +81,6 @@ class ConfigureGroup(_GroupConfigs):
         return json_request("PATCH", group_path(self.group, "configs"), {"configs": dict(self.configs)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup(NoResult):
     group: str
 
@@ -94,7 +88,6 @@ class DeleteGroup(NoResult):
         return HttpRequest(method="DELETE", path=group_path(self.group))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsets(Operation[list[tuple[TopicPartition, int | None, int, int]]]):
     """Reset offsets: ``[(partition, committed before, after, lag)…]``."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ..records import Membership, TopicPartition
 from ..wire import messages as m
@@ -16,8 +15,8 @@ def group_path(group: str, *parts: str) -> str:
     return "/".join(("/v1/groups", *map(segment, (group, *parts))))
 
 
-def _partition_path(group: str, partition: TopicPartition, part: str) -> str:
-    return group_path(group, "partitions", partition.topic, str(partition.partition), part)
+def _partition_path(group: str, topic: str, partition: int, part: str) -> str:
+    return group_path(group, "partitions", topic, str(partition), part)
 
 
 def _membership(answer: m.JoinGroupResponse | m.HeartbeatResponse) -> Membership:
@@ -43,15 +42,7 @@ def partitions_of(assignment: Sequence[Mapping[str, Any]]) -> list[TopicPartitio
     return [TopicPartition(str(part["topic"]), int(p)) for part in assignment for p in part["partitions"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup(Operation[Membership]):
-    frame = m.JoinGroupRequest
-    group: str
-    topics: Sequence[str]
-    session_timeout_ms: int
-    member_id: str = ""
-    client_id: str = ""
-
+class JoinGroup(m.JoinGroupRequest, Operation[Membership]):
     def from_frame(self, response: m.Response) -> Membership:
         return _membership(expect(response, m.JoinGroupResponse))
 
@@ -63,13 +54,8 @@ class JoinGroup(Operation[Membership]):
         return _membership_from_json(answer.json())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat(Operation[Membership]):
+class Heartbeat(m.HeartbeatRequest, Operation[Membership]):
     is_repeatable = True
-    frame = m.HeartbeatRequest
-    group: str
-    member_id: str
-    generation: int
 
     def from_frame(self, response: m.Response) -> Membership:
         return _membership(expect(response, m.HeartbeatResponse))
@@ -82,69 +68,47 @@ class Heartbeat(Operation[Membership]):
         return _membership_from_json(answer.json())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroup(NoResult):
-    frame = m.LeaveGroupRequest
-    group: str
-    member_id: str
-
+class LeaveGroup(m.LeaveGroupRequest, NoResult):
     def to_http(self) -> HttpRequest:
         return HttpRequest(method="DELETE", path=group_path(self.group, "members", self.member_id))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ownership(NoResult):
-    method: ClassVar[str]
-    group: str
-    member_id: str
-    generation: int
-    partition: TopicPartition
+class Claim(m.ClaimRequest, NoResult):
+    is_repeatable = True
 
     def to_http(self) -> HttpRequest:
-        body = {"member_id": self.member_id, "generation": self.generation}
-        return json_request(self.method, _partition_path(self.group, self.partition, "owner"), body)
+        return _owner_request("PUT", self)
 
 
-class Claim(_Ownership):
+class Release(m.ReleaseRequest, NoResult):
+    def to_http(self) -> HttpRequest:
+        return _owner_request("DELETE", self)
+
+
+def _owner_request(method: str, owner: m.ClaimRequest | m.ReleaseRequest) -> HttpRequest:
+    path = _partition_path(owner.group, owner.topic, owner.partition, "owner")
+    return json_request(method, path, {"member_id": owner.member_id, "generation": owner.generation})
+
+
+class Commit(m.CommitRequest, NoResult):
     is_repeatable = True
-    frame = m.ClaimRequest
-    method = "PUT"
-
-
-class Release(_Ownership):
-    frame = m.ReleaseRequest
-    method = "DELETE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit(NoResult):
-    is_repeatable = True
-    frame = m.CommitRequest
-    group: str
-    member_id: str
-    generation: int
-    partition: TopicPartition
-    offset: int
-    metadata: str = ""
 
     def to_http(self) -> HttpRequest:
+        path = _partition_path(self.group, self.topic, self.partition, "offset")
         body = {name: getattr(self, name) for name in ("member_id", "generation", "offset", "metadata")}
-        return json_request("PUT", _partition_path(self.group, self.partition, "offset"), body)
+        return json_request("PUT", path, body)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed(Operation[int | None]):
+class Committed(m.CommittedRequest, Operation[int | None]):
     is_repeatable = True
-    frame = m.CommittedRequest
-    group: str
-    partition: TopicPartition
 
     def from_frame(self, response: m.Response) -> int | None:
         offset = expect(response, m.CommittedResponse).offset
         return None if offset == m.UNKNOWN_OFFSET else offset
 
     def to_http(self) -> HttpRequest:
-        return HttpRequest(method="GET", path=_partition_path(self.group, self.partition, "offset"))
+        path = _partition_path(self.group, self.topic, self.partition, "offset")
+        return HttpRequest(method="GET", path=path)
 
     def from_http(self, answer: HttpAnswer) -> int | None:
         offset = answer.json()["offset"]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..records import LeasedPartition, Polled, Record
 from ..records import SkippedRecords as Skipped
 from ..wire import messages as m
@@ -15,37 +11,14 @@ from .groups import group_path
 from .json_records import record_from_json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Poll(Operation[Polled]):
+class Poll(m.PollRequest, Operation[Polled]):
     """A poll; repeatable, because the same ``poll_id`` returns the same lease."""
 
     is_repeatable = True
-    group: str
-    topics: Sequence[str]
-    poll_id: str
-    start: str = "earliest"
-    max_records: int = 500
-    max_bytes: int = 1024 * 1024
-    max_partitions: int | None = None
-    wait_ms: int = 0
-    lease_ms: int = 30_000
 
     @property
     def wait_s(self) -> float:
-        return self.wait_ms / 1000
-
-    def to_frame(self) -> m.Request:
-        return m.PollRequest(
-            group=self.group,
-            topics=self.topics,
-            poll_id=self.poll_id,
-            start=self.start,
-            max_records=self.max_records,
-            max_bytes=self.max_bytes,
-            max_partitions=m.ANY_NUMBER if self.max_partitions is None else self.max_partitions,
-            max_wait_ms=self.wait_ms,
-            lease_ms=self.lease_ms,
-        )
+        return self.max_wait_ms / 1000
 
     def from_frame(self, response: m.Response) -> Polled:
         answer = expect(response, m.PollResponse)
@@ -62,16 +35,11 @@ class Poll(Operation[Polled]):
         )
 
     def to_http(self) -> HttpRequest:
-        body = {
-            "topics": self.topics,
-            "poll_id": self.poll_id,
-            "from": self.start,
-            "max_records": self.max_records,
-            "max_bytes": self.max_bytes,
-            "max_partitions": self.max_partitions,
-            "wait_ms": self.wait_ms,
-            "lease_ms": self.lease_ms,
-        }
+        body = self.fields()
+        body["from"], body["wait_ms"] = body.pop("start"), body.pop("max_wait_ms")
+        if self.max_partitions == m.ANY_NUMBER:
+            body["max_partitions"] = None
+        del body["group"]
         return json_request("POST", group_path(self.group, "poll"), body)
 
     def from_http(self, answer: HttpAnswer) -> Polled:
@@ -85,31 +53,21 @@ class Poll(Operation[Polled]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LeaseStep(NoResult):
-    step: ClassVar[str]
-    group: str
-    lease: str
+class Ack(m.AckRequest, NoResult):
+    is_repeatable = True
 
     def to_http(self) -> HttpRequest:
-        body = self.fields()
-        return json_request("POST", group_path(body.pop("group"), self.step), body)
+        return json_request("POST", group_path(self.group, "ack"), {"lease": self.lease})
 
 
-class Ack(_LeaseStep):
+class Nack(m.NackRequest, NoResult):
+    def to_http(self) -> HttpRequest:
+        return json_request("POST", group_path(self.group, "nack"), {"lease": self.lease})
+
+
+class Extend(m.ExtendRequest, NoResult):
     is_repeatable = True
-    frame = m.AckRequest
-    step = "ack"
 
-
-class Nack(_LeaseStep):
-    frame = m.NackRequest
-    step = "nack"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extend(_LeaseStep):
-    is_repeatable = True
-    frame = m.ExtendRequest
-    step = "extend"
-    lease_ms: int
+    def to_http(self) -> HttpRequest:
+        body = {"lease": self.lease, "lease_ms": self.lease_ms}
+        return json_request("POST", group_path(self.group, "extend"), body)

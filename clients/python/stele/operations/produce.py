@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -28,7 +27,6 @@ _LEAST_BY_ACKS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Produce(Operation[list[RecordOutcome]]):
     """Store a batch; the result has a receipt or an error per record, in order.
 
@@ -120,12 +118,10 @@ class Produce(Operation[list[RecordOutcome]]):
         return outcomes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducerId(Operation[tuple[int, int]]):
+class InitProducerId(m.InitProducerIdRequest, Operation[tuple[int, int]]):
     """A producer id and epoch of one's own; asking again just gives another."""
 
     is_repeatable = True
-    frame = m.InitProducerIdRequest
 
     def from_frame(self, response: m.Response) -> tuple[int, int]:
         answer = expect(response, m.InitProducerIdResponse)
@@ -139,8 +135,7 @@ class InitProducerId(Operation[tuple[int, int]]):
         return int(document["producer_id"]), int(document["producer_epoch"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginProducerVersion(Operation[m.NamedProducerResponse]):
+class BeginProducerVersion(m.NamedProducerRequest, Operation[m.NamedProducerResponse]):
     """Begin a version of a named producer, or resume it (ADR-0015).
 
     If it ``is_resumed``, some of the version may be stored. The broker rejects a version older
@@ -148,9 +143,6 @@ class BeginProducerVersion(Operation[m.NamedProducerResponse]):
     """
 
     is_repeatable = True
-    frame = m.NamedProducerRequest
-    name: str
-    version: int
 
     def from_frame(self, response: m.Response) -> m.NamedProducerResponse:
         return expect(response, m.NamedProducerResponse)
@@ -163,15 +155,10 @@ class BeginProducerVersion(Operation[m.NamedProducerResponse]):
         return msgspec.convert(answer.json(), m.NamedProducerResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetProducerState(Operation[m.ProducerStateResponse]):
+class GetProducerState(m.ProducerStateRequest, Operation[m.ProducerStateResponse]):
     """Get the last record of a producer in a partition; all -1 if there is none."""
 
     is_repeatable = True
-    frame = m.ProducerStateRequest
-    topic: str
-    partition: int
-    producer_id: int
 
     def from_frame(self, response: m.Response) -> m.ProducerStateResponse:
         return expect(response, m.ProducerStateResponse)
@@ -184,13 +171,8 @@ class GetProducerState(Operation[m.ProducerStateResponse]):
         return msgspec.convert(answer.json(), m.ProducerStateResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleProduce(Operation[int]):
+class SimpleProduce(m.ProduceRequest, Operation[int]):
     """Store a record in partition 0 with acks=1 (PRODUCE of ADR-0009); return its offset."""
-
-    frame = m.ProduceRequest
-    topic: str
-    data: bytes
 
     def from_frame(self, response: m.Response) -> int:
         return expect(response, m.ProduceResponse).offset

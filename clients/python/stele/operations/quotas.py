@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .base import HttpAnswer, HttpRequest, Operation, json_request
@@ -15,7 +14,6 @@ def _quota(document: Mapping[str, Any]) -> Quota:
     return dict(document["entity"]), dict(document["values"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuotas(Operation[list[Quota]]):
     """List all quotas: the names by type, where None stands for the default, and the values."""
 
@@ -28,7 +26,6 @@ class ListQuotas(Operation[list[Quota]]):
         return [_quota(one) for one in answer.json()["quotas"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuotas(Operation[Quota]):
     """Set quotas of one entity, and remove those whose value is None; return what it has then."""
 

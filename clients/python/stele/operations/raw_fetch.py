@@ -24,7 +24,6 @@ class RawBatches:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RawFetch(Operation[RawBatches]):
     """A fetch of one partition without decoding."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -16,7 +15,6 @@ from .json_records import record_from_json
 Settlement: TypeAlias = Literal["ack", "release", "reject", "renew"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SharePoll(Operation[SharePolled]):
     """Take records under a lock; repeatable, because the same lock returns the same records."""
 
@@ -56,7 +54,6 @@ class SharePoll(Operation[SharePolled]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settle(Operation[int]):
     """Acknowledge, release, reject or renew records of a lock.
 
@@ -84,7 +81,6 @@ class Settle(Operation[int]):
         return int(answer.json().get("expires_in_ms", 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive(Operation[Redriven]):
     """Append the records of dead letters to the partitions that they came from.
 

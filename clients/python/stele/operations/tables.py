@@ -17,24 +17,15 @@ from .json_records import NDJSON, record_from_json
 
 # The broker may have to read the whole partition before its first answer.
 TABLE_WAIT_S = 300.0
-PAGE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpKey(Operation[Record[bytes] | None]):
+class LookUpKey(m.LookUpKeyRequest, Operation[Record[bytes] | None]):
     """Look up the newest record of a key; a tombstone is a record without a value.
 
     None if no record has the key. Over HTTP a deleted key is None as well.
     """
 
     is_repeatable = True
-    topic: str
-    key: bytes
-    partition: int | None = None
-
-    def to_frame(self) -> m.Request:
-        partition = m.ALL_PARTITIONS if self.partition is None else self.partition
-        return m.LookUpKeyRequest(topic=self.topic, partition=partition, key=self.key)
 
     def from_frame(self, response: m.Response) -> Record[bytes] | None:
         answer = expect(response, m.LookUpKeyResponse)
@@ -49,7 +40,7 @@ class LookUpKey(Operation[Record[bytes] | None]):
         # Base64 takes any key through proxies that normalise paths.
         key = segment(urlsafe_b64encode(self.key).decode())
         params = {"encoding": "base64"}
-        if self.partition is not None:
+        if self.partition != m.ALL_PARTITIONS:
             params["partition"] = str(self.partition)
         return HttpRequest(method="GET", path=topic_path(self.topic, "keys", key), params=params)
 
@@ -76,17 +67,10 @@ class TablePage:
     is_last: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFetch(Operation[TablePage]):
+class TableFetch(m.TableFetchRequest, Operation[TablePage]):
     """A page of the table of a partition; over HTTP the whole table is one page."""
 
     is_repeatable = True
-    frame = m.TableFetchRequest
-    topic: str
-    partition: int
-    offset: int = 0
-    end_offset: int = m.CURRENT_END
-    max_bytes: int = PAGE_BYTES
 
     @property
     def wait_s(self) -> float:
@@ -133,17 +117,10 @@ class TableFetch(Operation[TablePage]):
         return TablePage(records=records, next_offset=position, end_offset=position, is_last=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawTableFetch(Operation[m.TableFetchResponse]):
+class RawTableFetch(m.TableFetchRequest, Operation[m.TableFetchResponse]):
     """A page of the table of a partition without decoding; over the binary protocol only."""
 
     is_repeatable = True
-    frame = m.TableFetchRequest
-    topic: str
-    partition: int
-    offset: int
-    end_offset: int
-    max_bytes: int
 
     @property
     def wait_s(self) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import UnknownTopicError, error_for
@@ -44,14 +43,11 @@ def _description_from_json(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata(Operation[ClusterMetadata]):
+class Metadata(m.MetadataRequest, Operation[ClusterMetadata]):
     """The cluster's id and its brokers."""
 
     is_repeatable = True
-
-    def to_frame(self) -> m.Request:
-        return m.MetadataRequest(topics=())
+    topics: Sequence[str] | None = ()
 
     def from_frame(self, response: m.Response) -> ClusterMetadata:
         answer = expect(response, m.MetadataResponse)
@@ -74,7 +70,6 @@ class Metadata(Operation[ClusterMetadata]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCount(Operation[int]):
     """Get the number of partitions of a topic.
 
@@ -110,7 +105,6 @@ def _why_no_topic(topic: str, code: ErrorCode) -> str:
     return f"topic {topic!r} cannot be used: {code.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceNothing(NoResult):
     """Produce no records over HTTP, which creates an unknown topic if settings allow."""
 
@@ -123,7 +117,6 @@ class ProduceNothing(NoResult):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListTopics(Operation[tuple[list[TopicDescription], str | None]]):
     """List a page of topics without configurations, and ``after`` for the next page."""
 
@@ -146,36 +139,24 @@ class ListTopics(Operation[tuple[list[TopicDescription], str | None]]):
         return [_description_from_json(topic) for topic in document["topics"]], document.get("next_after")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TopicSettings(Operation[TopicDescription]):
-    topic: str
-    partitions: int | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-
-    def fields(self) -> dict[str, Any]:
-        partitions = m.DEFAULT_PARTITIONS if self.partitions is None else self.partitions
-        return {"topic": self.topic, "partitions": partitions, "configs": tuple(self.configs.items())}
-
-    def _request(self, method: str) -> HttpRequest:
-        body: dict[str, Any] = {"configs": dict(self.configs)} if self.configs else {}
-        if self.partitions is not None:
-            body["partitions"] = self.partitions
-        return json_request(method, topic_path(self.topic), body)
+def _settings_request(method: str, settings: m.CreateTopicRequest | m.AlterTopicRequest) -> HttpRequest:
+    body: dict[str, Any] = {"configs": dict(settings.configs)} if settings.configs else {}
+    if settings.partitions != m.DEFAULT_PARTITIONS:
+        body["partitions"] = settings.partitions
+    return json_request(method, topic_path(settings.topic), body)
 
 
-class CreateTopic(_TopicSettings):
+class CreateTopic(m.CreateTopicRequest, Operation[TopicDescription]):
     """Create a topic; ``partitions`` None is the broker's default.
 
     The result has only the configurations that were set.
     """
 
-    frame = m.CreateTopicRequest
-
     def from_frame(self, response: m.Response) -> TopicDescription:
         return _description(self.topic, expect(response, m.CreateTopicResponse))
 
     def to_http(self) -> HttpRequest:
-        return self._request("PUT")
+        return _settings_request("PUT", self)
 
     def from_http(self, answer: HttpAnswer) -> TopicDescription:
         if answer.status == 200:
@@ -184,11 +165,8 @@ class CreateTopic(_TopicSettings):
         return _description_from_json(answer.json(), "configs")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeTopic(Operation[TopicDescription]):
+class DescribeTopic(m.DescribeTopicRequest, Operation[TopicDescription]):
     is_repeatable = True
-    frame = m.DescribeTopicRequest
-    topic: str
 
     def from_frame(self, response: m.Response) -> TopicDescription:
         return _description(self.topic, expect(response, m.DescribeTopicResponse))
@@ -200,32 +178,26 @@ class DescribeTopic(Operation[TopicDescription]):
         return _description_from_json(answer.json())
 
 
-class AlterTopic(_TopicSettings):
+class AlterTopic(m.AlterTopicRequest, Operation[TopicDescription]):
     """Change a topic; a configuration of None is reset to its default."""
 
     is_repeatable = True
-    frame = m.AlterTopicRequest
 
     def from_frame(self, response: m.Response) -> TopicDescription:
         return _description(self.topic, expect(response, m.AlterTopicResponse))
 
     def to_http(self) -> HttpRequest:
-        return self._request("PATCH")
+        return _settings_request("PATCH", self)
 
     def from_http(self, answer: HttpAnswer) -> TopicDescription:
         return _description_from_json(answer.json())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopic(NoResult):
-    frame = m.DeleteTopicRequest
-    topic: str
-
+class DeleteTopic(m.DeleteTopicRequest, NoResult):
     def to_http(self) -> HttpRequest:
         return HttpRequest(method="DELETE", path=topic_path(self.topic))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(NoResult):
     """Sync everything appended before, in ``topic`` or in all topics."""
 
@@ -240,25 +212,20 @@ class Flush(NoResult):
         return HttpRequest(method="POST", path=path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpListener(Operation[m.HttpListenerResponse]):
+class HttpListener(m.HttpListenerRequest, Operation[m.HttpListenerResponse]):
     """Ask where the HTTP listener of the broker is; over the binary protocol."""
 
     is_repeatable = True
-    frame = m.HttpListenerRequest
 
     def from_frame(self, response: m.Response) -> m.HttpListenerResponse:
         return expect(response, m.HttpListenerResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ping(NoResult):
+class Ping(m.MetadataRequest, NoResult):
     """The smallest request, to check that the broker answers."""
 
     is_repeatable = True
-
-    def to_frame(self) -> m.Request:
-        return m.MetadataRequest(topics=())
+    topics: Sequence[str] | None = ()
 
     def to_http(self) -> HttpRequest:
         return HttpRequest(method="GET", path="/healthz")

@@ -60,7 +60,6 @@ class OpenTransaction:
     holds_back: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactions(Operation[tuple[list[ListedTransaction], int]]):
     """List the first page of transactions, oldest first: ``(transactions, total)``."""
 
@@ -98,7 +97,6 @@ def _open_ms(document: Mapping[str, Any], since: int | None) -> int | None:
     return None if since is None else max(0, document["now"] - since)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransaction(Operation[DescribedTransaction]):
     is_repeatable = True
     transactional_id: str
@@ -126,7 +124,6 @@ class DescribeTransaction(Operation[DescribedTransaction]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransaction(NoResult):
     """Abort the open transaction of an id, and fence its producer; without one, nothing changes."""
 
@@ -137,7 +134,6 @@ class AbortTransaction(NoResult):
         return HttpRequest(method="DELETE", path=f"{_PATH}/{segment(self.transactional_id)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortInPartition(NoResult):
     """Abort what a producer has open in a partition."""
 
@@ -150,7 +146,6 @@ class AbortInPartition(NoResult):
         return HttpRequest(method="DELETE", path=path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOpenTransactions(Operation[tuple[list[OpenTransaction], int]]):
     """List what is open in partitions, oldest first: ``(transactions, total)``."""
 

@@ -17,32 +17,31 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitTransactions(Operation[TransactionalProducer]):
+class InitTransactions(m.InitTransactionsRequest, Operation[TransactionalProducer]):
     """Begin with a transactional id: fence earlier producers with it, abort what they left open.
 
     The broker answers ``CONCURRENT_TRANSACTIONS``, which is retriable, while it aborts.
     """
 
     is_repeatable = True
-    frame = m.InitTransactionsRequest
-    transactional_id: str
-    timeout_ms: int
 
     def from_frame(self, response: m.Response) -> TransactionalProducer:
         answer = expect(response, m.InitTransactionsResponse)
         return TransactionalProducer(answer.producer_id, answer.producer_epoch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction(Operation[TransactionalProducer]):
     """Commit or abort the open transaction, durably."""
 
     is_repeatable = True
-    frame = m.EndTransactionRequest
     transactional_id: str
     producer: TransactionalProducer
     is_commit: bool
+
+    def to_frame(self) -> m.Request:
+        return m.EndTransactionRequest(
+            transactional_id=self.transactional_id, **self.producer._asdict(), is_commit=self.is_commit
+        )
 
     def from_frame(self, response: m.Response) -> TransactionalProducer:
         answer = expect(response, m.EndTransactionResponse)
@@ -57,7 +56,6 @@ class WrittenTransaction:
     producer: TransactionalProducer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTransactions(Operation[None]):
     """Commit several transactions, all or none of them, durably.
 

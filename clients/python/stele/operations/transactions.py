@@ -34,7 +34,6 @@ def _token(answer: HttpAnswer) -> ProducerToken:
     return msgspec.convert(answer.json(), ProducerToken)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransaction(Operation[ProducerToken]):
     """Begin with a transactional id; repeatable, because the last one to begin is in force."""
 
@@ -53,7 +52,6 @@ class BeginTransaction(Operation[ProducerToken]):
         return _token(answer)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceInTransaction(Operation[list[RecordMetadata]]):
     """Append records to a topic.
 
@@ -87,7 +85,6 @@ class ProduceInTransaction(Operation[list[RecordMetadata]]):
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettleLease(NoResult):
     """Acknowledge a lease with the transaction; a repeated request has the same effect."""
 
@@ -103,7 +100,6 @@ class SettleLease(NoResult):
         return json_request("POST", path, body, headers=self.token.headers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettleOffset(NoResult):
     """Commit an offset with the transaction; a repeated request has the same effect."""
 
@@ -120,7 +116,6 @@ class SettleOffset(NoResult):
         return json_request("POST", path, {"offsets": [offset]}, headers=self.token.headers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction(Operation[ProducerToken]):
     """Commit or abort; the broker answers a repeated request as the first."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from .base import HttpAnswer, HttpRequest, NoResult, Operation, json_request, segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AddUser(NoResult):
     name: str
     password: str = field(repr=False)
@@ -16,7 +15,6 @@ class AddUser(NoResult):
         return json_request("POST", "/v1/users", self.fields())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetPassword(NoResult):
     is_repeatable = True
     name: str
@@ -27,7 +25,6 @@ class SetPassword(NoResult):
         return json_request("PUT", path, {"password": self.password})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteUser(NoResult):
     name: str
 
@@ -35,7 +32,6 @@ class DeleteUser(NoResult):
         return HttpRequest(method="DELETE", path=f"/v1/users/{segment(self.name)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListUsers(Operation[dict[str, list[str]]]):
     """List the mechanisms of each user."""
 
@@ -58,7 +54,6 @@ class ApiKey:
     expires_at_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateKey(Operation[str]):
     """Create an API key; the result is shown this once."""
 
@@ -74,7 +69,6 @@ class CreateKey(Operation[str]):
         return str(answer.json()["key"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteKey(NoResult):
     key_id: str
 
@@ -82,7 +76,6 @@ class DeleteKey(NoResult):
         return HttpRequest(method="DELETE", path=f"/v1/keys/{segment(self.key_id)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListKeys(Operation[list[ApiKey]]):
     is_repeatable = True
 

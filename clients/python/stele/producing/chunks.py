@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..client import Client
 from ..errors import ProducerStateError, SteleClientError, UnsupportedOperationError
@@ -25,7 +24,6 @@ CHUNKS_AHEAD = 4
 SEQUENCE_MODULUS = 2**31
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceChunk(Operation[None]):
     """Produces one idempotent batch, without receipts.
 
