@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from . import calls
-from .async_concurrency import AsyncSharedCalls, sleep
+from .async_concurrency import AsyncClosing, AsyncSharedCalls, sleep
 from .calls import AcksLike, At, Isolation
 from .config import ClientConfig, FilePath
 from .credentials import LoginOptions
@@ -54,7 +53,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """A connection to one broker, over the transport that its URL selects.
 
     It connects on the first call, and reconnects after an outage of the broker.
@@ -101,14 +100,6 @@ class AsyncClient:
     @property
     def url(self) -> str:
         return self.config.url
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections; pending calls fail with ConnectionLostError."""

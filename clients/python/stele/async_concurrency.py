@@ -11,7 +11,8 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from . import forks
 from .errors import SteleClientError
@@ -51,6 +52,21 @@ async def run_until(deadline_s: float, run: Callable[[float], Coroutine[Any, Any
     with contextlib.suppress(TimeoutError):
         async with time_limit(deadline_s):
             await run(deadline_s)
+
+
+class AsyncClosing:
+    """What an ``async with`` block closes at its end."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class AsyncSlots:

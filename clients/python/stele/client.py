@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from . import calls
 from .calls import AcksLike, At, Isolation
-from .concurrency import SharedCalls, sleep
+from .concurrency import Closing, SharedCalls, sleep
 from .config import ClientConfig, FilePath
 from .credentials import LoginOptions
 from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
@@ -55,7 +54,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-class Client:
+class Client(Closing):
     """A connection to one broker, over the transport that its URL selects.
 
     It connects on the first call, and reconnects after an outage of the broker.
@@ -102,14 +101,6 @@ class Client:
     @property
     def url(self) -> str:
         return self.config.url
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections; pending calls fail with ConnectionLostError."""

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from . import forks
 from .errors import SteleClientError
@@ -48,6 +49,21 @@ def time_limit(deadline_s: float) -> contextlib.AbstractContextManager[object]:
 def run_until(deadline_s: float, run: Callable[[float], object]) -> None:
     """Run a function, which gets the deadline and has to end by itself."""
     run(deadline_s)
+
+
+class Closing:
+    """What a ``with`` block closes at its end."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Slots:

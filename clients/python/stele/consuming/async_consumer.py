@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
 from ..async_client import AsyncClient
-from ..async_concurrency import run_until, sleep
+from ..async_concurrency import AsyncClosing, run_until, sleep
 from ..calls import At
 from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
@@ -20,7 +19,7 @@ from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 V = TypeVar("V")
 
 
-class AsyncConsumer(Generic[V]):
+class AsyncConsumer(AsyncClosing, Generic[V]):
     """Reads partitions of a topic in a task, in offset order within each.
 
     ::
@@ -73,14 +72,6 @@ class AsyncConsumer(Generic[V]):
     @property
     def topic(self) -> str:
         return self._core.topic
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ── records ──
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
 from ..calls import At
 from ..client import Client
-from ..concurrency import run_until, sleep
+from ..concurrency import Closing, run_until, sleep
 from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
 from ..records import Record
@@ -21,7 +20,7 @@ from .fetching import Fetching
 V = TypeVar("V")
 
 
-class Consumer(Generic[V]):
+class Consumer(Closing, Generic[V]):
     """Reads partitions of a topic in a thread, in offset order within each.
 
     ::
@@ -74,14 +73,6 @@ class Consumer(Generic[V]):
     @property
     def topic(self) -> str:
         return self._core.topic
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # ── records ──
 

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
-from ..async_concurrency import AsyncWorker, sleep
-from ..config import ClientConfig
+from ..async_concurrency import AsyncClosing, AsyncWorker, sleep
 from ..errors import ClosedError, SteleClientError
-from ..operations.base import Operation
 from ..operations.leases import Ack, Extend, Nack
-from ..records import NewRecord, Polled, RecordMetadata
+from ..records import Polled
+from ..transport.async_transport import AsyncCaller
 from ..transport.base import retry_pause_s
 from .core import BatchCore, GroupCore, GroupSettings, LeaseTimes
 
 R = TypeVar("R")
-
-
-class AsyncCaller(Protocol):
-    """The part of ``AsyncClient`` that a group uses.
-
-    A protocol, because ``async_client`` imports this module.
-    """
-
-    @property
-    def config(self) -> ClientConfig: ...
-    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
-    async def produce_many(
-        self, topic: str, records: Iterable[NewRecord | bytes | str]
-    ) -> list[RecordMetadata]: ...
-    async def close(self) -> None: ...
 
 
 class AsyncBatch(BatchCore):
@@ -102,7 +86,7 @@ class AsyncBatch(BatchCore):
         await self._group.nack(self.lease)
 
 
-class AsyncGroup(GroupCore):
+class AsyncGroup(GroupCore, AsyncClosing):
     """Reads topics as one of the readers of a group; created by ``AsyncClient.group``.
 
     ::
@@ -128,14 +112,6 @@ class AsyncGroup(GroupCore):
         super().__init__(group, topics, options)
         self._client = client
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         self._is_closed = True

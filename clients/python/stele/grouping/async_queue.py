@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from .. import forks
+from ..async_concurrency import AsyncClosing
 from ..errors import ClosedError, SteleClientError
 from ..operations.share_queue import Redrive, Settlement
 from ..records import Redriven
-from .async_group import AsyncCaller
+from ..transport.async_transport import AsyncCaller
 from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 
 
@@ -50,7 +51,7 @@ class AsyncQueueRecord(QueuedRecordCore):
             await self._queue.release(self)
 
 
-class AsyncQueue(QueueCore):
+class AsyncQueue(QueueCore, AsyncClosing):
     """Takes single records of topics, as one of the readers of a share group.
 
     Created by ``AsyncClient.queue``.
@@ -84,14 +85,6 @@ class AsyncQueue(QueueCore):
     def _renew_in_child(self) -> None:
         # The parent hands them out.
         self._left = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Release records that were not handed out, and close the connection."""

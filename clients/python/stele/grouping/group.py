@@ -5,35 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
-from ..concurrency import Worker, sleep
-from ..config import ClientConfig
+from ..concurrency import Closing, Worker, sleep
 from ..errors import ClosedError, SteleClientError
-from ..operations.base import Operation
 from ..operations.leases import Ack, Extend, Nack
-from ..records import NewRecord, Polled, RecordMetadata
+from ..records import Polled
 from ..transport.base import retry_pause_s
+from ..transport.transport import Caller
 from .core import BatchCore, GroupCore, GroupSettings, LeaseTimes
 
 R = TypeVar("R")
-
-
-class Caller(Protocol):
-    """The part of ``Client`` that a group uses.
-
-    A protocol, because ``client`` imports this module.
-    """
-
-    @property
-    def config(self) -> ClientConfig: ...
-    def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
-    def produce_many(
-        self, topic: str, records: Iterable[NewRecord | bytes | str]
-    ) -> list[RecordMetadata]: ...
-    def close(self) -> None: ...
 
 
 class Batch(BatchCore):
@@ -103,7 +87,7 @@ class Batch(BatchCore):
         self._group.nack(self.lease)
 
 
-class Group(GroupCore):
+class Group(GroupCore, Closing):
     """Reads topics as one of the readers of a group; created by ``Client.group``.
 
     ::
@@ -127,14 +111,6 @@ class Group(GroupCore):
         super().__init__(group, topics, options)
         self._client = client
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._is_closed = True

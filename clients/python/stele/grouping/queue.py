@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from .. import forks
+from ..concurrency import Closing
 from ..errors import ClosedError, SteleClientError
 from ..operations.share_queue import Redrive, Settlement
 from ..records import Redriven
-from .group import Caller
+from ..transport.transport import Caller
 from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 
 
@@ -51,7 +52,7 @@ class QueueRecord(QueuedRecordCore):
             self._queue.release(self)
 
 
-class Queue(QueueCore):
+class Queue(QueueCore, Closing):
     """Takes single records of topics, as one of the readers of a share group.
 
     Created by ``Client.queue``.
@@ -83,14 +84,6 @@ class Queue(QueueCore):
     def _renew_in_child(self) -> None:
         # The parent hands them out.
         self._left = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release records that were not handed out, and close the connection."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack, cast, overload
+from typing import Generic, TypeVar, Unpack, cast, overload
 
 from ..async_client import AsyncClient
-from ..async_concurrency import give_way, sleep
+from ..async_concurrency import AsyncClosing, give_way, sleep
 from ..errors import ClosedError, SteleClientError
 from ..records import HeadersLike, RecordMetadata, Timestamp
 from ..serializers import Serializer, bytes_serializer
@@ -22,7 +21,7 @@ V = TypeVar("V")
 _GIVE_WAY_EVERY = 100
 
 
-class AsyncProducer(Generic[V]):
+class AsyncProducer(AsyncClosing, Generic[V]):
     """Stores records of a topic in batches, exactly once and in order per partition.
 
     ``await send_and_wait(...)`` returns once the record is acked. ``await send(...)`` returns
@@ -80,14 +79,6 @@ class AsyncProducer(Generic[V]):
     def buffered_bytes(self) -> int:
         """The approximate size of accepted records without an outcome, in bytes."""
         return self._core.buffered_bytes
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ── records in ──
 

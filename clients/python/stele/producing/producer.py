@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack, cast, overload
+from typing import Generic, TypeVar, Unpack, cast, overload
 
 from ..client import Client
-from ..concurrency import give_way, sleep
+from ..concurrency import Closing, give_way, sleep
 from ..errors import ClosedError, SteleClientError
 from ..records import HeadersLike, RecordMetadata, Timestamp
 from ..serializers import Serializer, bytes_serializer
@@ -23,7 +22,7 @@ V = TypeVar("V")
 _GIVE_WAY_EVERY = 100
 
 
-class Producer(Generic[V]):
+class Producer(Closing, Generic[V]):
     """Stores records of a topic in batches, exactly once and in order per partition.
 
     ``send_and_wait(...)`` returns once the record is acked. ``send(...)`` returns
@@ -81,14 +80,6 @@ class Producer(Generic[V]):
     def buffered_bytes(self) -> int:
         """The approximate size of accepted records without an outcome, in bytes."""
         return self._core.buffered_bytes
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # ── records in ──
 

@@ -6,17 +6,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar, Unpack
+from typing import Generic, Self, TypeVar, Unpack
 
 from .. import forks
-from ..async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncWorker, run_at_once, run_until
-from ..config import ClientConfig
+from ..async_concurrency import (
+    AsyncClosing,
+    AsyncMonitor,
+    AsyncSharedCalls,
+    AsyncWorker,
+    run_at_once,
+    run_until,
+)
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
-from ..operations.base import Operation
 from ..operations.tables import TableFetch
-from ..records import TopicDescription
 from ..serializers import Deserializer
-from ..transport.async_transport import AsyncTransport
+from ..transport.async_transport import AsyncCaller
 from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
 
 K = TypeVar("K")
@@ -27,20 +31,7 @@ R = TypeVar("R")
 _STOP_S = 0.5
 
 
-class AsyncCaller(Protocol):
-    """The part of ``AsyncClient`` that a table uses; a protocol, because ``async_client`` imports this."""
-
-    @property
-    def config(self) -> ClientConfig: ...
-    @property
-    def transport(self) -> AsyncTransport: ...
-    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
-    async def describe_topic(self, topic: str) -> TopicDescription: ...
-    async def list_offset(self, topic: str, partition: int = 0) -> int | None: ...
-    async def close(self) -> None: ...
-
-
-class AsyncTable(TableCore[K, V]):
+class AsyncTable(TableCore[K, V], AsyncClosing):
     """The table of a compacted topic as a mapping; created by ``AsyncClient.table``.
 
     ::
@@ -95,11 +86,6 @@ class AsyncTable(TableCore[K, V]):
             await self.close()
             raise
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Load the table and begin to follow it.

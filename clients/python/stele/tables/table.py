@@ -7,17 +7,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar, Unpack
+from typing import Generic, Self, TypeVar, Unpack
 
 from .. import forks
-from ..concurrency import Monitor, SharedCalls, Worker, run_at_once, run_until
-from ..config import ClientConfig
+from ..concurrency import (
+    Closing,
+    Monitor,
+    SharedCalls,
+    Worker,
+    run_at_once,
+    run_until,
+)
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
-from ..operations.base import Operation
 from ..operations.tables import TableFetch
-from ..records import TopicDescription
 from ..serializers import Deserializer
-from ..transport.transport import Transport
+from ..transport.transport import Caller
 from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
 
 K = TypeVar("K")
@@ -28,20 +32,7 @@ R = TypeVar("R")
 _STOP_S = 0.5
 
 
-class Caller(Protocol):
-    """The part of ``Client`` that a table uses; a protocol, because ``client`` imports this."""
-
-    @property
-    def config(self) -> ClientConfig: ...
-    @property
-    def transport(self) -> Transport: ...
-    def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
-    def describe_topic(self, topic: str) -> TopicDescription: ...
-    def list_offset(self, topic: str, partition: int = 0) -> int | None: ...
-    def close(self) -> None: ...
-
-
-class Table(TableCore[K, V]):
+class Table(TableCore[K, V], Closing):
     """The table of a compacted topic as a mapping; created by ``Client.table``.
 
     ::
@@ -96,11 +87,6 @@ class Table(TableCore[K, V]):
             self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Load the table and begin to follow it; the first access does this too.

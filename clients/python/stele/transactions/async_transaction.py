@@ -6,32 +6,21 @@ import logging
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from ..async_concurrency import sleep
-from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..grouping.async_group import AsyncBatch
 from ..operations.base import Operation
 from ..operations.transactions import BeginTransaction, EndTransaction, ProducerToken
 from ..records import HeadersLike, NewRecord, RecordMetadata, Timestamp, TopicPartition
+from ..transport.async_transport import AsyncCaller
 from ..transport.base import retry_pause_s
 from .core import TransactionCore
 
 R = TypeVar("R")
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-class AsyncCaller(Protocol):
-    """The part of ``AsyncClient`` that a transaction uses.
-
-    A protocol, because ``async_client`` imports this module.
-    """
-
-    @property
-    def config(self) -> ClientConfig: ...
-    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
 
 
 class AsyncTransaction(TransactionCore):

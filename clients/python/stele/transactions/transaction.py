@@ -7,32 +7,21 @@ import logging
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from ..concurrency import sleep
-from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..grouping.group import Batch
 from ..operations.base import Operation
 from ..operations.transactions import BeginTransaction, EndTransaction, ProducerToken
 from ..records import HeadersLike, NewRecord, RecordMetadata, Timestamp, TopicPartition
 from ..transport.base import retry_pause_s
+from ..transport.transport import Caller
 from .core import TransactionCore
 
 R = TypeVar("R")
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-class Caller(Protocol):
-    """The part of ``Client`` that a transaction uses.
-
-    A protocol, because ``client`` imports this module.
-    """
-
-    @property
-    def config(self) -> ClientConfig: ...
-    def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
 
 
 class Transaction(TransactionCore):

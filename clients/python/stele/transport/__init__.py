@@ -9,5 +9,5 @@ broke; callers depend on no state of it.
 - ``async_tcp``, ``tcp``            the binary protocol
 - ``http_common``                   an operation's HTTP request; translation of httpx's errors
 - ``async_http``, ``http``          HTTP
-- ``async_transport``, ``transport``  the interface, and the choice by URL
+- ``async_transport``, ``transport``  the interface, and the choice by URL; what readers need of a client
 """

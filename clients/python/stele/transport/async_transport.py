@@ -1,13 +1,14 @@
-"""The asyncio transport: its interface, and its choice by URL."""
+"""The asyncio transport: its interface, its choice by URL, and what readers need of its client."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..operations.base import Operation
+from ..records import NewRecord, RecordMetadata, TopicDescription
 
 R = TypeVar("R")
 
@@ -55,6 +56,25 @@ class AsyncTransport(Protocol):
     async def close(self) -> None:
         """Close the connections; pending calls fail with ConnectionLostError."""
         ...
+
+
+class AsyncCaller(Protocol):
+    """The part of ``AsyncClient`` that groups, queues, tables and transactions use.
+
+    A protocol, because ``async_client`` imports them.
+    """
+
+    @property
+    def config(self) -> ClientConfig: ...
+    @property
+    def transport(self) -> AsyncTransport: ...
+    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
+    async def produce_many(
+        self, topic: str, records: Iterable[NewRecord | bytes | str]
+    ) -> list[RecordMetadata]: ...
+    async def describe_topic(self, topic: str) -> TopicDescription: ...
+    async def list_offset(self, topic: str, partition: int = 0) -> int | None: ...
+    async def close(self) -> None: ...
 
 
 def open_async_transport(config: ClientConfig) -> AsyncTransport:

@@ -1,14 +1,15 @@
 # Generated from async_transport.py by clients/python/unasync.py: edit that, then run `make format`.
-"""The blocking transport: its interface, and its choice by URL."""
+"""The blocking transport: its interface, its choice by URL, and what readers need of its client."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from ..config import ClientConfig
 from ..errors import SteleClientError
 from ..operations.base import Operation
+from ..records import NewRecord, RecordMetadata, TopicDescription
 
 R = TypeVar("R")
 
@@ -54,6 +55,25 @@ class Transport(Protocol):
     def close(self) -> None:
         """Close the connections; pending calls fail with ConnectionLostError."""
         ...
+
+
+class Caller(Protocol):
+    """The part of ``Client`` that groups, queues, tables and transactions use.
+
+    A protocol, because ``client`` imports them.
+    """
+
+    @property
+    def config(self) -> ClientConfig: ...
+    @property
+    def transport(self) -> Transport: ...
+    def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
+    def produce_many(
+        self, topic: str, records: Iterable[NewRecord | bytes | str]
+    ) -> list[RecordMetadata]: ...
+    def describe_topic(self, topic: str) -> TopicDescription: ...
+    def list_offset(self, topic: str, partition: int = 0) -> int | None: ...
+    def close(self) -> None: ...
 
 
 def open_transport(config: ClientConfig) -> Transport:
