@@ -56,6 +56,14 @@ def _resource(command: F) -> F:
     return command
 
 
+def _operation(text: str) -> Callable[[F], F]:
+    """Add ``--operation``, whose values the command gets as ``names``."""
+    operation = click.Choice(_OPERATIONS, case_sensitive=False)
+    return click.option(
+        "--operation", "names", type=operation, multiple=True, help=f"{text} May be repeated."
+    )
+
+
 def _resources(options: dict[str, Any]) -> list[dict[str, str]]:
     """Return the resources that the options name."""
     pattern = "PREFIXED" if options["prefixed"] else "LITERAL"
@@ -68,13 +76,16 @@ def _resources(options: dict[str, Any]) -> list[dict[str, str]]:
     return [*named, cluster] if options["cluster"] else named
 
 
+_only_principal = click.option("--principal", metavar="User:NAME", help="Only rules of this principal.")
+
+
 @click.group()
 def acls() -> None:
     """List, add and remove access rules."""
 
 
 @acls.command("list")
-@click.option("--principal", metavar="User:NAME", help="Only rules of this principal.")
+@_only_principal
 @_resource
 @format_option
 @_where
@@ -100,13 +111,7 @@ def list_acls(
     help="Principal that the rule applies to; User:* matches every principal.",
 )
 @click.option("--admin", metavar="User:NAME", help="Allow this principal everything.")
-@click.option(
-    "--operation",
-    "names",
-    type=click.Choice(_OPERATIONS, case_sensitive=False),
-    multiple=True,
-    help="What is allowed. May be repeated.",
-)
+@_operation("What is allowed.")
 @click.option("--host", default="*", metavar="ADDRESS", help="Only from this IP address.")
 @click.option("--deny", is_flag=True, help="Deny instead of allow; a denial beats every permission.")
 @_resource
@@ -161,14 +166,8 @@ def add_acls(
 
 
 @acls.command("remove")
-@click.option("--principal", metavar="User:NAME", help="Only rules of this principal.")
-@click.option(
-    "--operation",
-    "names",
-    type=click.Choice(_OPERATIONS, case_sensitive=False),
-    multiple=True,
-    help="Only rules of this operation. May be repeated.",
-)
+@_only_principal
+@_operation("Only rules of this operation.")
 @click.option("--deny", is_flag=True, help="Only denials.")
 @_resource
 @format_option

@@ -210,13 +210,31 @@ def _checked_url(url: str | None) -> str:
     return url
 
 
-def parse_configs(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Convert ``("retention.ms=1000",)`` to a dict.
+def config_option(text: str) -> Callable[[F], F]:
+    """Add ``--config``, whose pairs the command gets as the dict ``configs``."""
+    return click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_parse_configs,
+        help=f"{text} May be repeated.",
+    )
 
-    Raises:
-        click.BadParameter: an item is not ``NAME=VALUE``, or a name is given twice.
-    """
-    configs: dict[str, str] = {}
+
+reset_option = click.option(
+    "--reset",
+    "resets",
+    multiple=True,
+    metavar="NAME",
+    help="Reset a configuration to its default. May be repeated.",
+)
+
+
+def _parse_configs(
+    _context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, str | None]:
+    configs: dict[str, str | None] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:

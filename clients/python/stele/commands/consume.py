@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import click
 
@@ -13,19 +12,12 @@ from ..calls import Isolation, now_ms
 from ..consuming.consumer import Consumer
 from ..wire.notation import parse_time, parse_whole
 from .common import connected, url_option
-from .outputs import JsonArray, Writer, record_options
+from .outputs import Writer, partitions_option, printing, record_options
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("topic")
-@click.option(
-    "--partition",
-    "partitions",
-    type=int,
-    metavar="N",
-    multiple=True,
-    help="Read this partition only. May be repeated.  [default: all]",
-)
+@partitions_option
 @click.option(
     "--from",
     "start",
@@ -67,7 +59,7 @@ def consume(
     stele consume greetings
     stele consume orders -f --from -1h --format ndjson | jq .value
     """
-    out = sys.stdout.buffer
+    left = sys.maxsize if max_records is None else max_records
     with (
         connected(url) as client,
         Consumer(
@@ -82,26 +74,12 @@ def consume(
     ):
         # A broker that is down at the start is reported; after that, an outage is waited for.
         client.ping()
-        try:
-            _print(consumer, writer, out, max_records)
-        except BrokenPipeError:
-            # The reader, such as `head`, has closed the pipe. The interpreter flushes stdout at exit: not into it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-
-
-def _print(consumer: Consumer[bytes], writer: Writer, out: BinaryIO, max_records: int | None) -> None:
-    left = sys.maxsize if max_records is None else max_records
-    try:
-        for records in consumer.batches():
-            out.write(b"".join([writer(record) for record in records[:left]]))
-            out.flush()
-            left -= len(records)
-            if left <= 0:
-                break
-    finally:
-        if isinstance(writer, JsonArray):
-            out.write(writer.end())
-            out.flush()
+        with printing(writer) as write:
+            for records in consumer.batches():
+                write(records[:left])
+                left -= len(records)
+                if left <= 0:
+                    break
 
 
 def parse_start(text: str) -> Literal["earliest", "latest"] | int | datetime:

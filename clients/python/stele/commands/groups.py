@@ -12,7 +12,7 @@ from ..client import Client
 from ..operations import group_admin as operations
 from ..operations.share_queue import Redrive
 from ..records import GroupDescription, TopicPartition
-from .common import http_connected, parse_configs, url_option
+from .common import config_option, http_connected, reset_option, url_option
 from .results import confirm, format_option, print_result, table, yes_option
 
 
@@ -150,26 +150,18 @@ def _lines(resets: _Resets) -> list[str]:
 
 @groups.command()
 @click.argument("group")
-@click.option(
-    "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a configuration. May be repeated."
-)
-@click.option(
-    "--reset",
-    "resets",
-    multiple=True,
-    metavar="NAME",
-    help="Reset a configuration to its default. May be repeated.",
-)
+@config_option("Set a configuration.")
+@reset_option
 @format_option
 @url_option
 def configure(
-    group: str, configs: tuple[str, ...], resets: tuple[str, ...], form: str, url: str | None
+    group: str, configs: dict[str, str | None], resets: tuple[str, ...], form: str, url: str | None
 ) -> None:
     """Set configurations of GROUP, and show those in effect.
 
     The group need not exist yet.
     """
-    changes: dict[str, str | None] = {**parse_configs(configs), **dict.fromkeys(resets)}
+    changes = configs | dict.fromkeys(resets)
     with http_connected(url) as client:
         if changes:
             shown = client.call(operations.ConfigureGroup(group=group, configs=changes))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Container
-from dataclasses import dataclass
+import os
+import sys
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
@@ -19,17 +21,6 @@ from ..records import Record
 Writer = Callable[[Record[bytes]], bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """The fields that ``--format text`` prints before the value."""
-
-    partition: bool = False
-    offset: bool = False
-    timestamp: bool = False
-    key: bool = False
-    headers: bool = False
-
-
 _FORMAT = click.option(
     "--format",
     "form",
@@ -38,19 +29,25 @@ _FORMAT = click.option(
     show_default=True,
     help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
 )
-# By the field of ``Shown``.
-_FIELDS = {
-    field: click.option(
-        f"--{plural}", field, is_flag=True, help=f"Print the {field} of each record, with --format text."
-    )
-    for field, plural in (
-        ("partition", "partitions"),
-        ("offset", "offsets"),
-        ("timestamp", "timestamps"),
-        ("key", "keys"),
-        ("headers", "headers"),
-    )
+# What ``--format text`` prints before the value.
+_FIELDS: dict[str, Callable[[Record[bytes]], bytes]] = {
+    "partition": lambda record: str(record.partition).encode(),
+    "offset": lambda record: str(record.offset).encode(),
+    "timestamp": lambda record: iso(record.timestamp).encode(),
+    "key": lambda record: b"null" if record.key is None else record.key,
+    "headers": lambda record: b",".join(
+        name.encode() + b"=" + (value or b"") for name, value in record.headers
+    ),
 }
+
+partitions_option = click.option(
+    "--partition",
+    "partitions",
+    type=int,
+    metavar="N",
+    multiple=True,
+    help="Read this partition only. May be repeated.  [default: all]",
+)
 
 
 def record_options(*, always: Container[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -60,22 +57,21 @@ def record_options(*, always: Container[str] = ()) -> Callable[[Callable[..., No
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        chosen = [field for field in _FIELDS if field not in always]
-
         @wraps(command)
         def run(*, form: str, **arguments: Any) -> None:
-            shown = {field: arguments.pop(field) if field in chosen else True for field in _FIELDS}
-            command(writer=writer_of(form, Shown(**shown)), **arguments)
+            shown = [field for field in _FIELDS if field in always or arguments.pop(field)]
+            command(writer=writer_of(form, shown), **arguments)
 
-        for option in reversed([_FORMAT, *(_FIELDS[field] for field in chosen)]):
-            run = option(run)
-        return run
+        for field in reversed([field for field in _FIELDS if field not in always]):
+            text = f"Print the {field} of each record, with --format text."
+            run = click.option(f"--{field.removesuffix('s')}s", field, is_flag=True, help=text)(run)
+        return _FORMAT(run)
 
     return decorate
 
 
-def writer_of(form: str, shown: Shown) -> Writer:
-    """Return the writer of a ``--format``; that of JSON is a ``JsonArray``."""
+def writer_of(form: str, shown: Sequence[str]) -> Writer:
+    """Return the writer of a ``--format``; that of text prints the ``shown`` fields, too."""
     writers: dict[str, Writer] = {
         "text": text_writer(shown),
         "ndjson": ndjson_line,
@@ -86,27 +82,37 @@ def writer_of(form: str, shown: Shown) -> Writer:
     return writers[form]
 
 
-def text_writer(shown: Shown) -> Writer:
-    """Return a writer of one line per record.
+@contextmanager
+def printing(writer: Writer) -> Generator[Callable[[Iterable[Record[bytes]]], None]]:
+    """Yield a function that prints records to stdout; end what has been printed.
 
-    The chosen fields and the value, tab-separated.
+    A reader that closes the pipe, such as ``head``, ends the block.
     """
+    out = sys.stdout.buffer
+
+    def write(records: Iterable[Record[bytes]]) -> None:
+        out.writelines(map(writer, records))
+        out.flush()
+
+    try:
+        try:
+            yield write
+        finally:
+            if isinstance(writer, JsonArray):
+                out.write(writer.end())
+                out.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout at exit: not into the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+
+
+def text_writer(shown: Sequence[str]) -> Writer:
+    """Return a writer of one line per record: the shown fields and the value, tab-separated."""
+    fields = [_FIELDS[field] for field in shown]
 
     def write(record: Record[bytes]) -> bytes:
-        fields: list[bytes] = []
-        if shown.partition:
-            fields.append(str(record.partition).encode())
-        if shown.offset:
-            fields.append(str(record.offset).encode())
-        if shown.timestamp:
-            fields.append(iso(record.timestamp).encode())
-        if shown.key:
-            fields.append(b"null" if record.key is None else record.key)
-        if shown.headers:
-            pairs = (name.encode() + b"=" + (value or b"") for name, value in record.headers)
-            fields.append(b",".join(pairs))
-        fields.append(b"null" if record.value is None else record.value)
-        return b"\t".join(fields) + b"\n"
+        value = b"null" if record.value is None else record.value
+        return b"\t".join([*(field(record) for field in fields), value]) + b"\n"
 
     return write
 

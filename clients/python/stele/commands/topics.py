@@ -9,7 +9,7 @@ import click
 
 from ..client import Client
 from ..records import TopicDescription
-from .common import connected, parse_configs, url_option
+from .common import config_option, connected, reset_option, url_option
 from .results import confirm, format_option, plural, print_result, yes_option
 
 
@@ -44,29 +44,22 @@ def list_topics(form: str, url: str | None) -> None:
     metavar="N",
     help="Number of partitions.  [default: the broker's num_partitions]",
 )
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A topic configuration, such as retention.ms=60000. May be repeated.",
-)
+@config_option("A topic configuration, such as retention.ms=60000.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @format_option
 @url_option
 def create(
     topic: str,
     partitions: int | None,
-    configs: tuple[str, ...],
+    configs: dict[str, str | None],
     if_not_exists: bool,
     form: str,
     url: str | None,
 ) -> None:
     """Create TOPIC."""
-    chosen = parse_configs(configs)
     with connected(url) as client:
         make = client.ensure_topic if if_not_exists else client.create_topic
-        made = make(topic, partitions=partitions, configs=chosen)
+        made = make(topic, partitions=partitions, configs=configs)
     word = "has" if if_not_exists else "created with"
     print_result(form, _document(made), [f"topic {made.topic} {word} {plural(made.partitions, 'partition')}"])
 
@@ -122,32 +115,20 @@ def _described(description: TopicDescription, partitions: list[dict[str, Any]]) 
     metavar="N",
     help="New number of partitions; it can only grow.",
 )
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a topic configuration. May be repeated.",
-)
-@click.option(
-    "--reset",
-    "resets",
-    multiple=True,
-    metavar="NAME",
-    help="Reset a configuration to its default. May be repeated.",
-)
+@config_option("Set a topic configuration.")
+@reset_option
 @format_option
 @url_option
 def alter(
     topic: str,
     partitions: int | None,
-    configs: tuple[str, ...],
+    configs: dict[str, str | None],
     resets: tuple[str, ...],
     form: str,
     url: str | None,
 ) -> None:
     """Change the partitions or configuration of TOPIC."""
-    changes: dict[str, str | None] = {**parse_configs(configs), **dict.fromkeys(resets)}
+    changes = configs | dict.fromkeys(resets)
     if partitions is None and not changes:
         raise click.UsageError("nothing to change: pass --partitions, --config or --reset")
     with connected(url) as client:
