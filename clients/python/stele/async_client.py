@@ -20,8 +20,9 @@ from .credentials import LoginOptions
 from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
 from .operations import groups, topics
 from .operations.base import Operation
-from .operations.fetch import PARTITION_BYTES_MAX, SimpleConsume
-from .operations.produce import SimpleProduce
+from .operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, ListOffset, SimpleConsume
+from .operations.produce import Produce, SimpleProduce
+from .operations.tables import LookUpKey
 from .records import (
     ClusterMetadata,
     FetchedRecords,
@@ -37,6 +38,7 @@ from .records import (
 from .serializers import Deserializer, bytes_deserializer
 from .transport.async_transport import AsyncTransport, open_async_transport
 from .transport.base import REPETITIONS_MAX, backoff
+from .wire import messages as m
 from .wire.compression import Compression
 
 if TYPE_CHECKING:
@@ -186,9 +188,16 @@ class AsyncClient(AsyncClosing):
         if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, partitions):
             count = await self.partition_count(topic, auto_create=True)
         groups = calls.group(records, partitions, count)
-        number = calls.parse_acks(acks)
+        number, timeout_ms = calls.parse_acks(acks), max(int(timeout_s * 1000), 1)
         operations = [
-            calls.produce_operation(topic, target, acks=number, timeout_s=timeout_s, compression=compression)
+            Produce(
+                topic=topic,
+                partition=target.partition,
+                records=target.records,
+                acks=number,
+                timeout_ms=timeout_ms,
+                compression=compression,
+            )
             for target in groups
         ]
         outcomes = await self.transport.call_all(operations, timeout_s=timeout_s)
@@ -218,14 +227,18 @@ class AsyncClient(AsyncClosing):
             OffsetOutOfRangeError: ``offset`` was deleted by retention, or is past the
                 log end.
         """
-        operation = calls.fetch_operation(
-            topic,
-            partition,
-            offset,
-            max_bytes=max_bytes,
+        if offset < 0:
+            raise ValueError(f"offset is {offset}; use list_offset for 'earliest' and 'latest'")
+        if not 0 < max_bytes <= FETCH_BYTES_MAX:
+            raise ValueError(f"max_bytes is {max_bytes}; it must be from 1 to {FETCH_BYTES_MAX}")
+        operation = Fetch(
+            partitions=(
+                m.FetchPartition(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes),
+            ),
             wait_ms=wait_ms,
             min_bytes=min_bytes,
-            isolation=isolation,
+            max_bytes=max_bytes,
+            isolation=calls.parse_isolation(isolation),
         )
         return calls.fetched(await self.call(operation, timeout_s=timeout_s), max_records)
 
@@ -243,7 +256,13 @@ class AsyncClient(AsyncClosing):
         for the first record at or after it: a datetime with a time zone, or ms since
         the epoch.
         """
-        return await self.call(calls.list_offset_operation(topic, partition, at, isolation))
+        operation = ListOffset(
+            topic=topic,
+            partition=partition,
+            timestamp_ms=calls.parse_at(at),
+            isolation=calls.parse_isolation(isolation),
+        )
+        return await self.call(operation)
 
     async def lookup(
         self,
@@ -263,7 +282,12 @@ class AsyncClient(AsyncClosing):
         Raises:
             InvalidRequestError: the topic is not compacted.
         """
-        record = await self.call(calls.look_up_operation(topic, key, partition), timeout_s=timeout_s)
+        operation = LookUpKey(
+            topic=topic,
+            key=key.encode() if isinstance(key, str) else key,
+            partition=m.ALL_PARTITIONS if partition is None else partition,
+        )
+        record = await self.call(operation, timeout_s=timeout_s)
         return None if record is None or record.value is None else record
 
     @overload

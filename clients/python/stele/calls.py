@@ -12,9 +12,8 @@ from typing import Any, Literal, Unpack
 from .config import ClientConfig, FilePath, TlsFiles, url_from_environment
 from .credentials import LoginOptions, given_credentials
 from .errors import ProduceError, SteleClientError
-from .operations.fetch import FETCH_BYTES_MAX, Fetch, FetchOutcome, ListOffset
-from .operations.produce import Produce, RecordOutcome
-from .operations.tables import LookUpKey
+from .operations.fetch import FetchOutcome
+from .operations.produce import RecordOutcome
 from .records import (
     FetchedRecords,
     Membership,
@@ -27,7 +26,6 @@ from .records import (
     to_timestamp_ms,
 )
 from .wire import messages as m
-from .wire.compression import Compression
 from .wire.isolation_level import IsolationLevel
 from .wire.partitioner import partition_for_key
 
@@ -193,19 +191,6 @@ def group(
     return groups
 
 
-def produce_operation(
-    topic: str, target: Group, *, acks: int, timeout_s: float, compression: Compression
-) -> Produce:
-    return Produce(
-        topic=topic,
-        partition=target.partition,
-        records=target.records,
-        acks=acks,
-        timeout_ms=max(int(timeout_s * 1000), 1),
-        compression=compression,
-    )
-
-
 def collect(
     groups: Sequence[Group], outcomes: Sequence[list[RecordOutcome] | SteleClientError], count: int
 ) -> list[RecordMetadata]:
@@ -228,30 +213,6 @@ def collect(
     return [result for result in results if result is not None]
 
 
-def fetch_operation(
-    topic: str,
-    partition: int,
-    offset: int,
-    *,
-    max_bytes: int,
-    wait_ms: int,
-    min_bytes: int,
-    isolation: Isolation,
-) -> Fetch:
-    if offset < 0:
-        raise ValueError(f"offset is {offset}; use list_offset for 'earliest' and 'latest'")
-    if not 0 < max_bytes <= FETCH_BYTES_MAX:
-        raise ValueError(f"max_bytes is {max_bytes}; it must be from 1 to {FETCH_BYTES_MAX}")
-    fetched_partition = m.FetchPartition(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes)
-    return Fetch(
-        partitions=(fetched_partition,),
-        wait_ms=wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation=parse_isolation(isolation),
-    )
-
-
 def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRecords:
     (outcome,) = outcomes
     if isinstance(outcome, SteleClientError):
@@ -261,23 +222,6 @@ def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRec
         # The next fetch reads the rest again.
         outcome.next_offset = outcome.records[-1].offset + 1
     return outcome
-
-
-def list_offset_operation(topic: str, partition: int, at: At, isolation: Isolation) -> ListOffset:
-    return ListOffset(
-        topic=topic,
-        partition=partition,
-        timestamp_ms=parse_at(at),
-        isolation=parse_isolation(isolation),
-    )
-
-
-def look_up_operation(topic: str, key: bytes | str, partition: int | None) -> LookUpKey:
-    return LookUpKey(
-        topic=topic,
-        key=key.encode() if isinstance(key, str) else key,
-        partition=m.ALL_PARTITIONS if partition is None else partition,
-    )
 
 
 def ownership(member: Membership, partition: TopicPartition) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .fetching import Broker
 from .offsets import OffsetRange, ranges, split
-from .options import Connection, ReadOptions
+from .options import ReadOptions
 from .planning import end_offsets, start_offsets
 
 if TYPE_CHECKING:
@@ -26,14 +26,12 @@ class RangePartition(InputPartition):
     range: OffsetRange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RangeReader:
     """Reads ranges in the executors, without state: each ``read`` has its own connection."""
 
-    connection: Connection
+    options: ReadOptions
     columns: Columns
-    fetch_bytes: int
-    fail_on_data_loss: bool
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         # Spark passes InputPartition(None) if there is nothing to read.
@@ -43,12 +41,13 @@ class RangeReader:
     def _read(self, wanted: OffsetRange) -> Iterator[RecordBatch]:
         from ..wire.arrow import Decoder, arrow_schema_of
 
+        options = self.options
         decoder = Decoder(
             topic=wanted.topic, partition=wanted.partition, schema=arrow_schema_of(self.columns)
         )
-        with Broker(self.connection) as broker:
+        with Broker(options.connection) as broker:
             fetched = broker.read(
-                wanted, fetch_bytes=self.fetch_bytes, fail_on_data_loss=self.fail_on_data_loss
+                wanted, fetch_bytes=options.fetch_bytes, fail_on_data_loss=options.fail_on_data_loss
             )
             for batches, start in fetched:
                 yield from decoder.decode(batches, start, wanted.end)
@@ -59,7 +58,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
-        self._ranges = range_reader(options, columns)
+        self._ranges = RangeReader(options, columns)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -71,15 +70,6 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return self._ranges.read(partition)
-
-
-def range_reader(options: ReadOptions, columns: Columns) -> RangeReader:
-    return RangeReader(
-        connection=options.connection,
-        columns=columns,
-        fetch_bytes=options.fetch_bytes,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
 
 
 def task_partitions(whole: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:

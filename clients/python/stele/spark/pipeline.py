@@ -13,7 +13,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -43,10 +43,10 @@ class Run:
     topic: str
     out: str
     master: str | None
-    trigger: str
     checkpoint: str
-    max_offsets_per_trigger: int
     plot: str | None
+    trigger: str = "available-now"
+    max_offsets_per_trigger: int = 0
 
 
 def pipeline_options(*, out: str, is_stream: bool = True) -> Callable[[F], F]:
@@ -101,18 +101,9 @@ def pipeline_options(*, out: str, is_stream: bool = True) -> Callable[[F], F]:
             plot = None if values.pop("no_plot") else values["plot"] or f"{out}.png"
             if "://" in (plot or ""):
                 plot = None
-            run = Run(
-                url=values.pop("url"),
-                topic=values.pop("topic"),
-                out=out,
-                master=values.pop("master"),
-                trigger=values.pop("trigger", "available-now"),
-                checkpoint=values.pop("checkpoint", None) or f"{out}-checkpoint",
-                max_offsets_per_trigger=values.pop("max_offsets_per_trigger", 0),
-                plot=plot,
-            )
-            for used in ("out", "plot"):
-                del values[used]
+            values |= {"out": out, "plot": plot}
+            values["checkpoint"] = values.get("checkpoint") or f"{out}-checkpoint"
+            run = Run(**{named.name: values.pop(named.name) for named in fields(Run) if named.name in values})
             return command(run, **values)
 
         decorated: Any = called

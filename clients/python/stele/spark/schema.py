@@ -19,8 +19,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..wire.arrow import arrow_schema_of
-from ..wire.arrow_types import Schema
 from .options import OptionError
 
 _HEADERS = ArrayType(
@@ -71,8 +69,3 @@ def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...
                 "rows out with a where"
             )
     return tuple(schema.fieldNames())
-
-
-def arrow_schema(schema: StructType) -> Schema:
-    """Return the Arrow schema for rows of ``schema``, which ``read_columns`` accepted."""
-    return arrow_schema_of([(field.name, field.nullable) for field in schema.fields])

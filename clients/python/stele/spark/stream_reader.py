@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..records import TopicPartition
-from .batch_reader import Columns, range_reader, task_partitions
+from .batch_reader import Columns, RangeReader, task_partitions
 from .fetching import Broker, report_cut, report_loss
 from .offsets import (
     OffsetRange,
@@ -46,7 +46,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
-        self._ranges = range_reader(options, columns)
+        self._ranges = RangeReader(options, columns)
         # Created on first use, because Spark pickles the reader for the executors.
         self._connected: Broker | None = None
         # The log ends at the start of a Trigger.AvailableNow, which no micro-batch exceeds.

@@ -135,7 +135,8 @@ class _Writer:
             result=writer.result,
         )
 
-    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    # Spark passes the micro-batch of a stream.
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
         report_strays(messages)
         _report_repetition(messages)
         results = _results(messages)
@@ -146,7 +147,7 @@ class _Writer:
             assert unit is not None
             commit_unit(self._options, unit, results, partitions=len(messages))
 
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = -1) -> None:  # noqa: N803
         results = _results(messages)
         if results:
             abort_results(self._options, results)
@@ -192,12 +193,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             target=options.topic or "",
         )
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
-
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, whose id is in its checkpoint."""
@@ -215,12 +210,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return WriteUnit(
             kind="stream", application=application, query_id=query_id or "", number=int(batch_id)
         )
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort(messages)
 
 
 def report_strays(messages: list[WriterCommitMessage | None]) -> None:

@@ -17,15 +17,10 @@ FRAME_BYTES_MIN = FRAME_OVERHEAD_BYTES
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
-_LENGTH_TYPE = struct.Struct(">IB")
 
 
 class FrameError(ValueError):
     """The stream can no longer be split into frames: respond once, then close."""
-
-
-def encode_frame(frame_type: int, body: bytes | bytearray | memoryview) -> bytes:
-    return _LENGTH_TYPE.pack(FRAME_OVERHEAD_BYTES + len(body), frame_type) + body
 
 
 class FrameReader:

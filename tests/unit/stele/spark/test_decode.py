@@ -12,12 +12,16 @@ pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 
 from pyspark.sql.pandas import types as spark_arrow
 from stele.spark.options import OptionError
-from stele.spark.schema import COLUMNS, arrow_schema, read_columns, spark_schema
+from stele.spark.schema import COLUMNS, read_columns, spark_schema
 from stele.wire import record_batch as rb
-from stele.wire.arrow import ARROW_BYTES_MAX, ROWS_WANTED, Decoder
+from stele.wire.arrow import ARROW_BYTES_MAX, ROWS_WANTED, Decoder, arrow_schema_of
 from stele.wire.compression import Compression
 
 SCHEMA = spark_schema(include_headers=True)
+
+
+def arrow_schema(schema: Any) -> Any:
+    return arrow_schema_of([(field.name, field.nullable) for field in schema.fields])
 
 
 def batch(base_offset: int, count: int, compression: Compression = Compression.NONE) -> bytes:
