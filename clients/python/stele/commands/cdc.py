@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -27,66 +27,46 @@ _UPDATE_S = 0.5
 _LOG_S = 10.0
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _option(name: str, text: str, *also: str, **settings: Any) -> Callable[[F], F]:
+    """Add ``--name``, which ``STELE_CDC_NAME`` or the variables ``also`` may give."""
+    variables = [f"STELE_CDC_{name.replace('-', '_').upper()}", *also]
+    return click.option(f"--{name}", envvar=variables, show_envvar=True, help=text, **settings)
+
+
+_NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False}
+
+
 @click.command(context_settings={"show_default": True})
-@click.option("--dsn", envvar="STELE_CDC_DSN", show_envvar=True, default="", metavar="DSN", show_default=False,
-              help="postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
-              "environment variable, or ~/.pgpass.")  # fmt: skip
-@click.option("--tables", envvar="STELE_CDC_TABLES", show_envvar=True, default="", metavar="A,B", show_default=False,
-              help="Tables to follow, as SCHEMA.TABLE, separated by commas.")  # fmt: skip
-@click.option("--channels", envvar="STELE_CDC_CHANNELS", show_envvar=True, default="", metavar="A,B", show_default=False,
-              help="NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.")  # fmt: skip
-@click.option(
-    "--slot",
-    envvar="STELE_CDC_SLOT",
-    show_envvar=True,
-    default="stele",
-    help="Replication slot; created if missing.",
-)
-@click.option("--publication", envvar="STELE_CDC_PUBLICATION", show_envvar=True, default="stele",
-              help="Publication; created if missing.")  # fmt: skip
-@click.option(
-    "--prefix",
-    envvar="STELE_CDC_PREFIX",
-    show_envvar=True,
-    default="pg",
-    help="Prefix of table topics: PREFIX.SCHEMA.TABLE.",
-)
-@click.option("--notify-prefix", envvar="STELE_CDC_NOTIFY_PREFIX", show_envvar=True, default="pgcdc",
-              help="Prefix of channel topics: PREFIX.NAME.")  # fmt: skip
-@click.option("--broker", envvar=["STELE_CDC_BROKER", "STELE_URL"], show_envvar=True, default="stele://127.0.0.1:9009", metavar="URL",
-              help="URL of the broker: stele://HOST:9009 or http://HOST:8080; the login as for other commands: STELE_USER, "
-              "STELE_PASSWORD_FILE, STELE_PASSWORD, STELE_API_KEY.")  # fmt: skip
-@click.option(
-    "--partitions",
-    envvar="STELE_CDC_PARTITIONS",
-    show_envvar=True,
-    type=int,
-    metavar="N",
-    default=8,
-    help="Partitions of created topics.",
-)
-@click.option("--storage", envvar="STELE_CDC_STORAGE", show_envvar=True, type=click.Choice(["disk", "memory"]), default="disk",
-              help="Storage of created topics; memory keeps the newest 10,000 records per partition.")  # fmt: skip
-@click.option("--key-column", envvar="STELE_CDC_KEY_COLUMN", show_envvar=True, default="id",
-              help="Key column of tables without a primary key, and key field of notifications.")  # fmt: skip
-@click.option("--tombstones", envvar="STELE_CDC_TOMBSTONES", show_envvar=True, is_flag=True,
-              help="After each delete, write a record without a value.")  # fmt: skip
-@click.option("--snapshot", envvar="STELE_CDC_SNAPSHOT", show_envvar=True, type=click.Choice(["initial", "never", "again"]), default="initial",
-              help="Copy existing rows: once per table (initial), never, or again.")  # fmt: skip
-@click.option("--compact", envvar="STELE_CDC_COMPACT", show_envvar=True, is_flag=True,
-              help="Create compacted topics, which keep the newest record of each row; implies --tombstones.")  # fmt: skip
-@click.option("--value", envvar="STELE_CDC_VALUE", show_envvar=True, type=click.Choice(["envelope", "row"]), default="envelope",
-              help="Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.")  # fmt: skip
-@click.option("--spool-dir", envvar="STELE_CDC_SPOOL_DIR", show_envvar=True, type=click.Path(path_type=Path, file_okay=False, exists=True),
-              default=None, show_default=False,
-              help="Directory that holds large transactions until they commit.  [default: the system's temporary directory]")  # fmt: skip
-@click.option("--transactions", envvar="STELE_CDC_TRANSACTIONS", show_envvar=True, type=click.Choice(["auto", "on", "off"]), default="auto",
-              help="Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
-              "new connectors, and otherwise as before.")  # fmt: skip
-@click.option("--transaction-timeout", envvar="STELE_CDC_TRANSACTION_TIMEOUT", show_envvar=True, type=float, metavar="SECONDS", default=900,
-              help="Longest time to write one PostgreSQL transaction.")  # fmt: skip
-@click.option("--metrics-port", envvar="STELE_CDC_METRICS_PORT", show_envvar=True, type=int, metavar="PORT", default=None, show_default=False,
-              help="Serve Prometheus metrics on this port of 127.0.0.1.")  # fmt: skip
+@_option("dsn", "postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
+         "environment variable, or ~/.pgpass.", default="", metavar="DSN", show_default=False)  # fmt: skip
+@_option("tables", "Tables to follow, as SCHEMA.TABLE, separated by commas.", **_NAMES)
+@_option("channels", "NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.", **_NAMES)  # fmt: skip
+@_option("slot", "Replication slot; created if missing.", default="stele")
+@_option("publication", "Publication; created if missing.", default="stele")
+@_option("prefix", "Prefix of table topics: PREFIX.SCHEMA.TABLE.", default="pg")
+@_option("notify-prefix", "Prefix of channel topics: PREFIX.NAME.", default="pgcdc")
+@_option("broker", "URL of the broker: stele://HOST:9009 or http://HOST:8080; the login as for other commands: STELE_USER, "
+         "STELE_PASSWORD_FILE, STELE_PASSWORD, STELE_API_KEY.", "STELE_URL", default="stele://127.0.0.1:9009", metavar="URL")  # fmt: skip
+@_option("partitions", "Partitions of created topics.", type=int, metavar="N", default=8)
+@_option("storage", "Storage of created topics; memory keeps the newest 10,000 records per partition.",
+         type=click.Choice(["disk", "memory"]), default="disk")  # fmt: skip
+@_option("key-column", "Key column of tables without a primary key, and key field of notifications.", default="id")  # fmt: skip
+@_option("tombstones", "After each delete, write a record without a value.", is_flag=True)
+@_option("snapshot", "Copy existing rows: once per table (initial), never, or again.",
+         type=click.Choice(["initial", "never", "again"]), default="initial")  # fmt: skip
+@_option("compact", "Create compacted topics, which keep the newest record of each row; implies --tombstones.", is_flag=True)  # fmt: skip
+@_option("value", "Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.",
+         type=click.Choice(["envelope", "row"]), default="envelope")  # fmt: skip
+@_option("spool-dir", "Directory that holds large transactions until they commit.  [default: the system's temporary directory]",
+         type=click.Path(path_type=Path, file_okay=False, exists=True), default=None, show_default=False)  # fmt: skip
+@_option("transactions", "Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
+         "new connectors, and otherwise as before.", type=click.Choice(["auto", "on", "off"]), default="auto")  # fmt: skip
+@_option("transaction-timeout", "Longest time to write one PostgreSQL transaction.", type=float, metavar="SECONDS", default=900)  # fmt: skip
+@_option("metrics-port", "Serve Prometheus metrics on this port of 127.0.0.1.",
+         type=int, metavar="PORT", default=None, show_default=False)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               help="Lowest level that is logged.")  # fmt: skip
 @click.option("--supervised", is_flag=True, hidden=True)
