@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from stele import ConnectionLostError, async_concurrency, concurrency
-from stele.async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncWorker
-from stele.concurrency import Monitor, SharedCalls, Worker
+from stele.async_concurrency import AsyncMonitor, AsyncSharedCalls, AsyncSlots, AsyncWorker
+from stele.concurrency import Monitor, SharedCalls, Slots, Worker
 
 PATIENCE_S = 60
 
@@ -247,6 +247,56 @@ def test_the_wait_for_the_end_of_a_thread_can_be_bounded() -> None:
 
 def assert_that(value: bool) -> None:
     assert value
+
+
+# ── limits, and what is left to others ──
+
+
+async def test_a_time_limit_ends_the_block_of_a_task_and_not_that_of_a_thread() -> None:
+    past_s = time.monotonic() - 1
+    with pytest.raises(TimeoutError):
+        async with async_concurrency.time_limit(past_s):
+            await asyncio.Event().wait()
+    with concurrency.time_limit(past_s):
+        pass
+
+
+async def test_slots_bound_the_calls_of_tasks_and_not_those_of_threads() -> None:
+    async_slots, slots = AsyncSlots(1), Slots(1)
+    slots.take()
+    slots.take()
+    await async_slots.take()
+    second = asyncio.create_task(async_slots.take())
+    await asyncio.sleep(0)
+    assert not second.done()
+    async_slots.give_back()
+    await second
+
+
+async def test_a_function_runs_at_once_where_its_caller_can_wait() -> None:
+    runs: list[str] = []
+
+    async def run() -> None:
+        runs.append("task")
+
+    async_concurrency.run_at_once(run)
+    concurrency.run_at_once(lambda: runs.append("thread"))
+    assert runs == ["thread"]
+
+
+async def test_a_function_that_may_block_runs_beside_the_tasks_or_in_its_thread() -> None:
+    here = threading.current_thread()
+    assert await async_concurrency.in_thread(threading.current_thread) is not here
+    assert concurrency.in_thread(threading.current_thread) is here
+
+
+async def test_other_tasks_run_when_one_gives_way() -> None:
+    runs: list[str] = []
+    other = asyncio.create_task(async_concurrency.sleep(0))
+    other.add_done_callback(lambda _: runs.append("other"))
+    while not runs:
+        await async_concurrency.give_way()
+    concurrency.give_way()
 
 
 # ── monitors ──

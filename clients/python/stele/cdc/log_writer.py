@@ -13,15 +13,14 @@ the log has a record with the position up to which it is whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from ..client import Client
 from ..errors import OffsetOutOfRangeError, ProducerStateError, RecordTooLargeError, SteleClientError
 from ..operations.produce import BeginProducerVersion, GetProducerState
 from ..operations.raw_fetch import RawFetch
-from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
-from ..wire import messages as m
-from ..wire.compression import Compression
+from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, ChunkSender, OpenChunk, row_room
 from ..wire.framing import FRAME_BYTES_MAX
 from ..wire.isolation_level import IsolationLevel
 from ..wire.partitioner import partition_for_key
@@ -47,10 +46,7 @@ class ForeignTopicError(SteleClientError):
 
 
 @dataclass(slots=True)
-class _Partition:
-    next_sequence: int = 0
-    rows: list[Row] = field(default_factory=list[Row])
-    size: int = 0
+class _Partition(OpenChunk):
     # Changes up to here were stored by earlier runs.
     stored: Position | None = None
     is_known: bool = False
@@ -61,7 +57,7 @@ class _Topic:
     partitions: list[_Partition]
     record_bytes_max: int
     chunk_bytes: int
-    keys: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    partition_of: Callable[[bytes], int]
 
 
 class LogWriter:
@@ -105,9 +101,9 @@ class LogWriter:
         self._record_bytes_max = (
             _HTTP_RECORD_BYTES_MAX if client.url.startswith("http") else FRAME_BYTES_MAX - HEADER_ROOM_BYTES
         )
-        self._timeout_ms = int(client.config.timeout_s * 1000)
         producer = client.call(BeginProducerVersion(name=name, version=version))
-        self._named_id, self._named_epoch = producer.producer_id, producer.producer_epoch
+        self._named_id = producer.producer_id
+        self._sender.producer = producer.producer_id, producer.producer_epoch
         self._transaction: LogTransaction | None = None
         self._positions_topic = positions_topic
         self._is_whole = True
@@ -124,6 +120,7 @@ class LogWriter:
             )
             if transaction_timeout_s is not None:
                 self._transaction = transaction
+                self._sender.transactional_id = transaction.transactional_id
                 self.open(positions_topic, partitions=1, configs=POSITIONS_CONFIGS)
         # All changes up to here were committed by earlier runs.
         self._committed = (
@@ -180,13 +177,7 @@ class LogWriter:
             for number in range(len(state.partitions)):
                 self._add(topic, state, number, event, headers, timestamp_ms, position)
             return
-        number = state.keys.get(event.key)
-        if number is None:
-            if len(state.keys) >= _KEYS_REMEMBERED:
-                state.keys.clear()
-            number = partition_for_key(event.key, len(state.partitions), hash_name="fnv1a")
-            state.keys[event.key] = number
-        self._add(topic, state, number, event, headers, timestamp_ms, position)
+        self._add(topic, state, state.partition_of(event.key), event, headers, timestamp_ms, position)
 
     def _add(
         self,
@@ -336,31 +327,10 @@ class LogWriter:
             raise error if self._transaction is None else self._transaction.cause(error) from error
 
     def _close_chunk(self, name: str, number: int, partition: _Partition) -> None:
-        rows, sequence = partition.rows, partition.next_sequence
-        partition.next_sequence = (sequence + len(rows)) % SEQUENCE_MODULUS
-        partition.rows, partition.size = [], 0
-        transaction = self._transaction
-        producer_id, producer_epoch = self._named_id, self._named_epoch
-        if transaction is not None:
-            transaction.open()
-            producer_id, producer_epoch = (
-                transaction.producer.producer_id,
-                transaction.producer.producer_epoch,
-            )
-        self._sender.add(
-            ProduceChunk(
-                topic=name,
-                partition=number,
-                rows=rows,
-                acks=m.ACKS_ALL,
-                timeout_ms=self._timeout_ms,
-                compression=Compression.NONE,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=sequence,
-                transactional_id=None if transaction is None else transaction.transactional_id,
-            )
-        )
+        if self._transaction is not None:
+            self._transaction.open()
+            self._sender.producer = self._transaction.producer
+        self._sender.close(name, number, partition)
         if self._sender.is_full:
             self._send()
 
@@ -376,12 +346,13 @@ class LogWriter:
                 f"topic {name} exists and is not compacted; run: "
                 f"stele topics alter {name} --config cleanup.policy=compact"
             )
-        limit = int(topic.configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
-        limit = min(limit - HEADER_ROOM_BYTES, self._record_bytes_max)
+        limit = min(row_room(topic.configs), self._record_bytes_max)
+        choose = partial(partition_for_key, partitions=topic.partitions, hash_name="fnv1a")
         return _Topic(
             partitions=[_Partition() for _ in range(topic.partitions)],
             record_bytes_max=max(1, limit),
             chunk_bytes=max(1, min(CHUNK_BYTES, limit)),
+            partition_of=lru_cache(_KEYS_REMEMBERED)(choose),
         )
 
     def _last_position(self, topic: str, partition: int) -> Position | None:

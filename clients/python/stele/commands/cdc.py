@@ -32,40 +32,40 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _option(name: str, text: str, *also: str, **settings: Any) -> Callable[[F], F]:
     """Add ``--name``, which ``STELE_CDC_NAME`` or the variables ``also`` may give."""
-    variables = [f"STELE_CDC_{name.replace('-', '_').upper()}", *also]
-    return click.option(f"--{name}", envvar=variables, show_envvar=True, help=text, **settings)
+    variables = [f"STELE_CDC_{name[2:].replace('-', '_').upper()}", *also]
+    return click.option(name, envvar=variables, show_envvar=True, help=text, **settings)
 
 
 _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False}
 
 
 @click.command(context_settings={"show_default": True})
-@_option("dsn", "postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
+@_option("--dsn", "postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
          "environment variable, or ~/.pgpass.", default="", metavar="DSN", show_default=False)  # fmt: skip
-@_option("tables", "Tables to follow, as SCHEMA.TABLE, separated by commas.", **_NAMES)
-@_option("channels", "NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.", **_NAMES)  # fmt: skip
-@_option("slot", "Replication slot; created if missing.", default="stele")
-@_option("publication", "Publication; created if missing.", default="stele")
-@_option("prefix", "Prefix of table topics: PREFIX.SCHEMA.TABLE.", default="pg")
-@_option("notify-prefix", "Prefix of channel topics: PREFIX.NAME.", default="pgcdc")
-@_option("broker", "URL of the broker: stele://HOST:9009 or http://HOST:8080; the login as for other commands: STELE_USER, "
+@_option("--tables", "Tables to follow, as SCHEMA.TABLE, separated by commas.", **_NAMES)
+@_option("--channels", "NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.", **_NAMES)  # fmt: skip
+@_option("--slot", "Replication slot; created if missing.", default="stele")
+@_option("--publication", "Publication; created if missing.", default="stele")
+@_option("--prefix", "Prefix of table topics: PREFIX.SCHEMA.TABLE.", default="pg")
+@_option("--notify-prefix", "Prefix of channel topics: PREFIX.NAME.", default="pgcdc")
+@_option("--broker", "URL of the broker: stele://HOST:9009 or http://HOST:8080; the login as for other commands: STELE_USER, "
          "STELE_PASSWORD_FILE, STELE_PASSWORD, STELE_API_KEY.", "STELE_URL", default="stele://127.0.0.1:9009", metavar="URL")  # fmt: skip
-@_option("partitions", "Partitions of created topics.", type=int, metavar="N", default=8)
-@_option("storage", "Storage of created topics; memory keeps the newest 10,000 records per partition.",
+@_option("--partitions", "Partitions of created topics.", type=int, metavar="N", default=8)
+@_option("--storage", "Storage of created topics; memory keeps the newest 10,000 records per partition.",
          type=click.Choice(["disk", "memory"]), default="disk")  # fmt: skip
-@_option("key-column", "Key column of tables without a primary key, and key field of notifications.", default="id")  # fmt: skip
-@_option("tombstones", "After each delete, write a record without a value.", is_flag=True)
-@_option("snapshot", "Copy existing rows: once per table (initial), never, or again.",
+@_option("--key-column", "Key column of tables without a primary key, and key field of notifications.", default="id")  # fmt: skip
+@_option("--tombstones", "After each delete, write a record without a value.", is_flag=True)
+@_option("--snapshot", "Copy existing rows: once per table (initial), never, or again.",
          type=click.Choice(["initial", "never", "again"]), default="initial")  # fmt: skip
-@_option("compact", "Create compacted topics, which keep the newest record of each row; implies --tombstones.", is_flag=True)  # fmt: skip
-@_option("value", "Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.",
+@_option("--compact", "Create compacted topics, which keep the newest record of each row; implies --tombstones.", is_flag=True)  # fmt: skip
+@_option("--value", "Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.",
          type=click.Choice(["envelope", "row"]), default="envelope")  # fmt: skip
-@_option("spool-dir", "Directory that holds large transactions until they commit.  [default: the system's temporary directory]",
+@_option("--spool-dir", "Directory that holds large transactions until they commit.  [default: the system's temporary directory]",
          type=click.Path(path_type=Path, file_okay=False, exists=True), default=None, show_default=False)  # fmt: skip
-@_option("transactions", "Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
+@_option("--transactions", "Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
          "new connectors, and otherwise as before.", type=click.Choice(["auto", "on", "off"]), default="auto")  # fmt: skip
-@_option("transaction-timeout", "Longest time to write one PostgreSQL transaction.", type=float, metavar="SECONDS", default=900)  # fmt: skip
-@_option("metrics-port", "Serve Prometheus metrics on this port of 127.0.0.1.",
+@_option("--transaction-timeout", "Longest time to write one PostgreSQL transaction.", type=float, metavar="SECONDS", default=900)  # fmt: skip
+@_option("--metrics-port", "Serve Prometheus metrics on this port of 127.0.0.1.",
          type=int, metavar="PORT", default=None, show_default=False)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               help="Lowest level that is logged.")  # fmt: skip

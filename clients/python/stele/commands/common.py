@@ -222,13 +222,10 @@ def config_option(text: str) -> Callable[[F], F]:
     )
 
 
-reset_option = click.option(
-    "--reset",
-    "resets",
-    multiple=True,
-    metavar="NAME",
-    help="Reset a configuration to its default. May be repeated.",
-)
+def reset_option(command: F) -> F:
+    """Add ``--reset``, whose names the command gets as ``resets``."""
+    text = "Reset a configuration to its default. May be repeated."
+    return click.option("--reset", "resets", multiple=True, metavar="NAME", help=text)(command)
 
 
 def _parse_configs(

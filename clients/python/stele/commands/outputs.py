@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from ..operations.json_records import record_as_json
 from ..records import Record
 
+F = TypeVar("F", bound=Callable[..., Any])
 Writer = Callable[[Record[bytes]], bytes]
 
 
@@ -40,14 +41,11 @@ _FIELDS: dict[str, Callable[[Record[bytes]], bytes]] = {
     ),
 }
 
-partitions_option = click.option(
-    "--partition",
-    "partitions",
-    type=int,
-    metavar="N",
-    multiple=True,
-    help="Read this partition only. May be repeated.  [default: all]",
-)
+
+def partitions_option(command: F) -> F:
+    """Add ``--partition``, whose values the command gets as ``partitions``."""
+    text = "Read this partition only. May be repeated.  [default: all]"
+    return click.option("--partition", "partitions", type=int, metavar="N", multiple=True, help=text)(command)
 
 
 def record_options(*, always: Container[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,10 +6,8 @@ List, describe and abort transactions, find those that hang.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import click
-import msgspec
 
 from ..operations import transaction_admin as operations
 from ..records import TopicPartition
@@ -90,15 +88,7 @@ def describe(transactional_id: str, form: str, url: str | None) -> None:
     """Show the producer and partitions of TRANSACTIONAL_ID's open transaction."""
     with http_connected(url) as client:
         described = client.call(operations.DescribeTransaction(transactional_id=transactional_id))
-    document = msgspec.to_builtins(described)
-    document["partitions"] = [_flat(partition) for partition in document["partitions"]]
-    print_result(form, document, _described(described))
-
-
-def _flat(document: dict[str, Any]) -> dict[str, Any]:
-    """Replace the pair ``partition`` by ``topic`` and ``partition``."""
-    topic, partition = document["partition"]
-    return {"topic": topic, **document, "partition": partition}
+    print_result(form, described, _described(described))
 
 
 def _described(described: operations.DescribedTransaction) -> Iterator[str]:
@@ -110,7 +100,7 @@ def _described(described: operations.DescribedTransaction) -> Iterator[str]:
     if described.partitions:
         rows = [
             (
-                str(one.partition),
+                f"{one.topic}-{one.partition}",
                 "-" if one.first_offset is None else str(one.first_offset),
                 "yes" if one.holds_back else "no",
             )
@@ -168,13 +158,13 @@ def hanging(is_all: bool, topic: str | None, form: str, url: str | None) -> None
     operation = operations.ListOpenTransactions(hanging=not is_all, topic=topic)
     with http_connected(url) as client:
         listed, total = client.call(operation)
-    document = {"transactions": [_flat(msgspec.to_builtins(one)) for one in listed], "total": total}
+    document = {"transactions": listed, "total": total}
     if not listed:
         print_result(form, document, ["no transaction is open" if is_all else "no transaction hangs"])
         return
     rows = [
         (
-            str(one.partition),
+            f"{one.topic}-{one.partition}",
             str(one.producer_id),
             str(one.first_offset),
             _age(one.open_ms),

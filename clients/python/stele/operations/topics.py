@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ..errors import UnknownTopicError, error_for
 from ..records import BrokerAddress, ClusterMetadata, PartitionCompaction, TopicDescription
 from ..wire import messages as m
@@ -31,15 +33,10 @@ def _description_from_json(
         topic=str(document["name"]),
         partitions=int(document["partition_count"]),
         configs={name: str(value) for name, value in values.items() if value is not None},
-        compaction=[
-            PartitionCompaction(
-                partition=int(state["partition"]),
-                dirty_ratio=float(state["dirty_ratio"]),
-                cleaner=str(state["cleaner"]),
-            )
-            for state in document.get("partitions") or ()
-            if state.get("cleaner") is not None
-        ],
+        compaction=msgspec.convert(
+            [state for state in document.get("partitions") or () if state.get("cleaner") is not None],
+            list[PartitionCompaction],
+        ),
     )
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from ..records import TopicPartition
 from .base import HttpAnswer, HttpRequest, NoResult, Operation, segment, topic_path
+
+D = TypeVar("D")
 
 _PATH = "/v1/transactions"
 
@@ -29,7 +33,8 @@ class TransactionPartition:
     ``holds_back``: readers wait for this transaction.
     """
 
-    partition: TopicPartition
+    topic: str
+    partition: int
     first_offset: int | None
     holds_back: bool
 
@@ -52,7 +57,8 @@ class OpenTransaction:
     ``transactional_id`` is None if the transaction hangs; then ``open_ms`` is the time since its last batch.
     """
 
-    partition: TopicPartition
+    topic: str
+    partition: int
     transactional_id: str | None
     producer_id: int
     first_offset: int
@@ -81,20 +87,18 @@ class ListTransactions(Operation[tuple[list[ListedTransaction], int]]):
 
     def from_http(self, answer: HttpAnswer) -> tuple[list[ListedTransaction], int]:
         document = answer.json()
-        listed = [
-            ListedTransaction(
-                transactional_id=one["transactional_id"],
-                state=one["state"],
-                producer_id=one["producer_id"],
-                open_ms=_open_ms(document, one["started_at"]),
-            )
-            for one in document["transactions"]
-        ]
-        return listed, document["total"]
+        return _listed(ListedTransaction, document), document["total"]
 
 
-def _open_ms(document: Mapping[str, Any], since: int | None) -> int | None:
-    return None if since is None else max(0, document["now"] - since)
+def _listed(cls: type[D], document: Mapping[str, Any]) -> list[D]:
+    return [_opened(cls, transaction, document["now"]) for transaction in document["transactions"]]
+
+
+def _opened(cls: type[D], transaction: Mapping[str, Any], now_ms: int) -> D:
+    """Return a transaction with ``open_ms`` instead of the time of its begin."""
+    since_ms = transaction["since"] if "since" in transaction else transaction["started_at"]
+    open_ms = None if since_ms is None else max(0, now_ms - since_ms)
+    return msgspec.convert({**transaction, "open_ms": open_ms}, cls)
 
 
 class DescribeTransaction(Operation[DescribedTransaction]):
@@ -106,22 +110,7 @@ class DescribeTransaction(Operation[DescribedTransaction]):
 
     def from_http(self, answer: HttpAnswer) -> DescribedTransaction:
         document = answer.json()
-        return DescribedTransaction(
-            transactional_id=document["transactional_id"],
-            state=document["state"],
-            producer_id=document["producer_id"],
-            producer_epoch=document["producer_epoch"],
-            timeout_ms=document["timeout_ms"],
-            open_ms=_open_ms(document, document["started_at"]),
-            partitions=[
-                TransactionPartition(
-                    partition=TopicPartition(one["topic"], one["partition"]),
-                    first_offset=one["first_offset"],
-                    holds_back=one["holds_back"],
-                )
-                for one in document["partitions"]
-            ],
-        )
+        return _opened(DescribedTransaction, document, document["now"])
 
 
 class AbortTransaction(NoResult):
@@ -161,15 +150,4 @@ class ListOpenTransactions(Operation[tuple[list[OpenTransaction], int]]):
 
     def from_http(self, answer: HttpAnswer) -> tuple[list[OpenTransaction], int]:
         document = answer.json()
-        listed = [
-            OpenTransaction(
-                partition=TopicPartition(one["topic"], one["partition"]),
-                transactional_id=one["transactional_id"],
-                producer_id=one["producer_id"],
-                first_offset=one["first_offset"],
-                open_ms=max(0, document["now"] - one["since"]),
-                holds_back=one["holds_back"],
-            )
-            for one in document["transactions"]
-        ]
-        return listed, document["total"]
+        return _listed(OpenTransaction, document), document["total"]

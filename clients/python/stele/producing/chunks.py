@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ..client import Client
 from ..errors import ProducerStateError, SteleClientError, UnsupportedOperationError
@@ -14,7 +15,7 @@ from ..transport.base import retry_pause_s
 from ..wire import messages as m
 from ..wire.compression import Compression
 from ..wire.error_codes import ErrorCode
-from ..wire.record_batch import BatchBuilder, Row, build_rows
+from ..wire.record_batch import NO_PRODUCER_ID, BatchBuilder, Row, build_rows
 
 # Below the default limit of 1 MiB per batch, with room for the batch header.
 CHUNK_BYTES = 900 * 1024
@@ -109,32 +110,74 @@ class ProduceChunk(Operation[None]):
                 raise outcome
 
 
+def row_room(configs: Mapping[str, str]) -> int:
+    """Return how many bytes of rows a batch of a topic may have."""
+    return int(configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES)) - HEADER_ROOM_BYTES
+
+
+@dataclass(slots=True)
+class OpenChunk:
+    """The rows of a partition that are in no chunk yet; ``next_sequence`` is that of the first."""
+
+    next_sequence: int = 0
+    rows: list[Row] = field(default_factory=list[Row])
+    size: int = 0
+
+
 class ChunkSender:
     """Sends chunks until they are stored.
 
-    ``pause`` waits this many seconds between attempts, and may raise to give up.
+    ``pause`` waits this many seconds between attempts, and may raise to give up. ``producer``,
+    its id and epoch, and ``transactional_id`` are those of the chunks that ``close`` makes.
     """
 
     def __init__(
-        self, client: Client, *, patience_s: float, pause: Callable[[float], None] = time.sleep
+        self,
+        client: Client,
+        *,
+        patience_s: float,
+        pause: Callable[[float], None] = time.sleep,
+        acks: int = m.ACKS_ALL,
+        compression: Compression = Compression.NONE,
     ) -> None:
         self._client = client
         self._patience_s = patience_s
         self._pause = pause
+        self._acks = acks
+        self._compression = compression
         self._ready: list[ProduceChunk] = []
+        self.producer: tuple[int, int] = (NO_PRODUCER_ID, -1)
+        self.transactional_id: str | None = None
+
+    def close(self, topic: str, partition: int, open_chunk: OpenChunk) -> None:
+        """Add the rows of a partition as a chunk, to be sent once the sender ``is_full``."""
+        producer_id, producer_epoch = self.producer
+        rows, sequence = open_chunk.rows, open_chunk.next_sequence
+        self._ready.append(
+            ProduceChunk(
+                topic=topic,
+                partition=partition,
+                rows=rows,
+                acks=self._acks,
+                timeout_ms=int(self._client.config.timeout_s * 1000),
+                compression=self._compression,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=sequence,
+                transactional_id=self.transactional_id,
+            )
+        )
+        open_chunk.next_sequence = (sequence + len(rows)) % SEQUENCE_MODULUS
+        open_chunk.rows, open_chunk.size = [], 0
 
     def put(self, chunk: ProduceChunk) -> None:
         """Add a chunk; send all once ``CHUNKS_AHEAD`` are waiting.
 
         Raises as ``send`` does.
         """
-        self.add(chunk)
+        self._ready.append(chunk)
         if self.is_full:
             self.send()
-
-    def add(self, chunk: ProduceChunk) -> None:
-        """Add a chunk, to be sent once the sender ``is_full``."""
-        self._ready.append(chunk)
 
     @property
     def is_full(self) -> bool:

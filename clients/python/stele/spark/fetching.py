@@ -16,6 +16,7 @@ from ..calls import parse_isolation
 from ..client import Client
 from ..credentials import read_secret
 from ..errors import OffsetOutOfRangeError, SteleClientError, UnknownTopicError
+from ..operations.base import Operation
 from ..operations.fetch import ListOffset
 from ..operations.raw_fetch import RawBatches, RawFetch
 from ..records import TopicPartition
@@ -78,6 +79,10 @@ class Broker:
                     logger.warning("retrying until the broker answers: %s", error)
             failures += 1
             time.sleep(pause_s)
+
+    def call(self, operation: Operation[R]) -> R:
+        """Execute a repeatable operation. Raises as ``patiently``."""
+        return self.patiently(lambda: self.client.call(operation))
 
     def partitions(self, selection: Selection, *, skip_missing: bool = False) -> list[TopicPartition]:
         """Return the partitions that ``selection`` matches now, in order.
@@ -187,7 +192,7 @@ class Broker:
                     max_bytes=fetch_bytes,
                     isolation=self._isolation,
                 )
-                return ahead.submit(self.patiently, lambda: self.client.call(operation))
+                return ahead.submit(self.call, operation)
 
             offset = wanted.start
             under_way = fetch(offset)

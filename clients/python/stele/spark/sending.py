@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from hashlib import blake2b
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ from ..errors import InvalidRequestError, UnknownTopicError
 from ..operations.produce import BeginProducerVersion, GetProducerState, InitProducerId
 from ..operations.raw_fetch import RawFetch
 from ..operations.transactional import WrittenTransaction
-from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
+from ..producing.chunks import CHUNK_BYTES, SEQUENCE_MODULUS, ChunkSender, OpenChunk, row_room
 from ..wire import messages as m
 from ..wire.compression import Compression
 from ..wire.isolation_level import IsolationLevel
@@ -21,7 +22,6 @@ from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
-    Row,
     check_batch,
     decode_records,
 )
@@ -45,21 +45,14 @@ class Identity:
 
 
 @dataclass(slots=True)
-class _Partition:
-    next_sequence: int = 0
-    rows: list[Row] = field(default_factory=list[Row])
-    size: int = 0
-
-
-@dataclass(slots=True)
 class _Topic:
-    partitions: list[_Partition]
+    partitions: list[OpenChunk]
     chunk_bytes: int
     # Rows stored by earlier attempts, in any partition, that this one has not seen yet.
     stored: Counter[bytes]
     # Rows without key and partition go to one partition until its batch is full.
     next_partition: int
-    keys: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    partition_of: Callable[[bytes], int]
 
 
 class TopicWriter:
@@ -76,18 +69,17 @@ class TopicWriter:
         self.written: int = 0
         self.repeated: int = 0
         self._options = options
-        self._acks = m.ACKS_ALL if options.acks == "all" else 1
-        self._compression = Compression[options.compression.upper()]
         self._identity = identity
         self._task_partition = task_partition
         self._topics: dict[str, _Topic] = {}
         self._buffered_bytes = 0
         self._broker = Broker(options.connection)
-        self._timeout_ms = int(self._broker.client.config.timeout_s * 1000)
         self._sender = ChunkSender(
-            self._broker.client, patience_s=options.connection.broker_timeout_ms / 1000
+            self._broker.client,
+            patience_s=options.connection.broker_timeout_ms / 1000,
+            acks=m.ACKS_ALL if options.acks == "all" else 1,
+            compression=Compression[options.compression.upper()],
         )
-        self._id = self._epoch = -1
         self._is_resumed = False
         self._transaction: WrittenTransaction | None = None
         try:
@@ -109,20 +101,18 @@ class TopicWriter:
         self._broker.client.close()
 
     def _begin(self, identity: Identity | TaskTransaction | None) -> None:
-        client = self._broker.client
         if isinstance(identity, TaskTransaction):
-            opened = self._broker.patiently(lambda: client.call(identity.begin()))
-            self._id, self._epoch = opened.producer_id, opened.producer_epoch
+            opened = self._broker.call(identity.begin())
+            self._sender.producer, self._sender.transactional_id = opened, identity.transactional_id
             self._transaction = WrittenTransaction(
                 transactional_id=identity.transactional_id, producer=opened
             )
             return
         if identity is None:
-            self._id, self._epoch = self._broker.patiently(lambda: client.call(InitProducerId()))
+            self._sender.producer = self._broker.call(InitProducerId())
             return
-        begin = BeginProducerVersion(name=identity.name, version=identity.version)
-        producer = self._broker.patiently(lambda: client.call(begin))
-        self._id, self._epoch = producer.producer_id, producer.producer_epoch
+        producer = self._broker.call(BeginProducerVersion(name=identity.name, version=identity.version))
+        self._sender.producer = producer.producer_id, producer.producer_epoch
         # Also true if the response to this very request was lost; recalling then finds nothing.
         self._is_resumed = producer.is_resumed
 
@@ -177,12 +167,7 @@ class TopicWriter:
             return row.partition
         if row.key is None:
             return topic.next_partition % partitions
-        number = topic.keys.get(row.key)
-        if number is None:
-            if len(topic.keys) >= _KEYS_REMEMBERED:
-                topic.keys.clear()
-            number = topic.keys[row.key] = partition_for_key(row.key, partitions)
-        return number
+        return topic.partition_of(row.key)
 
     def flush(self) -> None:
         """Wait until every row is acked.
@@ -198,23 +183,10 @@ class TopicWriter:
 
     def _close_chunk(self, name: str, number: int) -> None:
         partition = self._topics[name].partitions[number]
-        self._sender.put(
-            ProduceChunk(
-                topic=name,
-                partition=number,
-                rows=partition.rows,
-                acks=self._acks,
-                timeout_ms=self._timeout_ms,
-                compression=self._compression,
-                producer_id=self._id,
-                producer_epoch=self._epoch,
-                base_sequence=partition.next_sequence,
-                transactional_id=None if self._transaction is None else self._transaction.transactional_id,
-            )
-        )
-        partition.next_sequence = (partition.next_sequence + len(partition.rows)) % SEQUENCE_MODULUS
         self._buffered_bytes -= partition.size
-        partition.rows, partition.size = [], 0
+        self._sender.close(name, number, partition)
+        if self._sender.is_full:
+            self._sender.send()
 
     # ── rows of earlier attempts ──
 
@@ -230,12 +202,12 @@ class TopicWriter:
                 )
             if self._transaction is None:
                 self._begin(self._identity)
-        limit = int(configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
         topic = _Topic(
-            partitions=[_Partition() for _ in range(partitions)],
-            chunk_bytes=max(1, min(CHUNK_BYTES, limit - HEADER_ROOM_BYTES)),
+            partitions=[OpenChunk() for _ in range(partitions)],
+            chunk_bytes=max(1, min(CHUNK_BYTES, row_room(configs))),
             stored=Counter(),
             next_partition=self._task_partition,
+            partition_of=lru_cache(_KEYS_REMEMBERED)(partial(partition_for_key, partitions=partitions)),
         )
         if self._is_resumed:
             for number, partition in enumerate(topic.partitions):
@@ -246,15 +218,15 @@ class TopicWriter:
         self,
         topic: str,
         number: int,
-        partition: _Partition,
+        partition: OpenChunk,
         stored: Counter[bytes],
         *,
         match_timestamp: bool,
     ) -> None:
         """Read back the rows of earlier attempts in a partition, and continue after them."""
-        get = GetProducerState(topic=topic, partition=number, producer_id=self._id)
-        state = self._broker.patiently(lambda: self._broker.client.call(get))
-        if state.producer_epoch != self._epoch or state.last_sequence < 0:
+        get = GetProducerState(topic=topic, partition=number, producer_id=self._sender.producer[0])
+        state = self._broker.call(get)
+        if state.producer_epoch != self._sender.producer[1] or state.last_sequence < 0:
             return
         wanted = state.last_sequence + 1
         window = wanted
@@ -289,7 +261,7 @@ class TopicWriter:
                 # They are in no transaction, but may lie after the beginning of one that is open.
                 isolation=IsolationLevel.READ_UNCOMMITTED,
             )
-            fetched = self._broker.patiently(lambda fetch=fetch: self._broker.client.call(fetch))
+            fetched = self._broker.call(fetch)
             position, size = 0, len(fetched.batches)
             if size < LOG_OVERHEAD_BYTES:
                 return
@@ -297,7 +269,7 @@ class TopicWriter:
                 header = check_batch(fetched.batches, position)
                 position += header.size
                 offset = header.next_offset
-                if header.producer_id == self._id and header.producer_epoch == self._epoch:
+                if (header.producer_id, header.producer_epoch) == self._sender.producer:
                     yield from _marks(fetched.batches, header, match_timestamp=match_timestamp)
 
 

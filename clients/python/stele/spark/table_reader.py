@@ -88,7 +88,7 @@ class TableReader(DataSourceReader):
                     end_offset=wanted.end,
                     max_bytes=self._options.fetch_bytes,
                 )
-                page = broker.patiently(lambda operation=operation: broker.client.call(operation))
+                page = broker.call(operation)
                 spool.write(page.batches)
                 pages.append((offset, len(page.batches)))
                 _note_replaced(page.batches, wanted.end, replaced)

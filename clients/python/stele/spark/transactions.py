@@ -30,9 +30,9 @@ from ..operations.transactional import (
     InitTransactions,
     WrittenTransaction,
 )
-from ..producing.chunks import ChunkSender, ProduceChunk
+from ..producing.chunks import ChunkSender, OpenChunk
 from ..producing.last_record import last_committed_value
-from ..wire.compression import Compression
+from ..wire.record_batch import Row
 from .fetching import Broker
 from .options import WriteOptions
 
@@ -219,7 +219,7 @@ def _commit(
     client = broker.client
     begin = InitTransactions(transactional_id=unit.driver_id, timeout_ms=options.transaction_timeout_ms)
     # Another driver that was about to commit can no longer do so, and what it has committed is visible.
-    producer = broker.patiently(lambda: client.call(begin))
+    producer = broker.call(begin)
     last = unit.last_committed(broker)
     topics = sorted({topic for result in results for topic, _ in result.topics})
     rows = sum(result.rows for result in results)
@@ -231,28 +231,18 @@ def _commit(
         _check_never_begun_without(broker, unit, results, partitions=partitions)
         broker.patiently(lambda: client.ensure_topic(unit.topic, partitions=1, configs=COMMITS_CONFIGS))
     committed = Committed(number=unit.number, query_id=unit.query_id, topics=tuple(topics), rows=rows)
-    sender = ChunkSender(client, patience_s=options.connection.broker_timeout_ms / 1000)
-    record = ProduceChunk(
-        topic=unit.topic,
-        partition=0,
-        rows=[(time.time_ns() // 1_000_000, _RECORD_KEY, committed.encode(), [])],
-        # The commit syncs it.
-        acks=1,
-        timeout_ms=int(client.config.timeout_s * 1000),
-        compression=Compression.NONE,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        base_sequence=0,
-        transactional_id=unit.driver_id,
-    )
+    # The commit syncs the record.
+    sender = ChunkSender(client, patience_s=options.connection.broker_timeout_ms / 1000, acks=1)
+    sender.producer, sender.transactional_id = producer, unit.driver_id
+    row: Row = (time.time_ns() // 1_000_000, _RECORD_KEY, committed.encode(), [])
+    sender.close(unit.topic, 0, OpenChunk(rows=[row]))
     own = WrittenTransaction(transactional_id=unit.driver_id, producer=producer)
     commit = CommitTransactions(
         transactions=[*(result.transaction for result in results), own], abandoned_prefix=unit.prefix
     )
     try:
-        sender.put(record)
         sender.send()
-        broker.patiently(lambda: client.call(commit))
+        broker.call(commit)
     except ProducerStateError as error:
         raise CommitError(
             f"{unit} was not committed, and none of its rows are visible ({error}). Either another run of the query "
@@ -303,13 +293,13 @@ def _check_never_begun_without(
     topics = {topic for result in results for topic in result.topics}
     for partition in range(partitions):
         begin = BeginProducerVersion(name=unit.producer_name(partition), version=unit.number)
-        producer = broker.patiently(lambda begin=begin: broker.client.call(begin))
+        producer = broker.call(begin)
         if not producer.is_resumed:
             continue
         for topic, count in sorted(topics):
             for number in range(count):
                 get = GetProducerState(topic=topic, partition=number, producer_id=producer.producer_id)
-                state = broker.patiently(lambda get=get: broker.client.call(get))
+                state = broker.call(get)
                 if state.producer_epoch == producer.producer_epoch and state.last_sequence >= 0:
                     raise CommitError(
                         f"rows of {unit} were written without transactions before the query was stopped; run it with "
