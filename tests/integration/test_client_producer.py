@@ -334,3 +334,29 @@ def test_closing_with_a_time_limit_gives_every_record_an_outcome_for_threads_too
         with pytest.raises(ProduceError):
             producer.close(timeout_s=0.2)
         assert all(isinstance(future.exception(timeout=60), SteleClientError) for future in futures)
+
+
+async def test_a_flush_with_a_time_limit_leaves_records_without_an_outcome_on_their_way(
+    stele_broker: BrokerProcess,
+) -> None:
+    async with AsyncClient(stele_broker.binary_url) as client, AsyncProducer(client, "t") as producer:
+        await producer.send_and_wait(b"x")
+        stele_broker.kill()
+        future = await producer.send(b"y")
+        await producer.flush(timeout_s=0.1)
+        assert not future.done()
+        await asyncio.to_thread(stele_broker.start)
+        await producer.flush()
+        assert future.result().offset == 1
+
+
+def test_a_flush_with_a_time_limit_does_so_for_threads_too(stele_broker: BrokerProcess) -> None:
+    with Client(stele_broker.binary_url) as client, Producer(client, "t") as producer:
+        producer.send_and_wait(b"x")
+        stele_broker.kill()
+        future = producer.send(b"y")
+        producer.flush(timeout_s=0.1)
+        assert not future.done()
+        stele_broker.start()
+        producer.flush()
+        assert future.result(timeout=0).offset == 1
