@@ -100,7 +100,7 @@ def list_acls(
             selection = {**selection, "pattern_type": "PREFIXED" if options["prefixed"] else "MATCH"}
         if principal is not None:
             selection = {**selection, "principal": principal}
-        found += execute(operations.ListAcls(selection=selection), "acls", url, data_dir)
+        found += execute(operations.ListAcls(selection=selection), url, "acls", data_dir)
     _show(form, found)
 
 
@@ -162,7 +162,7 @@ def add_acls(
         raise click.UsageError(
             "give --principal, --operation, and one or more of --topic, --group, --cluster …"
         )
-    _show(form, execute(operations.AddAcls(acls=rules), "add_acls", url, data_dir))
+    _show(form, execute(operations.AddAcls(acls=rules), url, "add_acls", data_dir))
 
 
 @acls.command("remove")
@@ -192,7 +192,7 @@ def remove_acls(
     for resource in resources or [{}]:
         for operation in [{"operation": name} for name in names] or [{}]:
             chosen = {**selection, **resource, **operation}
-            removed += execute(operations.RemoveAcls(selection=chosen), "remove_acls", url, data_dir)
+            removed += execute(operations.RemoveAcls(selection=chosen), url, "remove_acls", data_dir)
     _show(form, removed)
 
 

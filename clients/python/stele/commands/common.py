@@ -25,6 +25,7 @@ from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperat
 from ..operations.base import Operation
 from ..operations.topics import HttpListener
 from ..wire.messages import HttpListenerResponse
+from .results import format_option
 from .server import offline_security
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,6 +108,11 @@ def url_option(command: F) -> F:
     )(command)
 
 
+def report_options(command: F) -> F:
+    """Add ``--format``, and ``--url`` with the options of a login."""
+    return format_option(url_option(command))
+
+
 def http_url(url: str | None) -> str:
     """Return the URL of the HTTP listener, for commands that need it.
 
@@ -177,7 +183,7 @@ def http_connected(url: str | None) -> Generator[Client]:
         yield client
 
 
-def execute(operation: Operation[R], function: str, url: str | None, data_dir: Path | None) -> R:
+def execute(operation: Operation[R], url: str | None, function: str = "", data_dir: Path | None = None) -> R:
     """Execute an operation over HTTP, or on the data directory of a broker that does not run.
 
     There it is a ``function`` of the server, whose further arguments are the fields of the operation.

@@ -12,8 +12,8 @@ from ..client import Client
 from ..operations import group_admin as operations
 from ..operations.share_queue import Redrive
 from ..records import GroupDescription, TopicPartition
-from .common import config_option, http_connected, reset_option, url_option
-from .results import confirm, format_option, print_result, table, yes_option
+from .common import config_option, execute, http_connected, report_options, reset_option
+from .results import confirm, print_result, table, yes_option
 
 
 @click.group()
@@ -22,8 +22,7 @@ def groups() -> None:
 
 
 @groups.command("list")
-@format_option
-@url_option
+@report_options
 def list_groups(form: str, url: str | None) -> None:
     """List all groups with their states."""
     with http_connected(url) as client:
@@ -41,12 +40,10 @@ def list_groups(form: str, url: str | None) -> None:
 
 @groups.command()
 @click.argument("group")
-@format_option
-@url_option
+@report_options
 def describe(group: str, form: str, url: str | None) -> None:
     """Show the members of GROUP and its lag in each partition."""
-    with http_connected(url) as client:
-        described = client.call(operations.DescribeGroup(group=group))
+    described = execute(operations.DescribeGroup(group=group), url)
     document = msgspec.to_builtins(described)
     for member in document["members"]:
         for kind in ("assigned", "owned"):
@@ -90,8 +87,7 @@ def _described(described: GroupDescription) -> Iterator[str]:
 )
 @click.option("--dry-run", is_flag=True, help="Show the new offsets without setting them.")
 @yes_option
-@format_option
-@url_option
+@report_options
 def reset(
     group: str,
     to: str,
@@ -152,8 +148,7 @@ def _lines(resets: _Resets) -> list[str]:
 @click.argument("group")
 @config_option("Set a configuration.")
 @reset_option
-@format_option
-@url_option
+@report_options
 def configure(
     group: str, configs: dict[str, str | None], resets: tuple[str, ...], form: str, url: str | None
 ) -> None:
@@ -162,19 +157,15 @@ def configure(
     The group need not exist yet.
     """
     changes = configs | dict.fromkeys(resets)
-    with http_connected(url) as client:
-        if changes:
-            shown = client.call(operations.ConfigureGroup(group=group, configs=changes))
-        else:
-            shown = client.call(operations.GetGroupConfigs(group=group))
+    change = operations.ConfigureGroup(group=group, configs=changes)
+    shown = execute(change if changes else operations.GetGroupConfigs(group=group), url)
     ordered = dict(sorted(shown.items()))
     print_result(form, ordered, [f"{name}={value}" for name, value in ordered.items()])
 
 
 @groups.command()
 @click.argument("group")
-@format_option
-@url_option
+@report_options
 def redrive(group: str, form: str, url: str | None) -> None:
     """Append the records of the dead letters of GROUP to their topics again."""
     redriven = lost = 0
@@ -195,11 +186,9 @@ def redrive(group: str, form: str, url: str | None) -> None:
 @groups.command()
 @click.argument("group")
 @yes_option
-@format_option
-@url_option
+@report_options
 def delete(group: str, yes: bool, form: str, url: str | None) -> None:
     """Delete GROUP and its committed offsets."""
     confirm(f"Delete group {group} and its committed offsets?", yes=yes)
-    with http_connected(url) as client:
-        client.call(operations.DeleteGroup(group=group))
+    execute(operations.DeleteGroup(group=group), url)
     print_result(form, {"deleted": group}, [f"deleted group {group}"])

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from ..operations import quotas as operations
-from .common import http_connected, url_option
-from .results import format_option, print_result
+from .common import execute, report_options
+from .results import print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,20 +53,17 @@ def quotas() -> None:
 
 
 @quotas.command("list")
-@format_option
-@url_option
+@report_options
 def list_quotas(form: str, url: str | None) -> None:
     """List all quotas."""
-    with http_connected(url) as client:
-        listed = client.call(operations.ListQuotas())
+    listed = execute(operations.ListQuotas(), url)
     print_result(form, [_document(quota) for quota in listed], map(_line, listed))
 
 
 @quotas.command("set")
 @click.argument("pairs", metavar="QUOTA=VALUE...", nargs=-1, required=True)
 @_entity_options
-@format_option
-@url_option
+@report_options
 def set_quotas(pairs: tuple[str, ...], form: str, url: str | None, **options: Any) -> None:
     """Set quotas, such as producer_byte_rate=1048576.
 
@@ -82,28 +79,21 @@ def set_quotas(pairs: tuple[str, ...], form: str, url: str | None, **options: An
             values[name] = float(text)
         except ValueError:
             raise click.BadParameter(f"{pair!r} is not QUOTA=VALUE with a number") from None
-    with http_connected(url) as client:
-        quota = client.call(operations.ChangeQuotas(entity=entity, values=values))
+    quota = execute(operations.ChangeQuotas(entity=entity, values=values), url)
     print_result(form, _document(quota), [_line(quota)])
 
 
 @quotas.command()
 @click.argument("names", metavar="[QUOTA]...", nargs=-1)
 @_entity_options
-@format_option
-@url_option
+@report_options
 def remove(names: tuple[str, ...], form: str, url: str | None, **options: Any) -> None:
     """Remove the named quotas, or all of the user, client id or address."""
     entity = _entity(options)
-    with http_connected(url) as client:
-        if not names:
-            names = tuple(
-                name
-                for other, values in client.call(operations.ListQuotas())
-                if other == entity
-                for name in values
-            )
-        quota = client.call(operations.ChangeQuotas(entity=entity, values=dict.fromkeys(names)))
+    if not names:
+        listed = execute(operations.ListQuotas(), url)
+        names = tuple(name for other, values in listed if other == entity for name in values)
+    quota = execute(operations.ChangeQuotas(entity=entity, values=dict.fromkeys(names)), url)
     print_result(form, _document(quota), [_line(quota)])
 
 

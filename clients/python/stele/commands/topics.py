@@ -9,8 +9,8 @@ import click
 
 from ..client import Client
 from ..records import TopicDescription
-from .common import config_option, connected, reset_option, url_option
-from .results import confirm, format_option, plural, print_result, yes_option
+from .common import config_option, connected, report_options, reset_option
+from .results import confirm, plural, print_result, yes_option
 
 
 @click.group()
@@ -19,8 +19,7 @@ def topics() -> None:
 
 
 @topics.command("list")
-@format_option
-@url_option
+@report_options
 def list_topics(form: str, url: str | None) -> None:
     """List all topics with their partition counts."""
     with connected(url) as client:
@@ -46,8 +45,7 @@ def list_topics(form: str, url: str | None) -> None:
 )
 @config_option("A topic configuration, such as retention.ms=60000.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
-@format_option
-@url_option
+@report_options
 def create(
     topic: str,
     partitions: int | None,
@@ -66,8 +64,7 @@ def create(
 
 @topics.command()
 @click.argument("topic")
-@format_option
-@url_option
+@report_options
 def describe(topic: str, form: str, url: str | None) -> None:
     """Show partitions, offsets and configuration of TOPIC.
 
@@ -117,8 +114,7 @@ def _described(description: TopicDescription, partitions: list[dict[str, Any]]) 
 )
 @config_option("Set a topic configuration.")
 @reset_option
-@format_option
-@url_option
+@report_options
 def alter(
     topic: str,
     partitions: int | None,
@@ -139,8 +135,7 @@ def alter(
 @topics.command()
 @click.argument("topic")
 @yes_option
-@format_option
-@url_option
+@report_options
 def delete(topic: str, yes: bool, form: str, url: str | None) -> None:
     """Delete TOPIC and all its records."""
     confirm(f"Delete topic {topic} and all its records?", yes=yes)

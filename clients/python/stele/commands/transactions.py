@@ -11,8 +11,8 @@ import click
 
 from ..operations import transaction_admin as operations
 from ..records import TopicPartition
-from .common import http_connected, url_option
-from .results import confirm, format_option, print_result, table, yes_option
+from .common import execute, report_options
+from .results import confirm, print_result, table, yes_option
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -49,8 +49,7 @@ def transactions() -> None:
     show_default=True,
     help="Print at most this many.",
 )
-@format_option
-@url_option
+@report_options
 def list_transactions(
     is_open: bool,
     states: tuple[str, ...],
@@ -70,8 +69,7 @@ def list_transactions(
         pattern=pattern,
         limit=limit,
     )
-    with http_connected(url) as client:
-        listed, total = client.call(operation)
+    listed, total = execute(operation, url)
     rows = [(one.transactional_id, one.state, str(one.producer_id), _age(one.open_ms)) for one in listed]
     print_result(
         form,
@@ -82,12 +80,10 @@ def list_transactions(
 
 @transactions.command()
 @click.argument("transactional_id")
-@format_option
-@url_option
+@report_options
 def describe(transactional_id: str, form: str, url: str | None) -> None:
     """Show the producer and partitions of TRANSACTIONAL_ID's open transaction."""
-    with http_connected(url) as client:
-        described = client.call(operations.DescribeTransaction(transactional_id=transactional_id))
+    described = execute(operations.DescribeTransaction(transactional_id=transactional_id), url)
     print_result(form, described, _described(described))
 
 
@@ -115,8 +111,7 @@ def _described(described: operations.DescribedTransaction) -> Iterator[str]:
 @click.option("--partition", type=click.IntRange(0, 2**31 - 1), help="The partition of TOPIC.")
 @click.option("--producer-id", type=click.IntRange(0, 2**63 - 1), help="The producer to abort there.")
 @yes_option
-@format_option
-@url_option
+@report_options
 def abort(
     transactional_id: str | None,
     topic: str | None,
@@ -143,21 +138,18 @@ def abort(
     else:
         raise click.UsageError("pass a transactional id, or --topic, --partition and --producer-id")
     confirm(f"Abort {name}? Its records are lost, and its producer is fenced.", yes=yes)
-    with http_connected(url) as client:
-        client.call(operation)
+    execute(operation, url)
     print_result(form, {"aborted": name}, [f"aborted {name}"])
 
 
 @transactions.command()
 @click.option("--all", "is_all", is_flag=True, help="Also transactions that the coordinator knows.")
 @click.option("--topic", metavar="TOPIC", help="Only those in partitions of TOPIC.")
-@format_option
-@url_option
+@report_options
 def hanging(is_all: bool, topic: str | None, form: str, url: str | None) -> None:
     """List transactions that are open in a partition and that no coordinator will end."""
     operation = operations.ListOpenTransactions(hanging=not is_all, topic=topic)
-    with http_connected(url) as client:
-        listed, total = client.call(operation)
+    listed, total = execute(operation, url)
     document = {"transactions": listed, "total": total}
     if not listed:
         print_result(form, document, ["no transaction is open" if is_all else "no transaction hangs"])

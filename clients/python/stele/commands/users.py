@@ -175,9 +175,9 @@ def delete_key(key_id: str, form: str, data_dir: Path, url: str | None) -> None:
 
 def _execute(operation: Operation[R], function: str, url: str | None, data_dir: Path) -> R:
     if url is None:
-        return execute(operation, function, None, data_dir)
+        return execute(operation, None, function, data_dir)
     # The environment's may have a password.
-    return execute(operation, function, None if url == os.environ.get("STELE_URL") else url, None)
+    return execute(operation, None if url == os.environ.get("STELE_URL") else url)
 
 
 def _password(file: Path | None, *, is_online: bool) -> str:
