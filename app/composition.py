@@ -31,11 +31,11 @@ from .cluster.sqlite.groups import SqliteGroupStore
 from .errors import StorageFull, StorageLimitReached
 from .groups.coordinator import GroupCoordinator
 from .groups.ended_elsewhere import AskEnded
-from .groups.group_lease import GroupLease
-from .groups.leases.lease_manager import LeaseManager
-from .groups.offsets_topic.offsets_topic import OffsetsTopic
-from .groups.offsets_topic.sharded_offsets_topic import ShardedOffsetsTopic
+from .groups.leases.manager import LeaseManager
+from .groups.offsets_topic.sharded import ShardedOffsetsTopic
+from .groups.offsets_topic.standalone import OffsetsTopic
 from .groups.services import Groups, GroupServices
+from .groups.shard_lease import ShardLease
 from .groups.shards import GroupShards
 from .groups.share.dead_letter_writer import DeadLetterWriter
 from .groups.share_queue import ShareQueue
@@ -287,7 +287,7 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
     for number, store in enumerate(shared.stores.groups):
         shard = make(store, shared.stores.group_thread(number), store.ended_producers)
         lease = lease_of_shard(number)
-        work = GroupLease(shard, lease=lease, take=store.take, cluster=shared.cluster)
+        work = ShardLease(shard, lease=lease, take=store.take, cluster=shared.cluster)
         await work.stand_by()
         shared.cluster.hold(lease, work, is_spread=True)
         shards.append(shard)

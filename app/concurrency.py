@@ -41,6 +41,6 @@ async def several(
         try:
             await asyncio.gather(*runs)
         finally:
-            for one in runs:
-                one.cancel()
+            for run in runs:
+                run.cancel()
     return [results[number] for number in range(len(items))]

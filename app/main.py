@@ -50,9 +50,9 @@ from .security import audit
 from .security.forwarding import forwarding_key
 from .security.policy import LISTENERS, UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
-from .security.tls.tls import InvalidTlsFiles, ListenerTls
-from .security.tls.tls_reload import TlsReload
-from .security.tls.tls_settings import listener_tls, peer_tls
+from .security.tls.listener_tls import InvalidTlsFiles, ListenerTls
+from .security.tls.reload import TlsReload
+from .security.tls.settings import listener_tls, peer_tls
 from .settings import ListenerName, Settings, unknown_settings, unknown_variables
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection

@@ -22,7 +22,7 @@ from .cluster.postgres.transactions import PostgresTransactions
 from .postgres.connection_counts import GROUPS
 from .postgres.pool import PostgresPool
 from .postgres.session import PostgresSession
-from .storage.shared.postgres.postgres_markers import PostgresMarkers
+from .storage.shared.postgres.markers import PostgresMarkers
 
 
 class SharedStores:

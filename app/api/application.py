@@ -39,8 +39,8 @@ from .console.login import login_routes
 from .errors import HttpError, error_response, http_problem, problem_response
 from .guarded_route import GuardedRoute, guarded_app
 from .http.body_codings import DecodeBodies
-from .http.http_traffic import HttpTraffic
-from .metrics.metrics import HttpMetrics, RequestCounts, observe_broker
+from .http.traffic import HttpTraffic
+from .metrics.collectors import HttpMetrics, RequestCounts, observe_broker
 from .openapi import document
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes

@@ -23,7 +23,7 @@ from ..security.authorizer import Access
 from ..security.policy import ListenerSecurity
 from ..security.principal import ANONYMOUS, Login, Principal
 from .errors import http_problem, problem_of, problem_response
-from .http.http_traffic import HttpPeer
+from .http.traffic import HttpPeer
 from .sessions import Sessions, cookie_name
 
 LOGIN_PATH = "/console/login"

@@ -195,14 +195,14 @@ def survey_document(surveys: Surveys, now: SurveyNow) -> Survey:
     return {
         "age_ms": now.age_ms,
         "problem": now.problem,
-        "brokers": None if survey is None else [surveyed_document(one) for one in survey.brokers],
+        "brokers": None if survey is None else [surveyed_document(broker) for broker in survey.brokers],
         "log_bytes": None if survey is None else survey.log_bytes,
         "metadata_bytes": None if survey is None else survey.metadata_bytes,
         "objects": None
         if objects is None
         else [
-            {"store": one.store, "state": one.state, "count": one.count, "bytes": one.bytes}
-            for one in objects
+            {"store": total.store, "state": total.state, "count": total.count, "bytes": total.bytes}
+            for total in objects
         ],
         "objects_age_ms": now.objects_age_ms,
         "merge_backlog": None

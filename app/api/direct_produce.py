@@ -22,13 +22,13 @@ from ..security.acl import WRITE_TOPIC
 from ..security.authorizer import Access
 from ..settings import Settings
 from .errors import problem_response
-from .http.http_traffic import HttpTraffic
-from .metrics.metrics import RequestCounts
+from .http.traffic import HttpTraffic
+from .metrics.collectors import RequestCounts
+from .records.json_records import decode_produce_body, decode_record
 from .records.ndjson_upload import all_refused
-from .records.record_json import decode_produce_body, decode_record
 from .records.upload import Chunk, record_bytes_max
 from .state import ApiState
-from .throttling import DOOR, client_of
+from .throttling import PROTOCOL, client_of
 
 _PREFIX, _SUFFIX = b"/v1/topics/", b"/records"
 _ROUTE = "/v1/topics/{topic}/records"
@@ -88,7 +88,7 @@ class DirectProduce:
         else:
             held = HeldTime(self._quotas.clock_s)
             if await held.run(self._produce(scope, receive, send, topic, acks, client)):
-                self._quotas.charge_time(DOOR, client, held.seconds)
+                self._quotas.charge_time(PROTOCOL, client, held.seconds)
 
     def _must_wait(self, client: QuotaClient) -> bool:
         return any(self._quotas.wait_ms(key, client) for key in (QuotaKey.PRODUCE, QuotaKey.REQUEST))
@@ -118,7 +118,7 @@ class DirectProduce:
             await self._app(scope, _after(message, receive), send)
             return False
         if client is not None:
-            self._quotas.charge(DOOR, QuotaKey.PRODUCE, client, len(body))
+            self._quotas.charge(PROTOCOL, QuotaKey.PRODUCE, client, len(body))
         pending, timestamp_ms = appended
         try:
             produced = pending.result() if pending.done else await pending.wait(self._timeout_ms)

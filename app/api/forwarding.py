@@ -30,7 +30,7 @@ from ..security.policy import ListenerSecurity
 from ..security.principal import ANONYMOUS
 from .authentication import peer_of
 from .errors import error_response, http_problem, problem_response
-from .http.http_exchange import BODY, Exchange
+from .http.exchange import BODY, Exchange
 
 FRAME_PATH = "/internal/binary-frame"
 KAFKA_FRAME_PATH = "/internal/kafka-frame"
@@ -335,11 +335,11 @@ async def groups_elsewhere(request: Request, count: int) -> GroupsElsewhere:
             query = urlencode({**filters, "after": after, "limit": limit})
             signed = SignedRequest(method="GET", target=f"{_GROUPS_PATH}?{query}", body=b"")
             signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
-            asked = ForwardedRequest(
+            forwarded = ForwardedRequest(
                 method="GET", target=signed.target, headers=[(HEADER, signature)], body=b""
             )
             try:
-                response = await forwarder.ask(member, lease, asked)
+                response = await forwarder.ask(member, lease, forwarded)
             except NotCoordinator:
                 return None
             if response.status != 200:
@@ -353,7 +353,7 @@ async def groups_elsewhere(request: Request, count: int) -> GroupsElsewhere:
                 return groups, total
 
     lists = await asyncio.gather(*(listed(*there) for there in forwarder.shards_elsewhere()))
-    answered = [one for one in lists if one is not None]
+    answered = [answer for answer in lists if answer is not None]
     return GroupsElsewhere(
         groups=[group for groups, _ in answered for group in groups],
         total=sum(total for _, total in answered),

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 from ..errors import InvalidRequest
 from ..groups.base.consumer_protocol import AssignedPartition
 from ..groups.leases.lease import LeasedPartition
-from .records.record_types import InPartition
+from .records.json_types import InPartition
 from .requests import INT32_MAX, INT64_MAX
 from .schemas import Shown, one_of
 

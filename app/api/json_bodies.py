@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ..errors import InvalidRequest
 from .errors import HttpError
 from .openapi.operations import JSON, Content
-from .records.record_json import encode
+from .records.json_records import encode
 from .requests import content_type, read_body
 from .schemas import Components, Schema
 from .state import api_state

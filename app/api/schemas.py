@@ -136,5 +136,5 @@ def _without_null(kind: Any) -> Any:
         kind, *rest = get_args(kind)
         marks = tuple(rest)
     if get_origin(kind) in (Union, UnionType):
-        kind = Union[tuple(one for one in get_args(kind) if one is not NoneType)]  # noqa: UP007
+        kind = Union[tuple(part for part in get_args(kind) if part is not NoneType)]  # noqa: UP007
     return Annotated[(kind, *marks)] if marks else kind

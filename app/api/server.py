@@ -20,7 +20,7 @@ from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
 from ..network.pending_bytes import PendingBytes
 from ..security.policy import ListenerSecurity
-from ..security.tls.tls import ListenerTls
+from ..security.tls.listener_tls import ListenerTls
 from ..tracing import Traces
 from ..transactions.services import Transactions
 from .application import create_application
@@ -29,8 +29,8 @@ from .cluster_document import broker_report
 from .direct_produce import DirectProduce
 from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http.cross_site import RefuseCrossSite
-from .http.http_traffic import CountedProtocol, counted_protocol
 from .http.request_ids import RequestIds
+from .http.traffic import CountedProtocol, counted_protocol
 from .routes.status import VERSION
 from .state import CdcView
 

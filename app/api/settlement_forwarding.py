@@ -65,13 +65,13 @@ def only_coordinator(request: Request, groups: Iterable[str]) -> tuple[Member, s
     Raises:
         InvalidRequest: there are several.
     """
-    asked = coordinators(request, groups)
-    if len(asked) > 1:
+    members = coordinators(request, groups)
+    if len(members) > 1:
         raise InvalidRequest(
             "the groups of one request have their coordinators at different brokers; begin a transaction, settle each "
             "group in a request of its own, and commit"
         )
-    for member, names in asked:
+    for member, names in members:
         if member is not None:
             return member, names[0]
     return None

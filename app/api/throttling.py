@@ -23,7 +23,7 @@ from ..errors import QuotaExceeded
 from ..security.principal import ANONYMOUS
 from .errors import problem_of, problem_response
 
-DOOR = "http"
+PROTOCOL = "http"
 _TOPIC = "/v1/topics/[^/]+"
 _PARTITION = f"{_TOPIC}/partitions/[^/]+"
 _RECORDS = re.compile(f"{_TOPIC}/records")
@@ -76,10 +76,10 @@ class Throttle:
         client = client_of(scope)
         try:
             if key is not None:
-                self._quotas.check(DOOR, key, client)
+                self._quotas.check(PROTOCOL, key, client)
             if scope["path"] != _QUOTAS:
                 # Otherwise no administrator could raise a quota that is too low.
-                self._quotas.check(DOOR, QuotaKey.REQUEST, client)
+                self._quotas.check(PROTOCOL, QuotaKey.REQUEST, client)
         except QuotaExceeded as error:
             wait_s = ceil(error.retry_after_ms / 1000)
             response = problem_response(problem_of(error), headers={"Retry-After": str(wait_s)})
@@ -102,7 +102,7 @@ class Throttle:
         try:
             await held.run(self._app(scope, receive, send))
         finally:
-            self._quotas.charge_time(DOOR, client, held.seconds)
+            self._quotas.charge_time(PROTOCOL, client, held.seconds)
 
     def _charged_receive(self, scope: Scope, receive: Receive, client: QuotaClient) -> Receive:
         is_streamed = any(
@@ -117,7 +117,7 @@ class Throttle:
                 await self._quotas.pause(min(delay_ms, _PAUSE_MS_MAX))
             message = await receive()
             size = len(message.get("body", b""))
-            delay_ms = self._quotas.charge(DOOR, QuotaKey.PRODUCE, client, size) if size else 0
+            delay_ms = self._quotas.charge(PROTOCOL, QuotaKey.PRODUCE, client, size) if size else 0
             return message
 
         return charged
@@ -136,7 +136,7 @@ class Throttle:
                 )
             size = len(message.get("body", b""))
             if size and is_ok:
-                delay_ms = self._quotas.charge(DOOR, QuotaKey.CONSUME, client, size)
+                delay_ms = self._quotas.charge(PROTOCOL, QuotaKey.CONSUME, client, size)
                 if delay_ms and is_slowed and message.get("more_body"):
                     await self._quotas.pause(min(delay_ms, _PAUSE_MS_MAX))
 

@@ -48,7 +48,7 @@ from .quotas.manager import Quotas
 from .quotas.rate import Window
 from .reading.decoded_bytes import DecodedBytes, DecodedReader
 from .reading.keyed_reading import KeyedReader, KeyedRecord
-from .reading.reading import PartitionReader
+from .reading.partition_reader import PartitionReader
 from .reading.tail_subscriptions import TailSubscription, TailSubscriptions
 from .storage_views import StorageViews
 from .topic_changes import TopicChanges
@@ -252,7 +252,7 @@ class Broker:
         """Return whether this broker knows all of these; then no look is needed."""
         return (
             all(self.has_topic(name) for name in names)
-            and all(self.topic_by_id(one) for one in ids)
+            and all(self.topic_by_id(topic_id) for topic_id in ids)
             and all(self._has_partition(name, number) for name, number in partitions)
         )
 

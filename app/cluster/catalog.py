@@ -141,7 +141,11 @@ class Catalog(ABC):
             ).fetchone()
             if row is None:
                 return False
-            expected = [(one.partitions, dict(one.configs)) for one in (topic, previous) if one is not None]
+            expected = [
+                (record.partitions, dict(record.configs))
+                for record in (topic, previous)
+                if record is not None
+            ]
             if previous is not None and (row[0], json.loads(row[1])) not in expected:
                 return False
             sql.execute(

@@ -262,7 +262,7 @@ class GroupTables(ABC):
 
     def _insert_offsets(self, offsets: Sequence[OffsetRecord]) -> None:
         self._sql.executemany(_INSERT_OFFSET, [self._offset_row(record) for record in offsets])
-        self._drop_pending([(one.group, one.topic, one.partition) for one in offsets])
+        self._drop_pending([(offset.group, offset.topic, offset.partition) for offset in offsets])
 
     def _end_pending(self, end: EndPendingOffsets) -> None:
         """Drop the pending offsets of a producer; commit them first if its transaction is committed.

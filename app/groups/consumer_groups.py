@@ -13,11 +13,11 @@ from ..errors import (
 from ..linear_regex import InvalidPattern, LinearRegex
 from ..work_budget import WorkBudget
 from .base.checks import check_group_id, check_member_size
-from .consumer.consumer_assignors import CONSUMER_ASSIGNORS
-from .consumer.consumer_commits import check_fetch
-from .consumer.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from .consumer.live_consumer_group import Resolved, Sees
-from .group_table import GroupTable
+from .consumer.assignors import CONSUMER_ASSIGNORS
+from .consumer.commits import check_fetch
+from .consumer.live_group import Resolved, Sees
+from .consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from .table import GroupTable
 
 
 class ConsumerGroups:

@@ -6,7 +6,7 @@ answer is known, and where the answer promises something, when that is durable.
 Listeners await the future, or drop it when their client is gone.
 
 Each call checks the request, finds the group in ``GroupTable`` and hands the
-request over. What happens then is in ``live_group``, ``group_offsets``, ``claims``
+request over. What happens then is in ``live_group``, ``committed_offsets``, ``claims``
 and ``offset_retention``.
 
 Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
@@ -39,8 +39,8 @@ from ..errors import (
 )
 from ..settings import Settings
 from .base.checks import check_group_id, check_join
+from .base.committed_offsets import GroupOffsets
 from .base.consumer_protocol import CONSUMER
-from .base.group_offsets import GroupOffsets
 from .base.messages import (
     NO_MEMBER,
     CommitRequest,
@@ -64,11 +64,11 @@ from .consumer.ownership import Claimant
 from .consumer_groups import ConsumerGroups
 from .descriptions import description_of, listing_of
 from .ended_elsewhere import AskEnded, EndedElsewhere
-from .group_table import GroupTable, no_dead_letters, no_offsets, random_id
 from .live_group import LiveGroup
 from .offset_retention import OffsetRetention
 from .share.dead_letter_drain import WriteLetters
 from .share_groups import ShareGroups
+from .table import GroupTable, no_dead_letters, no_offsets, random_id
 from .transactional_offsets import TransactionalOffsets
 
 

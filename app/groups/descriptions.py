@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from ..cluster.consumer_group_store import OwnedPartition
 from .base.consumer_protocol import CONSUMER, AssignedPartition, subscribed_topics
-from .base.group_context import GroupContext
-from .base.group_states import GroupState
+from .base.context import GroupContext
 from .base.messages import GroupDescription, GroupListing, MemberDescription
+from .base.states import GroupState
 from .classic.group import Group
-from .consumer.consumer_assignors import DEFAULT_ASSIGNOR
-from .consumer.consumer_group import ConsumerGroup
+from .consumer.assignors import DEFAULT_ASSIGNOR
+from .consumer.group import ConsumerGroup
 from .live_group import LiveGroup
-from .share.live_share_group import LiveShareGroup
-from .share.share_group import ASSIGNOR
+from .share.group import ASSIGNOR
+from .share.live_group import LiveShareGroup
 
 
 def listing_of(live: LiveGroup) -> GroupListing:

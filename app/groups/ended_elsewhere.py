@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..cluster.group_store import EndPendingOffsets
 from ..errors import SteleError
 from .base.parking import answer
-from .group_table import GroupTable
+from .table import GroupTable
 
 # Gets producers with the epochs of their pending offsets. Returns those whose transaction has ended, and whether it was
 # committed.
@@ -52,10 +52,10 @@ class EndedElsewhere:
                 return
             await self._persist([])
             # What was submitted before is durable, and in memory, now; it may have settled all there was.
-            asked = self._table.pending_producers.identities()
-            if not asked:
+            pending = self._table.pending_producers.identities()
+            if not pending:
                 return
-            ended = await self._table.run_in_store(lambda: self._ask(asked))
+            ended = await self._table.run_in_store(lambda: self._ask(pending))
             for producer_id, is_committed in ended:
                 await self._persist(
                     [EndPendingOffsets(producer_id=producer_id, is_committed=is_committed)],

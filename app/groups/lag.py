@@ -9,10 +9,10 @@ from ..broker.broker import Broker
 from ..concurrency import several
 from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
 from .base.consumer_protocol import AssignedPartition
-from .base.group_states import GroupState
 from .base.messages import NO_OFFSET, CommitRequest, OffsetToCommit
+from .base.states import GroupState
 from .coordinator import GroupCoordinator
-from .leases.lease_manager import LeaseManager
+from .leases.manager import LeaseManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +148,11 @@ def topics_read(coordinator: GroupCoordinator, group: str) -> set[str]:
 def _positions(coordinator: GroupCoordinator, group: str) -> dict[tuple[str, int], int]:
     """Return where a group continues, by topic and partition."""
     if coordinator.is_share_group(group):
-        return {(one.topic, one.partition): one.start_offset for one in coordinator.shares.offsets(group)}
-    return {(one.topic, one.partition): one.offset for one in coordinator.committed(group)}
+        return {
+            (offsets.topic, offsets.partition): offsets.start_offset
+            for offsets in coordinator.shares.offsets(group)
+        }
+    return {(offset.topic, offset.partition): offset.offset for offset in coordinator.committed(group)}
 
 
 async def reset_offsets(

@@ -24,9 +24,8 @@ from ..errors import (
     SteleError,
     UnknownMember,
 )
-from .base.group_context import GroupContext
-from .base.group_offsets import GroupOffsets
-from .base.group_states import GroupState, GroupType
+from .base.committed_offsets import GroupOffsets
+from .base.context import GroupContext
 from .base.member import Member
 from .base.messages import (
     NO_MEMBER,
@@ -39,16 +38,17 @@ from .base.messages import (
     Synced,
     SyncRequest,
 )
+from .base.states import GroupState, GroupType
 from .classic.answers import joined_of, synced_of
 from .classic.group import Group
 from .classic.live_members import LiveMembers, new_member_id
 from .classic.managed_members import is_led_by_the_broker, membership_of, not_managed
 from .classic.rebalance import Rebalance
 from .consumer.claims import GroupClaims
-from .consumer.consumer_commits import check_commit
-from .consumer.live_consumer_group import LiveConsumerGroup
+from .consumer.commits import check_commit
+from .consumer.live_group import LiveConsumerGroup
 from .consumer.live_migration import LiveMigration
-from .share.live_share_group import LiveShareGroup
+from .share.live_group import LiveShareGroup
 
 
 def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:
@@ -153,7 +153,7 @@ class LiveGroup:
     def check_commit(self, request: CommitRequest, *, is_transactional: bool = False) -> None:
         """Check the membership of a client that commits, and restart its session.
 
-        Raises what ``Group.check_commit`` or ``consumer_commits.check_commit`` raises, and ``GroupOfOtherType``.
+        Raises what ``Group.check_commit`` or ``consumer.commits.check_commit`` raises, and ``GroupOfOtherType``.
         """
         if self.share is not None:
             raise GroupOfOtherType(self.group.name, self.type)

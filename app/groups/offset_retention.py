@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 
 from ..clock import Clock, PatientClock
-from .base.offsets import is_due
+from .base.offset_rules import is_due
 from .base.timers import Timer
-from .group_table import GroupTable
+from .table import GroupTable
 
 logger = logging.getLogger(__name__)
 

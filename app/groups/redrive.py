@@ -24,7 +24,7 @@ from ..errors import CorruptLog, InvalidRequest, RequestError, SteleError
 from ..storage.topic_partition import TopicPartition
 from .base.share_state import AcknowledgeType
 from .share.dead_letters import Origin, origin_of, own_headers
-from .share.share_reads import SharedRecords, read_batches
+from .share.reads import SharedRecords, read_batches
 from .share_queue import SharePoll, ShareQueue
 
 _AT_ONCE = 500
@@ -145,7 +145,7 @@ class DeadLetterRedrive:
     ) -> None:
         """Redrive the letters of one read: append all of their records, then finish all letters at once."""
         assert part.fetched is not None
-        wanted = {offset for one in part.acquired for offset in range(one.first, one.last + 1)}
+        wanted = {offset for acquired in part.acquired for offset in range(acquired.first, acquired.last + 1)}
         rows = _Rows()
         reader = self._broker.decoded.reader()
         async with aclosing(records_in_turns(part.fetched, part.acquired[0].first, reader)) as slices:

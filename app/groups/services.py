@@ -10,7 +10,7 @@ from ..errors import NotCoordinator
 from .base.messages import GroupListing
 from .base.share_counts import ShareCounts
 from .coordinator import GroupCoordinator
-from .leases.lease_manager import LeaseManager
+from .leases.manager import LeaseManager
 from .share_queue import ShareQueue
 
 
@@ -66,11 +66,11 @@ def share_counts(groups: GroupServices) -> ShareCounts:
     """Return what the share groups have done at this broker since its start."""
     counts = [part.coordinator.table.share_counts for part in groups.all()]
     return ShareCounts(
-        delivered=sum(one.delivered for one in counts),
-        accepted=sum(one.accepted for one in counts),
-        released=sum(one.released for one in counts),
-        given_up=sum(one.given_up for one in counts),
-        expired=sum(one.expired for one in counts),
+        delivered=sum(part.delivered for part in counts),
+        accepted=sum(part.accepted for part in counts),
+        released=sum(part.released for part in counts),
+        given_up=sum(part.given_up for part in counts),
+        expired=sum(part.expired for part in counts),
     )
 
 

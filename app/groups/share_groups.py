@@ -1,6 +1,6 @@
 """The interface of share groups for listeners: membership, states, offsets (KIP-932, ADR-0044).
 
-Reading is in ``share_reads``.
+Reading is in ``share.reads``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..errors import (
     UnknownPartition,
 )
 from .base.checks import check_group_id, check_member_size
-from .base.group_states import GroupState
 from .base.share_state import Acknowledgement, RecordState
-from .group_table import GroupTable
-from .share.durable_share_partition import DurableSharePartition
-from .share.live_share_group import LiveShareGroup
-from .share.share_group import ASSIGNOR, ShareHeartbeat, ShareHeartbeatAnswer, ShareMember
+from .base.states import GroupState
+from .share.durable_partition import DurableSharePartition
+from .share.group import ASSIGNOR, ShareHeartbeat, ShareHeartbeatAnswer, ShareMember
+from .share.live_group import LiveShareGroup
+from .table import GroupTable
 
 _FINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
@@ -226,7 +226,7 @@ class ShareGroups:
         share = self.existing(group)
         found: list[UnfinishedRecords] = []
         for partition in sorted(
-            share.partitions, key=lambda one: (share.topic_of(one.topic_id), one.partition)
+            share.partitions, key=lambda held: (share.topic_of(held.topic_id), held.partition)
         ):
             for kept, member_id in share.partitions[partition].records.ranges():
                 if kept.state in _FINAL or not kept.delivery_count:

@@ -21,8 +21,8 @@ from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld, ReadMemory
 from ..errors.base import short
 from ..storage.topic_partition import TopicPartition
 from .base.share_state import Acknowledgement, AcknowledgeType, AcquiredRange
-from .share.live_share_group import LiveShareGroup
-from .share.share_reads import SharedRecords, ShareRead, acquire_records, read_held
+from .share.live_group import LiveShareGroup
+from .share.reads import SharedRecords, ShareRead, acquire_records, read_held
 from .share_groups import ShareGroups
 
 RECORDS_MAX = 10_000
@@ -135,16 +135,16 @@ class ShareQueue:
                 decoded=DecodedLimit(request.bytes_max) if request.is_decoded else None,
             ),
         )
-        acquired = [one for one in taken if one.acquired]
+        acquired = [part for part in taken if part.acquired]
         if not acquired:
-            for one in taken:
-                if one.error is not None:
-                    raise one.error
+            for part in taken:
+                if part.error is not None:
+                    raise part.error
         # To take records and return an error counts as a delivery: partitions that cannot be read would use up
         # those of the others.
         try:
-            for one in acquired:
-                await self._pass_gaps(share, member_id, one, self.reader(request.group))
+            for part in acquired:
+                await self._pass_gaps(share, member_id, part, self.reader(request.group))
         except ReadMemoryFull:
             share.release_member(member_id, is_delivered=False)
             raise
@@ -163,7 +163,7 @@ class ShareQueue:
         """
         if taken.fetched is None or not taken.fetched.holes_until:
             return
-        missing = {offset for one in taken.acquired for offset in range(one.first, one.last + 1)}
+        missing = {offset for span in taken.acquired for offset in range(span.first, span.last + 1)}
         async for records in records_in_turns(taken.fetched, taken.acquired[0].first, reader):
             missing.difference_update(record.offset for record in records)
         known = share.partition(taken.partition.topic, taken.partition.partition)
@@ -205,7 +205,9 @@ class ShareQueue:
             if not held:
                 raise LockNotHeld(group, lock)
             told = {
-                partition: [Acknowledgement(first=one.first, last=one.last, types=(kind,)) for one in ranges]
+                partition: [
+                    Acknowledgement(first=span.first, last=span.last, types=(kind,)) for span in ranges
+                ]
                 for partition, (ranges, _) in held.items()
             }
         else:
@@ -221,7 +223,7 @@ class ShareQueue:
             for partition, acknowledgements in told.items()
         ]
         await asyncio.shield(asyncio.gather(*futures))
-        return sum(one.last - one.first + 1 for batches in told.values() for one in batches)
+        return sum(batch.last - batch.first + 1 for batches in told.values() for batch in batches)
 
     def put_back(self, group: str, lock: str, *, is_delivered: bool) -> None:
         """Give back what a lock holds.

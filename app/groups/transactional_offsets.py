@@ -17,7 +17,7 @@ from ..errors import IllegalGeneration, StaleMemberEpoch
 from .base.checks import check_group_id
 from .base.messages import CommitRequest, OffsetsOfTransaction, Results, StagedGroup
 from .base.pending_offsets import Key
-from .group_table import GroupTable
+from .table import GroupTable
 
 
 class TransactionalOffsets:

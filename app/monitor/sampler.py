@@ -23,7 +23,7 @@ from ..groups.lag import PartitionLag, group_lag
 from ..groups.services import GroupServices, group_names
 from ..storage.disk_views import DiskSpace
 from ..storage.topic_partition import TopicPartition
-from ..transactions.service import TransactionService
+from ..transactions.interface import TransactionService
 from ..work_budget import PARTITIONS_PER_TURN, pause
 from .group_sampler import GroupSampler
 from .histories import Point, PointHistory
@@ -225,7 +225,7 @@ class Sampler:
         opened = [here for here in (await self._transactions.open_in(held_back)).values() if here]
         now_ms = self._broker.now_ms()
         since_ms = min((here[0].since_ms for here in opened), default=now_ms)
-        hanging = sum(one.is_hanging for here in opened for one in here)
+        hanging = sum(transaction.is_hanging for here in opened for transaction in here)
         return StableOffsetHolds(len(opened), now_ms - min(now_ms, since_ms), hanging)
 
     def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..security.tls.tls import ListenerTls
+from ..security.tls.listener_tls import ListenerTls
 from .accept_rate import AcceptRate
 from .admission import Admission
 from .binding import listen

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from ..patience import Timeout
+from ..security.tls.listener_tls import ListenerTls
 from ..security.tls.principal_mapping import NoPrincipal
-from ..security.tls.tls import ListenerTls
 from .first_bytes import begins_tls
 from .handshake_thread import HandshakeThread
 

@@ -209,7 +209,7 @@ class Search:
     async def _round(self, ranges: Sequence[OffsetRange]) -> AsyncGenerator[list[Match] | Progress]:
         windows: list[_Window] = []
         bytes_max = _ROUND_BYTES // len(ranges)
-        begun = await self._begin([self._window(one, bytes_max=bytes_max) for one in ranges])
+        begun = await self._begin([self._window(span, bytes_max=bytes_max) for span in ranges])
         for offset_range, first in zip(ranges, begun, strict=True):
             window = self._window(offset_range, bytes_max=bytes_max)
             async with aclosing(self._scan(window, first)) as scan:

@@ -220,7 +220,7 @@ class Acl:
             raise InvalidAcl(f"host {self.host[:80]!r} is not an IP address; give one, or *")
         possible = (Operation.ALL, *OPERATIONS_OF[self.resource_type])
         if self.operation not in possible:
-            names = ", ".join(one.name for one in possible)
+            names = ", ".join(operation.name for operation in possible)
             raise InvalidAcl(
                 f"{self.operation.name} is no operation of {self.resource_type.name}; use one of {names}"
             )

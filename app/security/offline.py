@@ -46,7 +46,10 @@ def users(data_dir: Path) -> dict[str, list[str]]:
     """Return the mechanisms of each user. Raises SteleError."""
 
     async def work(credentials: Credentials) -> dict[str, list[str]]:
-        return {user: [one.mechanism for one in stored] for user, stored in credentials.users().items()}
+        return {
+            user: [credential.mechanism for credential in stored]
+            for user, stored in credentials.users().items()
+        }
 
     return _run(data_dir, work)
 

@@ -17,7 +17,7 @@ from .authorizer import Access, Authorizer
 from .credentials import Credentials
 from .principal import Principal
 from .sasl import Mechanism
-from .tls.tls import ListenerTls
+from .tls.listener_tls import ListenerTls
 
 LISTENERS: tuple[ListenerName, ...] = get_args(ListenerName)
 # Their messages contain a secret that a reader could reuse.

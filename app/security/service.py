@@ -31,7 +31,7 @@ from .policy import (
     mode_of,
     super_users_of,
 )
-from .tls.tls import warn_if_readable
+from .tls.listener_tls import warn_if_readable
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from ..clock import Clock, PatientClock
 from ..errors import StorageError
 from ..work_budget import pause_among_partitions
 from .cleaning.cleaned_segment import CLEANED_SUFFIX, CleanedSegmentTooLarge
-from .cleaning.cleaning_pass import PassCounts
+from .cleaning.pass_steps import PassCounts
 from .cleaning.pass_work import PassOrder
 from .cleaning.pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from .cleaning.planning import (
@@ -54,9 +54,9 @@ from .logs.log import DiskLog
 from .logs.log_dir import LogDir
 from .logs.offset_checkpoints import OffsetCheckpoints
 from .pass_tally import PassTally
+from .segments.loader import first_timestamp
 from .segments.open_segments import OpenSegments
 from .segments.segment import SUFFIXES, Segment, segment_name
-from .segments.segment_loader import first_timestamp
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from ..errors import UnknownTopic
 from .disk_views import DiskSpace, SegmentState, Verification
-from .inspection.inspect import VerificationStopped, verify_partition
+from .inspection.dump_and_verify import VerificationStopped, verify_partition
 from .logs.log_dir import LogDir
-from .logs.partition_logs import PartitionLogs
+from .logs.open_logs import PartitionLogs
 from .segments.segment import Segment
 from .topic_partition import TopicPartition
 

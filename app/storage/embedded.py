@@ -5,8 +5,8 @@ disk (syncs, cold reads, recovery, deletion) runs in threads, but for syncs that
 are quick and that nothing else waits for (``loop_syncs``). The parts:
 
 - ``log_dir``         the threads, and the failure that stops the directory
-- ``log_manager``, ``partition_logs``   opening, creating, deleting and closing logs; the open ones
-- ``log_reader``      reads by offset and by time
+- ``logs.manager``, ``logs.open_logs``   opening, creating, deleting and closing logs; the open ones
+- ``logs.reader``     reads by offset and by time
 - ``flusher``         group commit
 - ``housekeeping``    checkpoints and retention
 - ``cleaner``, ``key_reader``   compaction; the newest record of each key
@@ -57,11 +57,11 @@ from .logs.data_dir import DataDir, Start
 from .logs.flush_work import FlushWork
 from .logs.log import DiskLog
 from .logs.log_dir import LogDir
-from .logs.log_manager import LogManager
-from .logs.log_reader import LogReader
+from .logs.manager import LogManager
 from .logs.memory_log import MemoryLog
+from .logs.open_logs import PartitionLogs
 from .logs.partition_log import PartitionLog
-from .logs.partition_logs import PartitionLogs
+from .logs.reader import LogReader
 from .segments.segment import SegmentTornError
 from .sequences import ProducerView, StoredBatch
 from .stamps import stamp

@@ -15,11 +15,11 @@ from .cleaner import Cleaner
 from .disk.interval import Interval
 from .logs.log import DiskLog
 from .logs.log_dir import LogDir
-from .logs.log_manager import LogManager
+from .logs.manager import LogManager
 from .logs.memory_log import MemoryLog, StoredBatch
 from .segments.open_segments import OpenSegments
+from .segments.reader import confirm_newest, read_record_age
 from .segments.segment import Segment
-from .segments.segment_reader import confirm_newest, read_record_age
 from .syncing.flusher import Flusher
 from .topic_partition import TopicPartition
 

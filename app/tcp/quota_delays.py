@@ -41,11 +41,11 @@ class QuotaDelays:
     ``close`` must be called when the connection is lost.
     """
 
-    __slots__ = ("_connection", "_door", "_is_closed", "_loop", "_meters", "_timer", "quotas")
+    __slots__ = ("_connection", "_is_closed", "_loop", "_meters", "_protocol", "_timer", "quotas")
 
-    def __init__(self, door: str, quotas: Quotas, connection: Delayable) -> None:
+    def __init__(self, protocol: str, quotas: Quotas, connection: Delayable) -> None:
         self.quotas = quotas
-        self._door = door
+        self._protocol = protocol
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         # When the connection goes on; None while it is not delayed.
@@ -58,12 +58,12 @@ class QuotaDelays:
         """Return the meters of a client of this connection."""
         meters, principal = self._meters, self._connection.principal
         if meters is None or meters.principal is not principal or meters.client_id != client_id:
-            client, quotas, door = self.client(client_id), self.quotas, self._door
+            client, quotas, protocol = self.client(client_id), self.quotas, self._protocol
             meters = self._meters = ClientMeters(
                 principal,
                 client_id,
-                quotas.meter(door, QuotaKey.PRODUCE, client),
-                quotas.meter(door, QuotaKey.CONSUME, client),
+                quotas.meter(protocol, QuotaKey.PRODUCE, client),
+                quotas.meter(protocol, QuotaKey.CONSUME, client),
             )
         return meters
 
@@ -80,7 +80,7 @@ class QuotaDelays:
 
     def charge_time(self, client: QuotaClient, seconds: float) -> int:
         """Count the time that a request held the event loop; otherwise as ``charge``."""
-        return self.delay(self.quotas.charge_time(self._door, client, seconds))
+        return self.delay(self.quotas.charge_time(self._protocol, client, seconds))
 
     def delay(self, delay_ms: int) -> int:
         """Read nothing more for ``delay_ms``, unless a longer delay holds; return ``delay_ms``."""

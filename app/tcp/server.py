@@ -13,7 +13,7 @@ from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsSt
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
 from ..network.pending_bytes import PendingBytes
-from ..security.tls.tls import ListenerTls
+from ..security.tls.listener_tls import ListenerTls
 from .connection import Connection
 from .deadlines import Deadlines
 

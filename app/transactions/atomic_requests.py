@@ -31,9 +31,9 @@ from ..errors import (
     SteleError,
 )
 from ..settings import Settings
-from .answers import Answers
+from .answer_store import Answers
+from .interface import TransactionService
 from .messages import ProducerIdentity
-from .service import TransactionService
 from .states import TransactionState
 from .writes import RowBatch, Settlements, TransactionWrites
 

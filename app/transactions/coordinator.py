@@ -58,9 +58,9 @@ from .plans import EndPlan, Moment, StorePlan
 from .recovery import recover
 from .request_checks import check_groups, check_timeout, refused_partitions
 from .states import TransactionState
+from .table import TransactionTable
 from .timeouts import Timeouts
 from .transaction import Transaction
-from .transaction_table import TransactionTable
 from .transactional_id import check_transactional_id
 
 

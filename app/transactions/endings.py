@@ -34,8 +34,8 @@ from ..groups.coordinator import GroupCoordinator
 from ..storage.topic_partition import TopicPartition
 from .messages import ProducerIdentity
 from .plans import EndPlan
+from .table import TransactionTable
 from .transaction import Transaction
-from .transaction_table import TransactionTable
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from .endings import Endings
 from .messages import ProducerIdentity
 from .plans import EndPlan, Moment, StorePlan
 from .states import TransactionState
+from .table import TransactionTable
 from .transaction import Transaction
-from .transaction_table import TransactionTable
 
 # A member per task of a micro-batch. Each is a few changes in one transaction of the store.
 MEMBERS_MAX = 10_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..errors import InvalidTransactionState
 from ..storage.topic_partition import TopicPartition
-from .service import TransactionService
+from .interface import TransactionService
 
 
 async def abort_in_partition(

@@ -31,8 +31,8 @@ from ..groups.coordinator import GroupCoordinator
 from .endings import marker_orders
 from .messages import ProducerIdentity
 from .plans import Moment
+from .table import TransactionTable
 from .transaction import EPOCH_MAX, Transaction
-from .transaction_table import TransactionTable
 
 logger = logging.getLogger(__name__)
 

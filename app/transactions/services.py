@@ -8,10 +8,10 @@ from ..broker.broker import Broker
 from ..clock import Clock
 from ..cluster.shared_transactions import SharedTransactionStore
 from ..groups.services import Groups, GroupServices
-from .answers import Answers, LocalAnswers, SharedAnswers
+from .answer_store import Answers, LocalAnswers, SharedAnswers
 from .atomic_requests import ATOMIC_PREFIX, AtomicRequests
 from .coordinator import TransactionCoordinator
-from .service import TransactionService
+from .interface import TransactionService
 from .shared_coordinator import SharedTransactionCoordinator
 from .writes import TransactionWrites
 

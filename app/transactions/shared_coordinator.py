@@ -389,7 +389,7 @@ class SharedTransactionCoordinator:
         partitions = {TopicPartition(*partition) for partition in record.partitions}
         if state.is_open:
             logs = await self._store.open_in_logs(producer_id=record.producer_id)
-            partitions.update(self._names([one.partition for one in logs]))
+            partitions.update(self._names([hold.partition for hold in logs]))
         return TransactionDescription(
             transactional_id=transactional_id,
             state=state,
@@ -410,11 +410,14 @@ class SharedTransactionCoordinator:
         self._check_open()
         now_ms = self._clock.now_ms()
         return [
-            one
-            for one in map(listing, await self._store.records())
-            if (not states or one.state.value in states)
-            and (not producer_ids or one.producer_id in producer_ids)
-            and (min_duration_ms < 0 or (one.state.is_open and now_ms - one.started_at_ms > min_duration_ms))
+            listed
+            for listed in map(listing, await self._store.records())
+            if (not states or listed.state.value in states)
+            and (not producer_ids or listed.producer_id in producer_ids)
+            and (
+                min_duration_ms < 0
+                or (listed.state.is_open and now_ms - listed.started_at_ms > min_duration_ms)
+            )
         ]
 
     async def abort(self, transactional_id: str) -> None:
@@ -434,11 +437,11 @@ class SharedTransactionCoordinator:
             topic = self._broker.topic(name.topic)
             only = (topic.topic_id, name.partition)
         found: dict[TopicPartition, list[PartitionTransaction]] = {}
-        for one in await self._store.open_in_logs(partition=only):
-            for name in self._names([one.partition]):
+        for hold in await self._store.open_in_logs(partition=only):
+            for name in self._names([hold.partition]):
                 if wanted is None or name in wanted:
                     listed = found.setdefault(name, [])
-                    listed.append(opened(one, name, holds_back=not listed))
+                    listed.append(opened(hold, name, holds_back=not listed))
         return found
 
     async def abort_partition(
@@ -446,15 +449,15 @@ class SharedTransactionCoordinator:
     ) -> None:
         self._check_open()
         here = [
-            one
-            for one in (await self.open_in([topic_partition])).get(topic_partition, [])
-            if one.producer_id == producer_id
+            transaction
+            for transaction in (await self.open_in([topic_partition])).get(topic_partition, [])
+            if transaction.producer_id == producer_id
         ]
         if not here:
             raise InvalidTransactionState(
                 None, f"producer {producer_id} has no open transaction in {topic_partition}"
             )
-        current_epoch = max(one.producer_epoch for one in here)
+        current_epoch = max(transaction.producer_epoch for transaction in here)
         if epoch < current_epoch:
             raise ProducerFenced(producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
         transactional_id = here[0].transactional_id

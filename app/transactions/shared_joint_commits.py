@@ -84,9 +84,9 @@ class SharedJointCommits:
                 plan for _, plan in plan_members(members, known=known, fresh_ids=fresh_ids, now=now)
             ]
             aborts = [
-                abort(machine(records, one, now), fresh_ids.get(one), now)
-                for one in abandoned
-                if one in records
+                abort(machine(records, transactional_id, now), fresh_ids.get(transactional_id), now)
+                for transactional_id in abandoned
+                if transactional_id in records
             ]
             return update_of(plans, [*plans, *aborts])
 

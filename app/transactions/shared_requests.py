@@ -136,14 +136,14 @@ def listing(record: TransactionRecord) -> TransactionListing:
     )
 
 
-def opened(one: OpenInLog, name: TopicPartition, *, holds_back: bool) -> PartitionTransaction:
+def opened(hold: OpenInLog, name: TopicPartition, *, holds_back: bool) -> PartitionTransaction:
     return PartitionTransaction(
         topic_partition=name,
-        transactional_id=one.transactional_id,
-        producer_id=one.producer_id,
-        producer_epoch=one.producer_epoch,
+        transactional_id=hold.transactional_id,
+        producer_id=hold.producer_id,
+        producer_epoch=hold.producer_epoch,
         coordinator_epoch=0,
-        first_offset=one.first_offset,
-        since_ms=one.since_ms,
+        first_offset=hold.first_offset,
+        since_ms=hold.since_ms,
         holds_back=holds_back,
     )

@@ -15,8 +15,8 @@ from ..settings import Settings
 from .endings import Endings
 from .plans import Moment
 from .states import TransactionState
+from .table import TransactionTable
 from .transaction import Transaction
-from .transaction_table import TransactionTable
 
 logger = logging.getLogger(__name__)
 

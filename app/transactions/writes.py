@@ -19,8 +19,8 @@ from ..groups.services import GroupServices
 from ..storage.sequences import SEQUENCE_MODULUS
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce
+from .interface import TransactionService
 from .messages import ProducerIdentity
-from .service import TransactionService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

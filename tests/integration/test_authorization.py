@@ -512,7 +512,7 @@ def test_reads_that_wait_are_refused_when_their_right_ends(broker: BrokerProcess
         assert polled.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_takers_of_a_share_group_that_wait_are_refused_when_their_right_ends(
+def test_waiting_polls_of_a_share_group_are_refused_when_their_right_ends(
     broker: BrokerProcess, root: httpx.Client, alice: httpx.Client
 ) -> None:
     topic, record = "waited-for", {"records": [{"value": "secret", "partition": 0}]}

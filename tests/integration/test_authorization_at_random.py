@@ -32,7 +32,7 @@ from app.tcp.binary.connection import BinaryConnection
 from app.tcp.connection import Connection
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.schemas.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
-from tests.integration.test_authorization_matrix import CASES, REFUSALS, Door
+from tests.integration.test_authorization_matrix import CASES, REFUSALS, Caller
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acl
 from tests.support.before_login import Registry, Wire
 from tests.support.histories import seed_ranges
@@ -103,7 +103,7 @@ def _is_binary_answer(written: bytearray) -> bool:
 
 
 @dataclass(slots=True)
-class LiveDoor(Door):
+class LiveCaller(Caller):
     """The listeners for one client, by way of its connections."""
 
     kafka_line: Line = field(init=False)
@@ -160,7 +160,7 @@ def _client_of(
 class Policies:
     """Changes the rules through the public APIs, as an administrator."""
 
-    def __init__(self, admin: LiveDoor) -> None:
+    def __init__(self, admin: LiveCaller) -> None:
         self._admin = admin
         self.acls: set[Acl] = set()
 
@@ -248,11 +248,11 @@ def _all_questions() -> list[tuple[int, str, int]]:
     ]
 
 
-async def _ask(door: LiveDoor, acls: set[Acl], rng: random.Random, seed: int) -> list[bool]:
+async def _ask(caller: LiveCaller, acls: set[Acl], rng: random.Random, seed: int) -> list[bool]:
     """Ask as one client at random; return what was allowed."""
 
     def may(operation: Operation, kind: ResourceType, name: str) -> bool:
-        return is_allowed(acls, str(door.principal), door.host, operation, kind, name)
+        return is_allowed(acls, str(caller.principal), caller.host, operation, kind, name)
 
     verdicts: list[bool] = []
     for row, name, number in rng.sample(_all_questions(), QUESTIONS):
@@ -260,12 +260,12 @@ async def _ask(door: LiveDoor, acls: set[Acl], rng: random.Random, seed: int) ->
         question = questions[number]
         expected = right(may, name)
         try:
-            is_right = await question(door, name)
+            is_right = await question(caller, name)
         except Exception as error:
             raise AssertionError(f"seed {seed}, row {row}, question {number}, {name!r}: {error!r}") from error
-        assert is_right is expected, (seed, door.principal, door.host, row, number, name)
+        assert is_right is expected, (seed, caller.principal, caller.host, row, number, name)
         verdicts.append(is_right)
-        await _restore(door.served)
+        await _restore(caller.served)
     return verdicts
 
 
@@ -273,23 +273,25 @@ async def check_policies(path: Path, seeds: range) -> None:
     authorizer = await authorizer_over(super_users=[ADMIN])
     async with listeners(path, authorizer=authorizer) as served:
         await _restore(served)
-        admin = LiveDoor(served, authorizer, ADMIN, HOSTS[0], _client_of(served, authorizer, ADMIN, HOSTS[0]))
-        policies, doors, verdicts = Policies(admin), dict[tuple[str, str], LiveDoor](), list[bool]()
+        admin = LiveCaller(
+            served, authorizer, ADMIN, HOSTS[0], _client_of(served, authorizer, ADMIN, HOSTS[0])
+        )
+        policies, callers, verdicts = Policies(admin), dict[tuple[str, str], LiveCaller](), list[bool]()
         for seed in seeds:
             rng = random.Random(f"policy {seed}")
             await policies.change(rng)
             await policies.check_list()
             for _ in range(CLIENTS):
                 key = rng.choice(PRINCIPALS), rng.choice(HOSTS)
-                door = doors.get(key)
-                if door is None or door.kafka_line.wire.is_over or door.binary_line.wire.is_over:
+                caller = callers.get(key)
+                if caller is None or caller.kafka_line.wire.is_over or caller.binary_line.wire.is_over:
                     principal = Principal.parse(key[0])
                     client = _client_of(served, authorizer, principal, key[1])
-                    door = doors[key] = LiveDoor(served, authorizer, principal, key[1], client)
-                verdicts += await _ask(door, policies.acls, rng, seed)
-        for door in (admin, *doors.values()):
-            door.close()
-            await door.http.aclose()
+                    caller = callers[key] = LiveCaller(served, authorizer, principal, key[1], client)
+                verdicts += await _ask(caller, policies.acls, rng, seed)
+        for caller in (admin, *callers.values()):
+            caller.close()
+            await caller.http.aclose()
     assert len(verdicts) == len(seeds) * CLIENTS * QUESTIONS
     assert len(verdicts) * 0.05 < sum(verdicts) < len(verdicts) * 0.8
 

@@ -73,8 +73,8 @@ May = Callable[[Operation, ResourceType, str], bool]
 
 
 @dataclass(slots=True)
-class Door:
-    """The three listeners, for one client."""
+class Caller:
+    """One client, over the three listeners."""
 
     served: Listeners
     authorizer: Authorizer
@@ -118,21 +118,21 @@ class Door:
         return not is_refused
 
 
-Question = Callable[[Door, str], Awaitable[bool]]
+Question = Callable[[Caller, str], Awaitable[bool]]
 
 
 def refused(code: int) -> bool:
     return code in REFUSALS
 
 
-async def _kafka_produce(door: Door, name: str) -> bool:
+async def _kafka_produce(caller: Caller, name: str) -> bool:
     data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=None)])
     request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
-    (topic,) = (await door.kafka(request, 9)).responses
+    (topic,) = (await caller.kafka(request, 9)).responses
     return not refused(topic.partition_responses[0].error_code)
 
 
-async def _kafka_fetch(door: Door, name: str) -> bool:
+async def _kafka_fetch(caller: Caller, name: str) -> bool:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1)
     request = FetchRequest(
         max_wait_ms=0,
@@ -140,71 +140,71 @@ async def _kafka_fetch(door: Door, name: str) -> bool:
         topics=[FetchTopic(topic=name, partitions=[partition])],
         session_epoch=-1,
     )
-    (topic,) = (await door.kafka(request, 11)).responses
+    (topic,) = (await caller.kafka(request, 11)).responses
     return not refused(topic.partitions[0].error_code)
 
 
-async def _kafka_list_offsets(door: Door, name: str) -> bool:
+async def _kafka_list_offsets(caller: Caller, name: str) -> bool:
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
-    (topic,) = (await door.kafka(request, 5)).topics
+    (topic,) = (await caller.kafka(request, 5)).topics
     return not refused(topic.partitions[0].error_code)
 
 
-async def _kafka_delete_records(door: Door, name: str) -> bool:
+async def _kafka_delete_records(caller: Caller, name: str) -> bool:
     partition = DeleteRecordsPartition(partition_index=0, offset=0)
     request = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=name, partitions=[partition])], timeout_ms=1000
     )
-    (topic,) = (await door.kafka(request)).topics
+    (topic,) = (await caller.kafka(request)).topics
     return not refused(topic.partitions[0].error_code)
 
 
-async def _kafka_heartbeat(door: Door, name: str) -> bool:
+async def _kafka_heartbeat(caller: Caller, name: str) -> bool:
     request = HeartbeatRequest(group_id=name, generation_id=1, member_id="m")
-    return not refused((await door.kafka(request)).error_code)
+    return not refused((await caller.kafka(request)).error_code)
 
 
-async def _kafka_describe_group(door: Door, name: str) -> bool:
+async def _kafka_describe_group(caller: Caller, name: str) -> bool:
     request = DescribeGroupsRequest(groups=[name])
-    (group,) = (await door.kafka(request)).groups
+    (group,) = (await caller.kafka(request)).groups
     return not refused(group.error_code)
 
 
-async def _kafka_find_group(door: Door, name: str) -> bool:
+async def _kafka_find_group(caller: Caller, name: str) -> bool:
     request = FindCoordinatorRequest(coordinator_keys=[name])
-    (found,) = (await door.kafka(request)).coordinators
+    (found,) = (await caller.kafka(request)).coordinators
     return not refused(found.error_code)
 
 
-async def _kafka_delete_group(door: Door, name: str) -> bool:
-    (group,) = (await door.kafka(DeleteGroupsRequest(groups_names=[name]))).results
+async def _kafka_delete_group(caller: Caller, name: str) -> bool:
+    (group,) = (await caller.kafka(DeleteGroupsRequest(groups_names=[name]))).results
     return not refused(group.error_code)
 
 
-async def _kafka_commit(door: Door, name: str) -> bool:
+async def _kafka_commit(caller: Caller, name: str) -> bool:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
     request = OffsetCommitRequest(
         group_id="abc", topics=[OffsetCommitRequestTopic(name=name, partitions=[partition])]
     )
-    (topic,) = (await door.kafka(request, 7)).topics
+    (topic,) = (await caller.kafka(request, 7)).topics
     return not refused(topic.partitions[0].error_code)
 
 
-async def _kafka_committed(door: Door, name: str) -> bool:
+async def _kafka_committed(caller: Caller, name: str) -> bool:
     topic = OffsetFetchRequestTopics(name=name, partition_indexes=[0])
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="abc", topics=[topic])])
-    (group,) = (await door.kafka(request, 9)).groups
+    (group,) = (await caller.kafka(request, 9)).groups
     return not refused(group.error_code) and not refused(group.topics[0].partitions[0].error_code)
 
 
-async def _kafka_transactional_id(door: Door, name: str) -> bool:
+async def _kafka_transactional_id(caller: Caller, name: str) -> bool:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
-    return not refused((await door.kafka(request)).error_code)
+    return not refused((await caller.kafka(request)).error_code)
 
 
-async def _kafka_log_dirs(door: Door, _name: str) -> bool:
-    return not refused((await door.kafka(DescribeLogDirsRequest(topics=[]))).error_code)
+async def _kafka_log_dirs(caller: Caller, _name: str) -> bool:
+    return not refused((await caller.kafka(DescribeLogDirsRequest(topics=[]))).error_code)
 
 
 def lease(group: str, topic: str) -> str:
@@ -239,9 +239,9 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         TOPICS,
         [
             _kafka_produce,
-            lambda door, name: door.asks("POST", f"/v1/topics/{name}/records", json={"wrong": 1}),
-            lambda door, name: door.binary(m.ProduceRequest(topic=name, data=b"")),
-            lambda door, name: door.binary(
+            lambda caller, name: caller.asks("POST", f"/v1/topics/{name}/records", json={"wrong": 1}),
+            lambda caller, name: caller.binary(m.ProduceRequest(topic=name, data=b"")),
+            lambda caller, name: caller.binary(
                 m.ProduceBatchRequest(topic=name, partition=0, acks=1, batches=b"")
             ),
         ],
@@ -251,16 +251,16 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         TOPICS,
         [
             _kafka_fetch,
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/records"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/search?limit=0"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/records?from=nowhere"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/records/0"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/keys/k"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/table?partition=9"),
-            lambda door, name: door.asks("POST", f"/v1/topics/{name}/partitions/0/verify"),
-            lambda door, name: door.binary(m.ConsumeRequest(topic=name, offset=0, batch_size=1)),
-            lambda door, name: door.binary(m.LookUpKeyRequest(topic=name, key=b"k")),
-            lambda door, name: door.binary(m.TableFetchRequest(topic=name, partition=0)),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/partitions/0/records"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/search?limit=0"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/records?from=nowhere"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/partitions/0/records/0"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/keys/k"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/table?partition=9"),
+            lambda caller, name: caller.asks("POST", f"/v1/topics/{name}/partitions/0/verify"),
+            lambda caller, name: caller.binary(m.ConsumeRequest(topic=name, offset=0, batch_size=1)),
+            lambda caller, name: caller.binary(m.LookUpKeyRequest(topic=name, key=b"k")),
+            lambda caller, name: caller.binary(m.TableFetchRequest(topic=name, partition=0)),
         ],
     ),
     (
@@ -268,11 +268,13 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         TOPICS,
         [
             _kafka_list_offsets,
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/offsets"),
-            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/segments"),
-            lambda door, name: door.binary(m.ListOffsetsRequest(topic=name, partition=0, timestamp_ms=-1)),
-            lambda door, name: door.binary(m.DescribeTopicRequest(topic=name)),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/partitions/0/offsets"),
+            lambda caller, name: caller.asks("GET", f"/v1/topics/{name}/partitions/0/segments"),
+            lambda caller, name: caller.binary(
+                m.ListOffsetsRequest(topic=name, partition=0, timestamp_ms=-1)
+            ),
+            lambda caller, name: caller.binary(m.DescribeTopicRequest(topic=name)),
         ],
     ),
     (
@@ -280,9 +282,9 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         TOPICS,
         [
             _kafka_delete_records,
-            lambda door, name: door.asks("DELETE", f"/v1/topics/{name}/records"),
-            lambda door, name: door.asks("DELETE", f"/v1/topics/{name}/partitions/0/records?before=x"),
-            lambda door, name: door.binary(m.DeleteTopicRequest(topic=name)),
+            lambda caller, name: caller.asks("DELETE", f"/v1/topics/{name}/records"),
+            lambda caller, name: caller.asks("DELETE", f"/v1/topics/{name}/partitions/0/records?before=x"),
+            lambda caller, name: caller.binary(m.DeleteTopicRequest(topic=name)),
         ],
     ),
     (
@@ -290,10 +292,10 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         GROUPS,
         [
             _kafka_heartbeat,
-            lambda door, name: door.asks("POST", f"/v1/groups/{name}/members/m/heartbeat", json=OWNER),
-            lambda door, name: door.asks("DELETE", f"/v1/groups/{name}/members/m"),
-            lambda door, name: door.binary(m.HeartbeatRequest(group=name, member_id="m", generation=1)),
-            lambda door, name: door.binary(m.LeaveGroupRequest(group=name, member_id="m")),
+            lambda caller, name: caller.asks("POST", f"/v1/groups/{name}/members/m/heartbeat", json=OWNER),
+            lambda caller, name: caller.asks("DELETE", f"/v1/groups/{name}/members/m"),
+            lambda caller, name: caller.binary(m.HeartbeatRequest(group=name, member_id="m", generation=1)),
+            lambda caller, name: caller.binary(m.LeaveGroupRequest(group=name, member_id="m")),
         ],
     ),
     (
@@ -302,40 +304,46 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         [
             _kafka_describe_group,
             _kafka_find_group,
-            lambda door, name: door.asks("GET", f"/v1/groups/{name}"),
-            lambda door, name: door.asks("GET", f"/v1/groups/{name}/lag/history"),
+            lambda caller, name: caller.asks("GET", f"/v1/groups/{name}"),
+            lambda caller, name: caller.asks("GET", f"/v1/groups/{name}/lag/history"),
         ],
     ),
     (
         _operation(Operation.DELETE, GROUP),
         GROUPS,
-        [_kafka_delete_group, lambda door, name: door.asks("DELETE", f"/v1/groups/{name}")],
+        [_kafka_delete_group, lambda caller, name: caller.asks("DELETE", f"/v1/groups/{name}")],
     ),
     (
         _may_own,
         TOPICS,
         [
             _kafka_commit,
-            lambda door, name: door.asks("PUT", f"/v1/groups/abc/partitions/{name}/0/owner", json=OWNER),
-            lambda door, name: door.asks(
+            lambda caller, name: caller.asks("PUT", f"/v1/groups/abc/partitions/{name}/0/owner", json=OWNER),
+            lambda caller, name: caller.asks(
                 "PUT", f"/v1/groups/abc/partitions/{name}/0/offset", json={**OWNER, "offset": 0}
             ),
-            lambda door, name: door.asks("POST", "/v1/groups/abc/ack", json={"lease": lease("abc", name)}),
-            lambda door, name: door.asks("POST", "/v1/groups/abc/nack", json={"lease": lease("abc", name)}),
-            lambda door, name: door.asks("POST", "/v1/groups/abc/extend", json={"lease": lease("abc", name)}),
-            lambda door, name: door.asks(
+            lambda caller, name: caller.asks(
+                "POST", "/v1/groups/abc/ack", json={"lease": lease("abc", name)}
+            ),
+            lambda caller, name: caller.asks(
+                "POST", "/v1/groups/abc/nack", json={"lease": lease("abc", name)}
+            ),
+            lambda caller, name: caller.asks(
+                "POST", "/v1/groups/abc/extend", json={"lease": lease("abc", name)}
+            ),
+            lambda caller, name: caller.asks(
                 "POST", "/v1/groups/abc/poll", json={"topics": [name], "max_records": 0}
             ),
-            lambda door, name: door.asks(
+            lambda caller, name: caller.asks(
                 "POST", "/v1/groups/abc/members", json={"topics": [name], "session_timeout_ms": 1}
             ),
-            lambda door, name: door.binary(m.AckRequest(group="abc", lease=lease("abc", name))),
-            lambda door, name: door.binary(m.NackRequest(group="abc", lease=lease("abc", name))),
-            lambda door, name: door.binary(
+            lambda caller, name: caller.binary(m.AckRequest(group="abc", lease=lease("abc", name))),
+            lambda caller, name: caller.binary(m.NackRequest(group="abc", lease=lease("abc", name))),
+            lambda caller, name: caller.binary(
                 m.ExtendRequest(group="abc", lease=lease("abc", name), lease_ms=1)
             ),
-            lambda door, name: door.binary(m.PollRequest(group="abc", topics=[name])),
-            lambda door, name: door.binary(
+            lambda caller, name: caller.binary(m.PollRequest(group="abc", topics=[name])),
+            lambda caller, name: caller.binary(
                 m.CommitRequest(group="abc", member_id="m", generation=1, topic=name, partition=0, offset=0)
             ),
         ],
@@ -345,8 +353,8 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         TOPICS,
         [
             _kafka_committed,
-            lambda door, name: door.asks("GET", f"/v1/groups/abc/partitions/{name}/0/offset"),
-            lambda door, name: door.binary(m.CommittedRequest(group="abc", topic=name, partition=0)),
+            lambda caller, name: caller.asks("GET", f"/v1/groups/abc/partitions/{name}/0/offset"),
+            lambda caller, name: caller.binary(m.CommittedRequest(group="abc", topic=name, partition=0)),
         ],
     ),
     (
@@ -354,8 +362,8 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         ("a", "abc"),
         [
             _kafka_transactional_id,
-            lambda door, name: door.asks("POST", f"/v1/producers?name={quote(name)}&version=1"),
-            lambda door, name: door.binary(m.NamedProducerRequest(name=name, version=1)),
+            lambda caller, name: caller.asks("POST", f"/v1/producers?name={quote(name)}&version=1"),
+            lambda caller, name: caller.binary(m.NamedProducerRequest(name=name, version=1)),
         ],
     ),
     (
@@ -363,12 +371,12 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         (CLUSTER_NAME,),
         [
             _kafka_log_dirs,
-            lambda door, _name: door.asks("GET", "/v1/cdc"),
-            lambda door, _name: door.asks("GET", "/v1/overview"),
-            lambda door, _name: door.asks("GET", "/v1/overview/history"),
-            lambda door, _name: door.asks("GET", "/v1/connections"),
-            lambda door, _name: door.asks("GET", "/v1/acls"),
-            lambda door, _name: door.asks("GET", "/metrics"),
+            lambda caller, _name: caller.asks("GET", "/v1/cdc"),
+            lambda caller, _name: caller.asks("GET", "/v1/overview"),
+            lambda caller, _name: caller.asks("GET", "/v1/overview/history"),
+            lambda caller, _name: caller.asks("GET", "/v1/connections"),
+            lambda caller, _name: caller.asks("GET", "/v1/acls"),
+            lambda caller, _name: caller.asks("GET", "/metrics"),
         ],
     ),
 ]
@@ -395,7 +403,7 @@ async def check_policy(served: Listeners, authorizer: Authorizer, seed: int, sha
     asked = allowed = 0
     transport = httpx.ASGITransport(as_client)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        door = Door(served, authorizer, principal, host, http)
+        caller = Caller(served, authorizer, principal, host, http)
         for right, names, questions in CASES:
             for name in names:
                 is_right = right(may, name)
@@ -403,7 +411,7 @@ async def check_policy(served: Listeners, authorizer: Authorizer, seed: int, sha
                     if rng.random() >= share:
                         continue
                     context = seed, principal, host, name, CASES.index((right, names, questions)), number
-                    assert await question(door, name) is is_right, context
+                    assert await question(caller, name) is is_right, context
                     asked += 1
                     allowed += is_right
     return asked, allowed
@@ -445,7 +453,7 @@ async def test_a_client_is_no_follower_without_the_right(tmp_path: Path) -> None
     )
     async with listeners(tmp_path, authorizer=authorizer) as served:
         await served.broker.create_topic("ab")
-        door = Door(served, authorizer, alice, HOSTS[0], served.http)
+        caller = Caller(served, authorizer, alice, HOSTS[0], served.http)
         partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1)
         request = FetchRequest(
             replica_id=1,
@@ -457,7 +465,7 @@ async def test_a_client_is_no_follower_without_the_right(tmp_path: Path) -> None
         )
         for rules, is_privileged in (([read], False), ([act], True)):
             await authorizer.acls.add(rules)
-            session_id = (await door.kafka(request, 11)).session_id
+            session_id = (await caller.kafka(request, 11)).session_id
             assert served.kafka.fetch_sessions._sessions[session_id].is_privileged is is_privileged
 
 

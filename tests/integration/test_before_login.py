@@ -20,7 +20,7 @@ from kafka import KafkaAdminClient  # type: ignore[import-untyped]
 from stele import Client
 from stele.broker_process import BrokerProcess, run_broker
 
-from app.api.http.http_connection import HEAD_BYTES_MAX
+from app.api.http.connection import HEAD_BYTES_MAX
 from tests.integration.test_kafka_logins import add_user
 from tests.support.certificates import Authority
 from tests.support.hostile_bytes import Source, binary_source, http_source, kafka_source, pieces, tls_source

@@ -46,7 +46,7 @@ def lag(broker: BrokerProcess, group: str) -> int:
     return described["lag"]
 
 
-def test_each_record_is_handled_by_one_of_several_readers(broker: BrokerProcess, topic: str) -> None:
+def test_each_record_is_handled_by_exactly_one_reader(broker: BrokerProcess, topic: str) -> None:
     fill(broker, topic, 200)
     handled: Counter[str] = Counter()
     lock = threading.Lock()

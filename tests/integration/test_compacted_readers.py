@@ -15,7 +15,7 @@ import pytest
 from stele import Client, NewRecord
 from stele.testing import BrokerProcess, run_broker
 
-from app.storage.inspection.inspect import Verified, verify
+from app.storage.inspection.dump_and_verify import Verified, verify
 
 from .test_compaction import CONFIGS, KEYS, SETTINGS, TOPIC, await_clean, produce_until_cleaned, records_of
 

@@ -15,7 +15,7 @@ from stele import Client
 from stele.testing import BrokerProcess, run_broker
 
 from app.storage.disk.files import RealFiles
-from app.storage.inspection.inspect import Verified, verify
+from app.storage.inspection.dump_and_verify import Verified, verify
 from app.storage.recovery.checkpoint import CLEANER_OFFSETS, read_offsets
 from tests.support.compaction_passes import DEADLINE_S, write_until
 from tests.support.waiting import Pauses

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from stele import AsyncClient, AsyncProducer, Client, NewRecord
 from stele.testing import BrokerProcess, run_broker
 
-from app.storage.inspection.inspect import Verified, verify
+from app.storage.inspection.dump_and_verify import Verified, verify
 from tests.support.compaction_passes import DEADLINE_S, write_until
 
 from .test_compaction import CONFIGS, SETTINGS, TOPIC, await_clean, cleaned_until, records_of

@@ -20,7 +20,7 @@ from stele.wire.error_codes import ErrorCode
 from app.cluster.catalog import TopicRecord
 from app.cluster.sqlite.catalog import SqliteCatalog
 from app.composition import CATALOG
-from app.groups.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.records import partition_of
 from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
 from app.tcp.kafka.schemas.committed_offsets import (
     OffsetCommitRequest,

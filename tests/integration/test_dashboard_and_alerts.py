@@ -58,7 +58,7 @@ def test_every_metric_that_is_asked_for_exists(tmp_path: Path) -> None:
     of_connectors = {name for name in asked if name.startswith("stele_cdc_")}
     # Brokers with shared storage have these.
     of_clusters = {name for name in asked if name.startswith(("stele_cluster_", "stele_shared_"))}
-    for names, module in ((of_connectors, "cdc/metrics.py"), (of_clusters, "api/metrics/cluster_metrics.py")):
+    for names, module in ((of_connectors, "cdc/metrics.py"), (of_clusters, "api/metrics/cluster.py")):
         declared = _NAME.findall((ROOT / "app" / module).read_text())
         assert {name.removesuffix("_total") for name in names} <= set(declared)
     assert asked - of_connectors - of_clusters <= exposed(tmp_path)

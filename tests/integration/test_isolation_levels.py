@@ -35,7 +35,7 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 # About two small batches.
 PIECE_BYTES = 200
 
-Door = Callable[[Listeners, Isolation], Awaitable[tuple[Seen, int]]]
+Reader = Callable[[Listeners, Isolation], Awaitable[tuple[Seen, int]]]
 
 
 @pytest.fixture
@@ -275,21 +275,21 @@ def spark_ranges(client: Client, isolation: Isolation) -> tuple[Seen, int]:
     return records, end
 
 
-def over(scheme: str, read: Callable[[Client, Isolation], tuple[Seen, int]]) -> tuple[str, Door]:
-    async def door(served: Listeners, isolation: Isolation) -> tuple[Seen, int]:
+def over(scheme: str, read: Callable[[Client, Isolation], tuple[Seen, int]]) -> tuple[str, Reader]:
+    async def reader(served: Listeners, isolation: Isolation) -> tuple[Seen, int]:
         def call() -> tuple[Seen, int]:
             with Client(f"{scheme}://{HOST}:{served.binary_port}") as client:
                 return read(client, isolation)
 
         return await asyncio.to_thread(call)
 
-    return read.__name__, door
+    return read.__name__, reader
 
 
-DOORS: list[tuple[str, Door]] = [
+READERS: list[tuple[str, Reader]] = [
     *(
-        (door.__name__, door)
-        for door in (
+        (reader.__name__, reader)
+        for reader in (
             http_json,
             http_ndjson,
             http_batches,
@@ -319,10 +319,10 @@ async def test_every_reader_gets_what_its_isolation_level_shows_and_reaches_its_
     isolation: Isolation
     for isolation in ("read_committed", "read_uncommitted"):
         level = IsolationLevel[isolation.upper()]
-        for name, door in DOORS:
+        for name, reader in READERS:
             if name == "client_simple_consume" and level is UNCOMMITTED:
                 continue
-            records, end = await door(served, isolation)
+            records, end = await reader(served, isolation)
             assert records == history.seen(level), (name, isolation)
             assert end in (history.end(level), -1), (name, isolation)
 

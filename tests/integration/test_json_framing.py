@@ -1,4 +1,4 @@
-"""One record is one line and one event in every framed answer, JSON is UTF-8 at every door, and pages are consistent."""
+"""One record is one line and one event in every framed answer, JSON is UTF-8 over every protocol, and pages are consistent."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_search_returns_small_and_large_values_alike(http: httpx.Client, topic
 @pytest.mark.parametrize("wrong", NOT_UTF8)
 @pytest.mark.parametrize("blank", [b"", b" ", b"\t", b"\r"])
 @pytest.mark.parametrize("place", [b'{"a":%s"%s"}', b'{%s"%s":1}', b'[[%s"%s"]]', b'%s"%s"'])
-def test_json_that_is_not_utf8_is_refused_at_every_door(
+def test_json_that_is_not_utf8_is_refused_over_every_protocol(
     http: httpx.Client, stele_broker_session: BrokerProcess, wrong: bytes, blank: bytes, place: bytes
 ) -> None:
     http.put("/v1/topics/utf8", json={"partitions": 1})

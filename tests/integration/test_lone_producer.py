@@ -12,7 +12,7 @@ from stele import Client
 from stele.broker_process import run_broker
 
 from app.storage.disk.files import RealFiles
-from app.storage.inspection.inspect import verify_partition
+from app.storage.inspection.dump_and_verify import verify_partition
 
 RECORDS = 600
 VALUE_BYTES = 200

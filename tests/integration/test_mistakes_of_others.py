@@ -331,7 +331,7 @@ def test_a_forged_token_logs_in_nowhere(broker: BrokerProcess, forgery: str) -> 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 @pytest.mark.parametrize("acks", [1, -1, 0])
-def test_no_short_way_of_a_produce_skips_the_check(
+def test_no_fast_path_of_a_produce_skips_the_check(
     broker: BrokerProcess, root: httpx.Client, version: int, acks: int
 ) -> None:
     """Kafka stored produces whose rights it had not checked (CVE-2018-17196)."""

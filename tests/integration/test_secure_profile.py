@@ -26,7 +26,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from app.security.policy import UnsafeSettings, check_exposure
-from app.security.tls.tls_settings import listener_tls
+from app.security.tls.settings import listener_tls
 from app.settings import SETTINGS, Settings
 from load.server_start import free_ports
 from tests.support.certificates import Authority

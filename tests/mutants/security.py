@@ -13,7 +13,7 @@ _NAMES = "tests/integration/test_refused_names.py"
 SECURITY_MUTANTS = (
     # The body of a request that offers an upgrade is executed as a request (uvicorn #2722).
     Mutant(
-        "app/api/http/http_connection.py",
+        "app/api/http/connection.py",
         "        if self._is_upgrade:\n            return\n        self._is_framing = False\n",
         "        self._is_upgrade = self._is_framing = False\n",
         "tests/unit/api/test_http_exchange.py",
@@ -21,7 +21,7 @@ SECURITY_MUTANTS = (
     ),
     # A trailer becomes a field of the request.
     Mutant(
-        "app/api/http/http_connection.py",
+        "app/api/http/connection.py",
         "        if self._is_outside and not self._is_framing:\n",
         "        if not self._is_framing:\n",
         "tests/integration/test_http_conformance.py",
@@ -37,7 +37,7 @@ SECURITY_MUTANTS = (
     ),
     # A body may come as slowly as its client likes.
     Mutant(
-        "app/api/http/http_connection.py",
+        "app/api/http/connection.py",
         "        return min(self._since_s + self.head_timeout_s, self._body_since_s + slowest_s)\n",
         "        return self._since_s + self.head_timeout_s\n",
         "tests/unit/api/test_http_exchange.py",
@@ -100,14 +100,14 @@ SECURITY_MUTANTS = (
         "        # Again, because a poll may wait.\n        require(request, READ_TOPIC, body.topics)\n",
         "",
         "tests/integration/test_authorization.py",
-        "takers",
+        "waiting_polls",
     ),
     Mutant(
         "app/tcp/kafka/handlers/groups/share_fetch.py",
         "if access is None or access.allows(READ_TOPIC, one.partition.topic):",
         "if True:",
         "tests/integration/test_authorization.py",
-        "takers",
+        "waiting_polls",
     ),
     # An upload goes on, or a body that comes late is stored, after the right to write has ended.
     Mutant(
@@ -452,7 +452,7 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/api/direct_produce.py",
-        "            self._quotas.charge(DOOR, QuotaKey.PRODUCE, client, len(body))\n",
+        "            self._quotas.charge(PROTOCOL, QuotaKey.PRODUCE, client, len(body))\n",
         "            pass\n",
         "tests/unit/api/test_direct_produce.py",
         "are_charged",

@@ -31,10 +31,10 @@ from uvicorn.server import ServerState
 from app.api.authentication import LOGIN_PATH, Authenticate
 from app.api.console.login import login_routes
 from app.api.errors import HttpError, problem_response
+from app.api.http.connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
 from app.api.http.cross_site import RefuseCrossSite
-from app.api.http.http_connection import BUFFERED_BYTES_MAX, HEAD_BYTES_MAX
-from app.api.http.http_traffic import HttpTraffic, counted_protocol
 from app.api.http.request_ids import RequestIds
+from app.api.http.traffic import HttpTraffic, counted_protocol
 from app.api.sessions import Sessions
 from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
@@ -47,8 +47,8 @@ from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.security.sasl import MECHANISMS
+from app.security.tls.listener_tls import ListenerTls, TlsOptions
 from app.security.tls.principal_mapping import PrincipalMapping
-from app.security.tls.tls import ListenerTls, TlsOptions
 from app.settings import Settings
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.handlers.context import BinaryListener

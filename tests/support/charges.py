@@ -30,12 +30,12 @@ def noted_charges(quotas: Quotas) -> Generator[Charges]:
     """Note the charges to ``quotas``. Requests take no time, and connections are delayed for a moment at most."""
     charges, charge, charge_by_meter = Charges(), quotas.charge, QuotaMeter.charge
 
-    def noted(door: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
-        charges.noted.append((door, key, client, amount))
-        return charge(door, key, client, amount)
+    def noted(protocol: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
+        charges.noted.append((protocol, key, client, amount))
+        return charge(protocol, key, client, amount)
 
     def noted_by_meter(meter: QuotaMeter, amount: float) -> int:
-        charges.noted.append((meter.door, meter.key, meter.client, amount))
+        charges.noted.append((meter.protocol, meter.key, meter.client, amount))
         return charge_by_meter(meter, amount)
 
     def now_ms() -> int:

@@ -18,7 +18,7 @@ from stele.wire.control_record import MarkerType, read_marker
 from app.storage.engine import AbortedTransaction
 from app.storage.shared.commit_rules import Decision
 from app.storage.shared.meta import LogRow, ObjectWrite
-from app.storage.shared.runs.run_builder import whole_run
+from app.storage.shared.runs.builder import whole_run
 from app.transactions.messages import ProducerIdentity
 
 from .compacted_cluster import MARKER_MS_MIN, CompactedCluster

@@ -12,7 +12,9 @@ from stele.wire.compression import Compression
 
 from app.storage.cleaning.batch_filter import PLAIN, BatchFilter, Treatment
 from app.storage.cleaning.cleaned_segment import read_batches
-from app.storage.cleaning.cleaning_pass import (
+from app.storage.cleaning.dirty_records import DirtyRecords
+from app.storage.cleaning.key_map import KeyMap
+from app.storage.cleaning.pass_steps import (
     Pacing,
     PassCounts,
     SegmentSource,
@@ -20,14 +22,12 @@ from app.storage.cleaning.cleaning_pass import (
     no_pacing,
     rewrite,
 )
-from app.storage.cleaning.dirty_records import DirtyRecords
-from app.storage.cleaning.key_map import KeyMap
 from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
 from app.storage.cleaning.replacement import Replacement
 from app.storage.disk.files import Files
 from app.storage.disk.whole_files import write_files
+from app.storage.segments.indexes import SegmentIndexes
 from app.storage.segments.segment import LOG_SUFFIX, segment_name
-from app.storage.segments.segment_indexes import SegmentIndexes
 
 DAY_MS = 86_400_000
 NOW_MS = 1_763_664_052_224

@@ -30,12 +30,12 @@ from app.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import CommitRequest
+from app.groups.base.states import GroupState
 from app.groups.base.topic_facts import TopicFacts
-from app.groups.consumer.consumer_commits import check_commit
-from app.groups.consumer.consumer_group import ConsumerGroup
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.consumer.commits import check_commit
+from app.groups.consumer.group import ConsumerGroup
+from app.groups.consumer.messages import ConsumerHeartbeat
 
 _NAMES = ("a", "b", "c")
 _SIZE_MAX = 6

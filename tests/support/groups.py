@@ -17,7 +17,6 @@ from app.broker.topics import Topic
 from app.cluster.group_store import GroupStore, MemberProtocol
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import GroupError, MemberIdRequired, SteleError, UnknownTopic
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import (
     NO_GENERATION,
     NO_MEMBER,
@@ -33,6 +32,7 @@ from app.groups.base.messages import (
     SyncRequest,
 )
 from app.groups.base.parking import answer
+from app.groups.base.states import GroupState
 from app.groups.consumer.ownership import Claimant
 from app.groups.coordinator import GroupCoordinator
 from app.settings import Settings

@@ -26,8 +26,8 @@ from app.errors import SteleError, StorageUnavailable, UnknownMember
 from app.groups.base.messages import NO_MEMBER, CommitRequest, ManagedJoin, Membership, OffsetToCommit
 from app.groups.consumer.ownership import Claimant
 from app.groups.coordinator import GroupCoordinator
-from app.groups.group_lease import GroupLease
 from app.groups.services import Groups
+from app.groups.shard_lease import ShardLease
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig
 
@@ -114,7 +114,7 @@ class Broker:
         store_thread = ThreadPoolExecutor(1)
         self.process.owns(store_thread)
         self._coordinators: list[GroupCoordinator] = []
-        self._leases: list[GroupLease] = []
+        self._leases: list[ShardLease] = []
         for shard in range(len(GROUPS)):
             store = run.store_class(
                 run.database, self.faults, shard=shard, incarnation=self.member.incarnation, shard_of=shard_of
@@ -130,7 +130,7 @@ class Broker:
             )
             groups = Groups(coordinator, leases=_NO_LEASES, queue=_NO_LEASES)
             lease = lease_of_shard(shard)
-            work = GroupLease(groups, lease=lease, take=store.take, cluster=self.cluster)
+            work = ShardLease(groups, lease=lease, take=store.take, cluster=self.cluster)
             self.cluster.hold(lease, work, is_spread=True)
             self._coordinators.append(coordinator)
             self._leases.append(work)

@@ -16,7 +16,7 @@ from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase, SqliteCatalog
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
-from app.groups.leases.lease_manager import LeaseManager
+from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
 from app.security.authenticator import Authenticator

@@ -24,7 +24,7 @@ from app.groups.base.parking import answer
 from app.groups.coordinator import GroupCoordinator
 from app.groups.lag import group_lag
 from app.groups.leases.lease import Polled, PollRequest
-from app.groups.leases.lease_manager import LeaseManager
+from app.groups.leases.manager import LeaseManager
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.storage.topic_partition import TopicPartition

@@ -21,7 +21,7 @@ from app.clock import SystemClock
 from app.cluster.sqlite.catalog import SqliteCatalog
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
-from app.groups.leases.lease_manager import LeaseManager
+from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
 from app.network.admission import Admission

@@ -37,9 +37,9 @@ from app.groups.base.consumer_protocol import (
     encode_assignment,
     subscription_of,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import Joined, LeavingMember, Membership
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.base.states import GroupState
+from app.groups.consumer.messages import ConsumerHeartbeat
 from app.groups.consumer.ownership import Claimant
 from app.settings import MigrationPolicy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.storage.shared.store.objects import (
+from app.storage.shared.store.object_store import (
     DELETE_MAX,
     LIST_MAX,
     Buffer,

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.storage.shared.store.objects import (
+from app.storage.shared.store.object_store import (
     LIST_MAX,
     ByteRange,
     ObjectNotFound,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from stele.broker_process import BrokerProcess
 
-from app.groups.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.records import partition_of
 from tests.support.kafka_peer import TIMEOUT_S
 from tests.support.offset_records import (
     Commit,

@@ -25,7 +25,7 @@ from app.broker.reading.keyed_reading import KeyedReader
 from app.broker.storage_views import StorageViews
 from app.groups.consumer_groups import ConsumerGroups
 from app.groups.coordinator import GroupCoordinator
-from app.groups.leases.lease_manager import LeaseManager
+from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_groups import ShareGroups
 from app.groups.share_queue import ShareQueue

@@ -10,7 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.api.application import create_application
-from app.groups.leases.lease_manager import LeaseManager
+from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
 from app.transactions.services import open_services

@@ -23,7 +23,7 @@ from app.errors import (
     UnknownMember,
 )
 from app.groups.base.share_state import Acknowledgement, AcknowledgeType, AcquiredRange, OffsetRange
-from app.groups.share.share_group import LEAVING, ShareHeartbeat
+from app.groups.share.group import LEAVING, ShareHeartbeat
 
 from .groups import GroupBench
 from .mortal_store import MortalStore

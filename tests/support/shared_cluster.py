@@ -30,7 +30,7 @@ from app.storage.shared.compactor import CompactorOptions
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import MetaUnavailable, ObjectWrite, StoreKind
 from app.storage.shared.options import SharedOptions
-from app.storage.shared.store.objects import ObjectStoreError
+from app.storage.shared.store.object_store import ObjectStoreError
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition

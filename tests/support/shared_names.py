@@ -19,7 +19,7 @@ from app.cluster.shared_transactions import (
 from app.cluster.transaction_store import TransactionRecord
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
-from app.storage.shared.postgres.postgres_markers import PostgresMarkers
+from app.storage.shared.postgres.markers import PostgresMarkers
 from app.transactions.states import TransactionState
 
 from .model_meta import ModelMeta

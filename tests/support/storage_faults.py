@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, cast
 
 from app.storage.shared.meta import CommitAnswer, CommitUnknown, Meta, MetaUnavailable, ObjectWrite
-from app.storage.shared.store.objects import (
+from app.storage.shared.store.object_store import (
     LIST_MAX,
     Buffer,
     ByteRange,

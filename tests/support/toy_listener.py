@@ -30,8 +30,8 @@ from typing import Any, Protocol
 
 from app.network.accept_loop import AcceptOptions
 from app.network.admission import Admission
+from app.security.tls.listener_tls import ListenerTls, TlsOptions
 from app.security.tls.principal_mapping import PrincipalMapping
-from app.security.tls.tls import ListenerTls, TlsOptions
 from app.storage.waiters import Wakeup
 from app.tcp.connection import Connection
 from app.tcp.connection_owner import ConnectionRegistry

@@ -92,7 +92,7 @@ def _series(text: str) -> str | None:
         return None if any(series.startswith(text[:-1]) for series in known) else "no series begins like this"
     if text in known or text in words():
         return None
-    return "no metric of app has this name; series are declared in app/api/metrics/metrics.py and app/cdc/metrics.py"
+    return "no metric of app has this name; series are declared in app/api/metrics/collectors.py and app/cdc/metrics.py"
 
 
 @cache

@@ -1,8 +1,8 @@
 """HTTP below the application. Reading order:
 
-- ``http_rules``, ``http_refusals``   whether a request is served, by its head; answers without the application
-- ``http_exchange``, ``http_connection``   one request and its response; a connection and the order of its requests
+- ``head_rules``, ``refusals``   whether a request is served, by its head; answers without the application
+- ``exchange``, ``connection``   one request and its response; a connection and the order of its requests
 - ``body_codings``     bodies that are compressed
 - ``cross_site``       CSRF and DNS-rebinding protection
-- ``request_ids``, ``http_traffic``   request ids; connections and bytes
+- ``request_ids``, ``traffic``   request ids; connections and bytes
 """

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...work_budget import pause
 from ..errors import HttpError, http_problem, problem_response
-from .http_exchange import BODY
+from .exchange import BODY
 
 # Decoded in one turn of the loop, which takes about 50 µs.
 _PIECE_BYTES = 64 * 1024

@@ -1,5 +1,5 @@
 """Metrics for Prometheus. Reading order:
 
-- ``listener_metrics``, ``cluster_metrics``, ``transaction_metrics``   of the listeners, the cluster and transactions
-- ``metrics``          all of them
+- ``listeners``, ``cluster``, ``transactions``   of the listeners, the cluster and transactions
+- ``collectors``       all of them
 """

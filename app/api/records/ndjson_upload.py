@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 from ...errors import InvalidRequest, SteleError
 from ...work_budget import TURN_BYTES, pause
 from ..errors import HttpError, http_problem, problem_of, problem_response
-from ..http.http_exchange import BODY, Exchange
-from .record_decoding import to_record_in_turns
-from .record_json import parse_record
+from ..http.exchange import BODY, Exchange
+from .json_records import parse_record
+from .large_records import to_record_in_turns
 from .upload import Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from ...errors import SteleError
 from ...query.table import TableSnapshot
 from ..errors import problem_of
 from .event_ids import event_id
-from .record_json import encode
+from .json_records import encode
 from .tail_streams import Shown, data_of, events
 
 # Records are sent in blocks: sending each alone would cost more than finding it.

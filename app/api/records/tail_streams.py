@@ -25,8 +25,8 @@ from ...query.tailing import Pace, Tail
 from ...work_budget import WorkBudget
 from ..errors import problem_of
 from .event_ids import PLAIN_PARTITIONS_MAX, event_id
-from .record_form import RecordForm
-from .record_json import encode
+from .form import RecordForm
+from .json_records import encode
 
 # A comment at this interval keeps proxies from closing an idle stream, and detects disconnected clients.
 HEARTBEAT_S = 15.0

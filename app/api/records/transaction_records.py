@@ -18,9 +18,9 @@ from ...storage.topic_partition import TopicPartition
 from ...transactions.writes import RowBatch
 from ...work_budget import RECORDS_PER_TURN, WorkBudget
 from ..errors import HttpError, kind_of, problem_of
-from .record_decoding import to_record_in_turns
-from .record_json import parse_record
-from .record_types import TransactionReceipt
+from .json_records import parse_record
+from .json_types import TransactionReceipt
+from .large_records import to_record_in_turns
 from .upload import Upload
 
 _RECORDS_PER_TURN = 128

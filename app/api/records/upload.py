@@ -31,7 +31,7 @@ from ...errors import (
     UnknownPartition,
 )
 from ..errors import problem_of
-from .record_json import NewRecord, decode_lines
+from .json_records import NewRecord, decode_lines
 
 # Records per chunk: its batches are built and appended in one turn of the loop, which takes about 70 µs.
 CHUNK_RECORDS_MAX = 256

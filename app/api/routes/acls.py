@@ -131,7 +131,7 @@ async def add_acls(request: Request) -> AclList:
     """
     acls = _acls_of(request)
     body = await _RULES.read(request)
-    added = [acl_of(one.document()) for one in body.acls]
+    added = [acl_of(acl.document()) for acl in body.acls]
     await acls.add(added)
     for acl in added:
         _log(request, "create-acl", str(acl))

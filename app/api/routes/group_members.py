@@ -14,7 +14,7 @@ from ...security.acl import READ_TOPIC
 from ..group_json import Generation, Offset, TopicPartitions, Topics, by_topic, check_offset
 from ..json_bodies import JsonBody, client_host
 from ..parameters import GROUP, MEMBER_ID, PARTITION, TOPIC, Number, Text
-from ..records.record_types import InPartition
+from ..records.json_types import InPartition
 from ..requests import INT32_MAX
 from ..rights import is_seen, require
 from ..routing import Routes

@@ -30,7 +30,7 @@ from ..group_json import (
 )
 from ..json_bodies import JsonBody
 from ..parameters import AFTER, GROUP, PAGE, PREFIX, SEARCH_NAMES, Flag, Number
-from ..records.record_types import InPartition
+from ..records.json_types import InPartition
 from ..rights import is_seen, require
 from ..routing import Routes
 from ..schemas import Shown
@@ -204,8 +204,10 @@ async def list_groups(request: Request) -> GroupList:
     elsewhere = await groups_elsewhere(request, end)
     first = own[:end]
     # A group that has just moved may be in two lists.
-    nearest: dict[str, GroupListing | dict[str, Any]] = {one["group"]: one for one in elsewhere.groups}
-    nearest |= {one.group: one for one in first}
+    nearest: dict[str, GroupListing | dict[str, Any]] = {
+        listed["group"]: listed for listed in elsewhere.groups
+    }
+    nearest |= {listed.group: listed for listed in first}
     total = len(own) + elsewhere.total - (len(elsewhere.groups) + len(first) - len(nearest))
     sampled = state.sampler.groups.lags
     page = [_listed(nearest[name], sampled) for name in sorted(nearest)[begin:end]]
@@ -380,7 +382,7 @@ async def reset_group_offsets(request: Request) -> OffsetResets:
         raise InvalidRequest(
             'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
         )
-    named = [*(body.topics or ()), *(one.topic for one in body.offsets or ())]
+    named = [*(body.topics or ()), *(offset.topic for offset in body.offsets or ())]
     # Before they are looked up: otherwise the time of a refusal would tell whether a topic exists.
     require(request, READ_TOPIC, named)
     await broker.try_to_find_topics(named)

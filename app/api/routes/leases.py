@@ -14,16 +14,16 @@ from starlette.responses import Response
 from ...broker.reading.decoded_bytes import DecodedReader
 from ...errors import AuthorizationError, ReadMemoryFull
 from ...groups.leases.lease import Polled, PollRequest
-from ...groups.leases.lease_reads import leased_records
+from ...groups.leases.reads import leased_records
 from ...security.acl import READ_TOPIC
 from ...work_budget import pause
 from ..group_json import LeasedPartitionJson, LeaseToken, PollStart, Topics, leased_part
 from ..json_bodies import JsonBody, client_host
 from ..openapi.operations import JSON, Content
 from ..parameters import GROUP
-from ..records.record_form import RecordForm, Separator
-from ..records.record_json import encode
-from ..records.record_types import InPartition, LeasedRecord
+from ..records.form import RecordForm, Separator
+from ..records.json_records import encode
+from ..records.json_types import InPartition, LeasedRecord
 from ..records.stream_slots import sized_or_streamed
 from ..rights import require, require_lease
 from ..routing import Routes

@@ -19,10 +19,10 @@ from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
 from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
 from ..openapi.operations import JSON, NDJSON, OCTETS, Content
 from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
+from ..records.json_records import NewRecord, ProduceBody, decode_produce_body, parse_record
+from ..records.json_types import Base64, Durability
+from ..records.large_records import to_record_in_turns
 from ..records.ndjson_upload import NdjsonUpload, all_refused
-from ..records.record_decoding import to_record_in_turns
-from ..records.record_json import NewRecord, ProduceBody, decode_produce_body, parse_record
-from ..records.record_types import Base64, Durability
 from ..records.upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
 from ..requests import INT32_MAX, INT64_MAX, check_again, content_type, read_body
 from ..routing import Routes

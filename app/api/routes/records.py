@@ -24,18 +24,18 @@ from ...work_budget import pause_among_partitions
 from ..errors import Problem, problem_of
 from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
 from ..parameters import ISOLATION, PARTITION, TOPIC, Number, OffsetOrTime, Text, isolation_of
+from ..record_selection import AS, EVENTS, FILTER, LAST_EVENT_ID, LINES, filter_of, form_of
+from ..records.arrow import MEDIA_TYPE as _ARROW
+from ..records.arrow import arrow_body, decoder_of
 from ..records.event_ids import parse_event_id
-from ..records.record_arrow import MEDIA_TYPE as _ARROW
-from ..records.record_arrow import arrow_body, decoder_of
-from ..records.record_form import RecordForm
-from ..records.record_json import encode
-from ..records.record_page import RecordPage, read_page
-from ..records.record_types import Record
+from ..records.form import RecordForm
+from ..records.json_records import encode
+from ..records.json_types import Record
+from ..records.page import RecordPage, read_page
 from ..records.stream_slots import SlottedStream
 from ..records.tail_streams import Shown, events, lines
 from ..requests import INT32_MAX, negotiate
 from ..routing import Routes
-from ..showing import AS, EVENTS, FILTER, LAST_EVENT_ID, LINES, filter_of, form_of
 from ..state import api_state, broker_of, groups_of
 from ..throttling import page_bytes_max
 from .group_members import OWNER, owner_check

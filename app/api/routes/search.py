@@ -30,16 +30,16 @@ from ..errors import HttpError, problem_of
 from ..json_bodies import JsonBody
 from ..openapi.operations import CSV, JSON, NDJSON, OCTETS, Content
 from ..parameters import ISOLATION, OFFSET, PARTITION, TOPIC, Choice, Number, OffsetOrTime, Text, isolation_of
-from ..records.record_csv import csv_head, csv_lines, csv_pieces
-from ..records.record_form import RecordForm
-from ..records.record_json import RecordOut, encode, encode_lines
-from ..records.record_responses import bytes_response, record_response
-from ..records.record_types import Record
+from ..record_selection import FILTER, PREVIEW, filter_of, form_of
+from ..records.form import RecordForm
+from ..records.json_records import RecordOut, encode, encode_lines
+from ..records.json_types import Record
+from ..records.single_record import bytes_response, record_response
+from ..records.spreadsheet import csv_head, csv_lines, csv_pieces
 from ..records.stream_slots import AnswerAborted, SlottedStream
 from ..requests import INT32_MAX, INT64_MAX
 from ..routing import Routes
 from ..schemas import Shown
-from ..showing import FILTER, PREVIEW, filter_of, form_of
 from ..state import api_state, broker_of
 
 route = Routes("records")

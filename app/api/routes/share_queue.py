@@ -19,7 +19,7 @@ from ...broker.reading.fetch import Fetched, records_in_turns
 from ...errors import AuthorizationError, CorruptLog, ReadMemoryFull, TopicAuthorizationFailed
 from ...groups.base.share_state import AcknowledgeType, AcquiredRange
 from ...groups.redrive import DeadLetterRedrive
-from ...groups.share.share_reads import SharedRecords
+from ...groups.share.reads import SharedRecords
 from ...groups.share_queue import SharePoll, SharePolled
 from ...security.acl import READ_TOPIC, WRITE_TOPIC
 from ...storage.topic_partition import TopicPartition
@@ -27,9 +27,9 @@ from ..group_json import Offset, PollStart, Topics
 from ..json_bodies import JsonBody
 from ..openapi.operations import JSON, Content
 from ..parameters import GROUP
-from ..records.record_form import RecordForm, Separator
-from ..records.record_json import encode
-from ..records.record_types import SharedRecord
+from ..records.form import RecordForm, Separator
+from ..records.json_records import encode
+from ..records.json_types import SharedRecord
 from ..records.stream_slots import sized_or_streamed
 from ..rights import access_of, require
 from ..routing import Routes
@@ -201,7 +201,7 @@ async def _acquired(
     part: SharedRecords, fetched: Fetched, reader: DecodedReader
 ) -> AsyncGenerator[tuple[AcquiredRange, list[RecordView]]]:
     """Yield the records of acquired ranges, each list of one range."""
-    firsts = [one.first for one in part.acquired]
+    firsts = [acquired.first for acquired in part.acquired]
     async with aclosing(records_in_turns(fetched, firsts[0], reader)) as slices:
         async for records in slices:
             of_range: list[RecordView] = []

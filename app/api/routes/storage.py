@@ -17,7 +17,7 @@ from ...monitor.verifications import VerificationJson
 from ...storage.disk_views import SegmentState
 from ..errors import HttpError
 from ..parameters import PARTITION, TOPIC
-from ..records.record_types import InPartition
+from ..records.json_types import InPartition
 from ..routing import Routes
 from ..state import api_state, broker_of
 

@@ -19,15 +19,15 @@ from ...work_budget import pause_among_partitions
 from ..errors import HttpError
 from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
 from ..parameters import TOPIC, Choice, Header, Number
+from ..record_selection import AS, PREVIEW, form_of
 from ..records.event_ids import parse_event_id
-from ..records.record_responses import bytes_response, record_response
-from ..records.record_types import Record
+from ..records.json_types import Record
+from ..records.single_record import bytes_response, record_response
 from ..records.stream_slots import SlottedStream
 from ..records.table_streams import table_events, table_lines
 from ..records.tail_streams import Shown, events
 from ..requests import INT32_MAX, negotiate
 from ..routing import Routes
-from ..showing import AS, PREVIEW, form_of
 from ..state import api_state, broker_of
 
 route = Routes("tables")

@@ -25,7 +25,7 @@ from ...security.acl import (
 from ...storage.engine import LogState
 from ...storage.topic_config import explicit_configs
 from ...storage.topic_partition import TopicPartition
-from ...transactions.service import TransactionService
+from ...transactions.interface import TransactionService
 from ...work_budget import pause, pause_among_partitions
 from ..json_bodies import JsonBody, json_answer
 from ..parameters import (
@@ -41,7 +41,7 @@ from ..parameters import (
     OffsetOrTime,
     Text,
 )
-from ..records.record_types import Durability, InPartition
+from ..records.json_types import Durability, InPartition
 from ..requests import ConfigChanges, Configs, config_texts
 from ..rights import is_seen, require
 from ..routing import Routes

@@ -28,7 +28,7 @@ from ..group_json import LeaseToken, Offset
 from ..json_bodies import JsonBody, json_answer
 from ..openapi.operations import JSON, Content
 from ..parameters import TRANSACTIONAL_ID, Header, Number
-from ..records.record_types import Durability, NewTopicRecord, TransactionReceipt
+from ..records.json_types import Durability, NewTopicRecord, TransactionReceipt
 from ..records.transaction_records import TransactionRecords
 from ..requests import INT32_MAX, INT64_MAX
 from ..rights import require, require_lease, require_write
@@ -198,14 +198,14 @@ def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
 
 def _require(request: Request, leases: Sequence[LeaseOfGroup], offsets: Sequence[OffsetOfGroup]) -> None:
     """Raise AuthorizationError if the client may not settle all of this."""
-    require(request, READ_GROUP, (one.group for one in (*leases, *offsets)))
+    require(request, READ_GROUP, (part.group for part in (*leases, *offsets)))
     require(request, READ_TOPIC, (offset.topic for offset in offsets))
     for lease in leases:
         require_lease(request, lease.group, lease.lease)
 
 
 def _groups(leases: Sequence[LeaseOfGroup], offsets: Sequence[OffsetOfGroup]) -> list[str]:
-    return list(dict.fromkeys(one.group for one in (*leases, *offsets)))
+    return list(dict.fromkeys(part.group for part in (*leases, *offsets)))
 
 
 def _settlements(leases: list[LeaseOfGroup], offsets: list[OffsetOfGroup]) -> Settlements:

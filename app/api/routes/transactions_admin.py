@@ -30,7 +30,7 @@ from ..parameters import (
     Number,
     Text,
 )
-from ..records.record_types import InPartition
+from ..records.json_types import InPartition
 from ..rights import is_seen, require
 from ..routing import Routes
 from ..schemas import Shown, one_of
@@ -229,7 +229,14 @@ async def get_transaction(request: Request) -> Transaction:
         await budget.visit()
         if not is_visible(name.topic):
             continue
-        opened = next((one for one in here.get(name, ()) if one.producer_id == described.producer_id), None)
+        opened = next(
+            (
+                transaction
+                for transaction in here.get(name, ())
+                if transaction.producer_id == described.producer_id
+            ),
+            None,
+        )
         partitions.append(
             {
                 "topic": name.topic,
@@ -301,29 +308,29 @@ async def list_open_transactions(request: Request) -> OpenTransactionList:
     for name, here in (await transactions.open_in()).items():
         await budget.visit()
         if only_topic in (None, name.topic) and is_visible(name.topic):
-            listed += (one for one in here if one.is_hanging or not is_hanging_only)
-    listed.sort(key=lambda one: (one.since_ms, one.topic_partition, one.first_offset))
+            listed += (transaction for transaction in here if transaction.is_hanging or not is_hanging_only)
+    listed.sort(key=lambda listed: (listed.since_ms, listed.topic_partition, listed.first_offset))
     return {
         "now": broker.now_ms(),
-        "transactions": [_shown(request, one) for one in listed[:limit]],
+        "transactions": [_shown(request, transaction) for transaction in listed[:limit]],
         "total": len(listed),
     }
 
 
-def _shown(request: Request, one: PartitionTransaction) -> OpenTransaction:
-    transactional_id = one.transactional_id
+def _shown(request: Request, transaction: PartitionTransaction) -> OpenTransaction:
+    transactional_id = transaction.transactional_id
     if transactional_id is not None and not is_seen(request, DESCRIBE_TRANSACTIONAL_ID)(transactional_id):
         transactional_id = None
     return {
-        "topic": one.topic_partition.topic,
-        "partition": one.topic_partition.partition,
+        "topic": transaction.topic_partition.topic,
+        "partition": transaction.topic_partition.partition,
         "transactional_id": transactional_id,
-        "producer_id": one.producer_id,
-        "producer_epoch": one.producer_epoch,
-        "first_offset": one.first_offset,
-        "since": one.since_ms,
-        "hanging": one.is_hanging,
-        "holds_back": one.holds_back,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "first_offset": transaction.first_offset,
+        "since": transaction.since_ms,
+        "hanging": transaction.is_hanging,
+        "holds_back": transaction.holds_back,
     }
 
 
@@ -341,7 +348,7 @@ async def list_partition_transactions(request: Request) -> PartitionTransactionL
         "now": broker.now_ms(),
         "last_stable_offset": broker.log_state(*name).last_stable_offset,
         "high_watermark": broker.log_state(*name).high_watermark,
-        "transactions": [_shown(request, one) for one in here],
+        "transactions": [_shown(request, transaction) for transaction in here],
     }
 
 

@@ -94,7 +94,7 @@ class Quotas:
     def list(self, wanted: EntityFilter = ALL_ENTITIES) -> list[tuple[QuotaEntity, Mapping[QuotaKey, float]]]:
         """Return the quotas of the entities that match ``wanted``, in a stable order."""
         found = [(entity, values) for entity, values in self._set.items() if wanted.matches(entity)]
-        return sorted(found, key=lambda one: str(one[0]))
+        return sorted(found, key=lambda pair: str(pair[0]))
 
     async def alter(
         self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
@@ -147,53 +147,53 @@ class Quotas:
         """Clients whose use is remembered."""
         return len(self._machine)
 
-    def charge(self, door: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
+    def charge(self, protocol: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
         """Count ``amount``, and return how long the client has to wait, in ms."""
-        return self.noted(door, key, self._machine.charge(key, client, amount, self.now_ms()))
+        return self.noted(protocol, key, self._machine.charge(key, client, amount, self.now_ms()))
 
-    def noted(self, door: str, key: QuotaKey, delay_ms: int) -> int:
+    def noted(self, protocol: str, key: QuotaKey, delay_ms: int) -> int:
         """Note a delay that was ordered; return how long the client has to wait, in ms."""
-        self._note(door, key, delay_ms)
+        self._note(protocol, key, delay_ms)
         return 0 if self._is_closing else delay_ms
 
     def left_ms(self, until_ms: int) -> int:
         """Return how long a wait still lasts that ends at ``until_ms``."""
         return 0 if self._is_closing else max(0, until_ms - self.now_ms())
 
-    def charge_time(self, door: str, client: QuotaClient, seconds: float) -> int:
+    def charge_time(self, protocol: str, client: QuotaClient, seconds: float) -> int:
         """Count the time that a request held the event loop; otherwise as ``charge``."""
-        return self.charge(door, QuotaKey.REQUEST, client, seconds * 100)
+        return self.charge(protocol, QuotaKey.REQUEST, client, seconds * 100)
 
     def wait_ms(self, key: QuotaKey, client: QuotaClient) -> int:
         """Return how long the client still has to wait after what was charged before."""
         return 0 if self._is_closing else self._machine.wait_ms(key, client, self.now_ms())
 
-    def check(self, door: str, key: QuotaKey, client: QuotaClient) -> None:
+    def check(self, protocol: str, key: QuotaKey, client: QuotaClient) -> None:
         """Raise QuotaExceeded while the client has to wait."""
         wait_ms = self.wait_ms(key, client)
         if wait_ms:
-            self._note(door, key, wait_ms)
+            self._note(protocol, key, wait_ms)
             raise QuotaExceeded(key.value, retry_after_ms=wait_ms)
 
     def at_once_max(self, key: QuotaKey, client: QuotaClient) -> int | None:
         """Return how much one request should use at most; None without a quota."""
         return self._machine.at_once_max(key, client)
 
-    def meter(self, door: str, key: QuotaKey, client: QuotaClient) -> QuotaMeter:
+    def meter(self, protocol: str, key: QuotaKey, client: QuotaClient) -> QuotaMeter:
         """Return what charges the requests of one client, which a connection keeps."""
-        return QuotaMeter(self, door, key, client, self._machine.meter(key, client))
+        return QuotaMeter(self, protocol, key, client, self._machine.meter(key, client))
 
-    def connect(self, door: str, host: str) -> int:
+    def connect(self, protocol: str, host: str) -> int:
         """Count a connection from ``host``; return 0, or for how many ms it is refused."""
         if not self.is_active:
             return 0
         delay_ms = self._machine.connect(address_text(host), self.now_ms())
-        self._note(door, QuotaKey.CONNECTION, delay_ms)
+        self._note(protocol, QuotaKey.CONNECTION, delay_ms)
         return delay_ms
 
-    def _note(self, door: str, key: QuotaKey, delay_ms: int) -> None:
+    def _note(self, protocol: str, key: QuotaKey, delay_ms: int) -> None:
         if delay_ms:
-            noted = self.throttling.setdefault((door, key), Throttling())
+            noted = self.throttling.setdefault((protocol, key), Throttling())
             noted.violations += 1
             noted.delay_ms += delay_ms
 
@@ -227,10 +227,12 @@ class Quotas:
 class QuotaMeter:
     """Charges many requests of one client; each method is as that of ``Quotas``."""
 
-    __slots__ = ("_quotas", "client", "door", "key", "meter")
+    __slots__ = ("_quotas", "client", "key", "meter", "protocol")
 
-    def __init__(self, quotas: Quotas, door: str, key: QuotaKey, client: QuotaClient, meter: Meter) -> None:
-        self.door = door
+    def __init__(
+        self, quotas: Quotas, protocol: str, key: QuotaKey, client: QuotaClient, meter: Meter
+    ) -> None:
+        self.protocol = protocol
         self.key = key
         self.client = client
         self.meter = meter
@@ -240,7 +242,7 @@ class QuotaMeter:
         """Count ``amount``, and return how long the client has to wait, in ms."""
         quotas = self._quotas
         delay_ms = self.meter.charge(amount, quotas.now_ms())
-        return quotas.noted(self.door, self.key, delay_ms) if delay_ms else 0
+        return quotas.noted(self.protocol, self.key, delay_ms) if delay_ms else 0
 
     def bytes_max(self, wanted: int) -> int | None:
         """Return ``wanted``, or less if the quota allows less at once.

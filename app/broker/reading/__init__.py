@@ -4,7 +4,7 @@
 - ``decoded_bytes``    how much may be unpacked at the same time
 - ``visible_batches``  hides markers and aborted transactions
 - ``record_counts``    how many records of a batch follow an offset, across holes
-- ``reading``          fetch, waits and offsets
+- ``partition_reader``   fetch, waits and offsets
 - ``keyed_reading``    compacted topics by key
 - ``tail_subscriptions``   which partitions of a followed topic have new records
 """

@@ -130,9 +130,9 @@ class PostgresGroupStore:
         """Return the deletions of the last day, the oldest first."""
         return self._run(lambda tables: deletions(tables.connection, self._shard))
 
-    def ended_producers(self, asked: Sequence[tuple[int, int]]) -> Sequence[tuple[int, bool]]:
+    def ended_producers(self, producers: Sequence[tuple[int, int]]) -> Sequence[tuple[int, bool]]:
         """See ``app.groups.ended_elsewhere``."""
-        return self._run(lambda tables: ended_producers(tables.connection, asked, self._shard))
+        return self._run(lambda tables: ended_producers(tables.connection, producers, self._shard))
 
     def close(self) -> None:
         """Leave the session open: other shards may use it."""

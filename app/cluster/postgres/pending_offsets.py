@@ -87,14 +87,14 @@ def drop_pending_offsets(connection: Connection, keys: Sequence[tuple[str, str, 
 
 
 def ended_producers(
-    connection: Connection, asked: Sequence[tuple[int, int]], shard: int
+    connection: Connection, producers: Sequence[tuple[int, int]], shard: int
 ) -> list[tuple[int, bool]]:
-    """Return the ids of producers whose transaction has ended.
+    """Return the ids of ``producers`` whose transaction has ended, and whether it was committed.
 
-    And whether it was committed. ``asked`` has ids and epochs.
+    ``producers`` are ids and epochs.
     """
-    producers, epochs = zip(*asked, strict=True)
+    producer_ids, epochs = zip(*producers, strict=True)
     return [
         (producer_id, is_committed)
-        for producer_id, is_committed in connection.execute(_ENDED, (list(producers), list(epochs), shard))
+        for producer_id, is_committed in connection.execute(_ENDED, (list(producer_ids), list(epochs), shard))
     ]

@@ -180,7 +180,7 @@ class PostgresTransactions:
             ended_offsets = [_end_offsets(connection, end) for end in update.ends]
             if is_certain:
                 _commit(connection)
-        if any(one.rowcount == 0 for one in inserted):
+        if any(result.rowcount == 0 for result in inserted):
             raise _Raced
         if update.answer is not None and inserted_answer is not None and inserted_answer.rowcount == 0:
             raise IdempotencyKeyInUse(update.answer.key.partition("\n")[2])
@@ -191,7 +191,7 @@ class PostgresTransactions:
         if not is_certain:
             with connection.pipeline():
                 _commit(connection)
-        has_offsets = any(one.rowcount for one in ended_offsets)
+        has_offsets = any(result.rowcount for result in ended_offsets)
         return Updated(result=update.result, partitions=partitions, has_offsets=has_offsets)
 
     async def records(self) -> list[TransactionRecord]:

@@ -37,7 +37,7 @@ class SqliteGroupTables(GroupTables):
     """
 
     def _insert_pending(self, pending: Sequence[PendingOffset]) -> None:
-        self._sql.executemany(_INSERT_PENDING, [self._pending_row(one) for one in pending])
+        self._sql.executemany(_INSERT_PENDING, [self._pending_row(offset) for offset in pending])
 
     def _drop_pending(self, keys: Sequence[tuple[str, str, int]]) -> None:
         self._sql.executemany(

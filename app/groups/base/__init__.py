@@ -1,11 +1,11 @@
 """Shared parts of all kinds of groups. Reading order:
 
-- ``messages``, ``group_states``    requests and answers; the states of a group
+- ``messages``, ``states``          requests and answers; the states of a group
 - ``member``, ``consumer_protocol``  a member of the classic protocol; the data that its members exchange
 - ``topic_facts``, ``checks``       facts about topics for assignments; checks of names and session timeouts
-- ``group_context``, ``writer``     settings, clock, topics and the store, as groups reach them
+- ``context``, ``writer``           settings, clock, topics and the store, as groups reach them
 - ``parking``, ``timers``           requests that wait; sessions
-- ``offsets``, ``group_offsets``    committed offsets: rules and state
+- ``offset_rules``, ``committed_offsets``   committed offsets: rules and state
 - ``pending_offsets``, ``pending_producers``   offsets that open transactions commit
 - ``share_state``, ``share_counts``   stored states of records of share groups; counts of them
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...cluster.group_store import GroupChange, MemberProtocol
 from ...errors import SteleError, UnstableOffset
 from .consumer_protocol import AssignedPartition
-from .group_states import GroupState, GroupType
+from .states import GroupState, GroupType
 
 # The member id of a member that has none yet.
 NO_MEMBER = ""

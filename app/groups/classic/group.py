@@ -1,6 +1,6 @@
 """One classic group: members, generation, assignment and owners.
 
-It has no I/O and no clock, and never waits. The states and their transitions are in ``group_states``, a member in ``member``,
+It has no I/O and no clock, and never waits. The states and their transitions are in ``base.states``, a member in ``base.member``,
 the checks of a claim in ``ownership``. ``LiveGroup`` drives a group: it has the
 clock, the timers and the store.
 """
@@ -20,8 +20,8 @@ from ...errors import (
     UnknownMember,
 )
 from ..base.consumer_protocol import CONSUMER, AssignedPartition, assigned_partitions, subscribed_topics
-from ..base.group_states import TRANSITIONS, Event, GroupState
 from ..base.member import Member
+from ..base.states import TRANSITIONS, Event, GroupState
 
 
 class Group:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from ...errors import RebalanceInProgress, SteleError
-from ..base.group_context import GroupContext
+from ..base.context import GroupContext
 from ..base.member import Member
 from ..base.messages import Joined, Synced
 from ..base.parking import Parking

@@ -18,10 +18,10 @@ from ..base.consumer_protocol import (
     encode_subscription,
     subscribed_topics,
 )
-from ..base.group_states import GroupState
 from ..base.member import Member
 from ..base.messages import JoinRequest, ManagedJoin, Membership
 from ..base.parking import answer
+from ..base.states import GroupState
 from .assignors import ASSIGNOR_NAMES, ASSIGNORS, even
 from .group import Group
 

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Mapping
 
 from ...errors import RebalanceInProgress, SteleError, UnknownMember
-from ..base.group_context import GroupContext
-from ..base.group_states import Event, GroupState
+from ..base.context import GroupContext
 from ..base.member import Member
+from ..base.states import Event, GroupState
 from ..base.timers import Timer
 from .answers import joined_of, synced_of
 from .live_members import LiveMembers

@@ -9,7 +9,7 @@ import asyncio
 
 from ...cluster.group_store import DeleteOwner, OwnerRecord
 from ...errors import SteleError
-from ..base.group_context import GroupContext
+from ..base.context import GroupContext
 from ..base.parking import answer
 from ..classic.live_members import LiveMembers
 from .live_migration import LiveMigration

@@ -11,7 +11,7 @@ classic protocol calls the generation is the epoch of the member:
 **Managed members** (ADR-0017) are members of the classic protocol, too. The broker takes their steps
 at once. They give partitions up without being asked, because their commits are refused from then on.
 
-Like ``consumer_group`` this has no I/O and no clock.
+Like ``group`` this has no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ..base.consumer_protocol import (
     subscription_of,
 )
 from ..base.messages import NO_MEMBER, Joined, JoinRequest, Synced, SyncRequest
-from .consumer_group import ConsumerGroup
+from .group import ConsumerGroup
 
 # No member leads, so no member id equals this one.
 _NO_LEADER = ""

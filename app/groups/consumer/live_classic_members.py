@@ -13,7 +13,7 @@ import asyncio
 
 from ...cluster.consumer_group_store import ConsumerMember
 from ...errors import GroupFull, IllegalGeneration, MemberIdRequired, RebalanceInProgress, UnknownMember
-from ..base.group_context import GroupContext
+from ..base.context import GroupContext
 from ..base.messages import NO_MEMBER, Joined, JoinRequest, LeavingMember, Membership, Synced, SyncRequest
 from ..classic.live_members import LiveMembers, new_member_id
 from ..classic.managed_members import not_managed
@@ -28,8 +28,8 @@ from .classic_membership import (
     named,
     synced,
 )
-from .consumer_group import ConsumerGroup
-from .live_consumer_group import LiveConsumerGroup
+from .group import ConsumerGroup
+from .live_group import LiveConsumerGroup
 from .ownership import Claimant, check_assigned_by_broker
 
 

@@ -12,13 +12,13 @@ import asyncio
 import logging
 
 from ...errors import GroupFull, GroupOfOtherType, RebalanceInProgress, SteleError
-from ..base.group_context import GroupContext
-from ..base.group_states import GroupState
+from ..base.context import GroupContext
+from ..base.states import GroupState
 from ..classic.live_members import LiveMembers
 from ..classic.rebalance import Rebalance
-from .consumer_group import ConsumerGroup
+from .group import ConsumerGroup
 from .live_classic_members import LiveClassicMembers
-from .live_consumer_group import LiveConsumerGroup
+from .live_group import LiveConsumerGroup
 from .migration import downgrade, has_classic_members_only, may_downgrade, may_upgrade, upgraded
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from ..base.member import Member
 from ..base.topic_facts import TopicsOf
 from ..classic.group import Group
 from .classic_membership import named, owned_by_id
-from .consumer_group import FIRST_EPOCH, ConsumerGroup
+from .group import FIRST_EPOCH, ConsumerGroup
 
 
 def may_upgrade(policy: MigrationPolicy) -> bool:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from ...cluster.consumer_group_store import OwnedPartition
 from ...errors import PartitionNotAssigned, PartitionNotOwned, PartitionOwned, RebalanceInProgress
 from ..base.consumer_protocol import AssignedPartition
-from ..base.group_states import GroupState
+from ..base.states import GroupState
 from ..classic.group import Group
 from .classic_membership import check_generation, classic_member
-from .consumer_group import ConsumerGroup
+from .group import ConsumerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from ...errors import GroupNotFound, RebalanceInProgress
 from ..base.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership
 from ..coordinator import GroupCoordinator
 from .lease import PollRequest
-from .lease_pool import LeasePool
+from .pool import LeasePool
 
 # The client id of that member. Its member id starts with it.
 POLL_CLIENT_ID = "stele-poll"

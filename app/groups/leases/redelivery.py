@@ -15,8 +15,8 @@ from ..base.consumer_protocol import AssignedPartition
 from ..base.messages import OffsetToCommit, Results
 from ..coordinator import GroupCoordinator
 from .lease import FAILURES
-from .lease_pool import HeldLease, LeasePool, LeasePools
-from .lease_positions import LeasePositions
+from .pool import HeldLease, LeasePool, LeasePools
+from .positions import LeasePositions
 
 logger = logging.getLogger(__name__)
 

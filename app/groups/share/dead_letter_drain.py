@@ -15,7 +15,7 @@ from ...errors import SteleError
 from ...storage.topic_partition import TopicPartition
 from ..base.share_state import StoredRange
 from ..base.timers import Scheduler, Timer
-from .share_partition import SharePartition
+from .partition import SharePartition
 
 logger = logging.getLogger(__name__)
 

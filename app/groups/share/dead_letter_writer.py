@@ -31,7 +31,7 @@ from ...errors import (
 from ...storage.topic_partition import TopicPartition
 from ..base.share_state import StoredRange
 from .dead_letters import Origin, letter_headers, own_headers, reason
-from .share_reads import read_batches
+from .reads import read_batches
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class DeadLetterWriter:
         try:
             await self._append(await self._topic(name), group, partition, records)
         except RequestError as error:
-            self._give_up(group, name, sum(one.last - one.first + 1 for one in records), error)
+            self._give_up(group, name, sum(span.last - span.first + 1 for span in records), error)
         else:
             self._failures.pop(group, None)
 

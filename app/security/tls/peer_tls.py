@@ -10,7 +10,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from .tls import InvalidTlsFiles, TlsOptions, no_password, read_file
+from .listener_tls import InvalidTlsFiles, TlsOptions, no_password, read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
 from ..disk.files import File, Files
+from ..segments.indexes import SegmentIndexes
 from ..segments.offset_index import RELATIVE_OFFSET_MAX
 from ..segments.scan import BATCH_BYTES_MAX
 from ..segments.segment import LOG_SUFFIX, segment_name
-from ..segments.segment_indexes import SegmentIndexes
 from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedEntry, TransactionIndex
 from .planning import LOG_BYTES_MAX
 

@@ -18,9 +18,9 @@ from ..disk.files import Files
 from ..segments.transaction_index import AbortedEntry
 from .batch_filter import BatchFilter, Treatment
 from .cleaned_segment import CleanedSegmentTooLarge
-from .cleaning_pass import Pacing, PassCounts, SegmentSource, map_keys, rewrite
 from .dirty_records import DirtyRecords
 from .key_map import KeyMap
+from .pass_steps import Pacing, PassCounts, SegmentSource, map_keys, rewrite
 from .planning import SegmentFacts
 from .transactions import AbortedBatches, CleanedTransactions
 
@@ -68,7 +68,7 @@ class PassWork:
         self._transactions = CleanedTransactions(self._aborted, now_ms=order.now_ms)
 
     def map_keys(self) -> int:
-        """Return the offset up to which all keys are known (``cleaning_pass.map_keys``).
+        """Return the offset up to which all keys are known (``pass_steps.map_keys``).
 
         Raises:
             CorruptLog, OSError: a segment cannot be read.
@@ -100,7 +100,7 @@ class PassWork:
         Counts into ``counts``.
 
         Raises:
-            CleanedSegmentTooLarge, CorruptLog, OSError: see ``cleaning_pass.rewrite``.
+            CleanedSegmentTooLarge, CorruptLog, OSError: see ``pass_steps.rewrite``.
         """
         assert self._filter is not None, "the keys are mapped first"
         before = self._transactions.copy()

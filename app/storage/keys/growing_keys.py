@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Iterator
 from struct import Struct
 
-from ..cleaning.cleaning_pass import Pacing
 from ..cleaning.key_map import SLOT_BYTES, KeyMap
+from ..cleaning.pass_steps import Pacing
 from .key_index import HASH_BYTES
 
 _KEYS_AT_FIRST = 512

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from ..cleaning.cleaning_pass import Pacing
+from ..cleaning.pass_steps import Pacing
 from ..disk.files import File, Files
 
 SALT_BYTES = 16

@@ -14,12 +14,12 @@ from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
 from ..cleaning.cleaned_segment import read_batches
-from ..cleaning.cleaning_pass import Pacing
+from ..cleaning.pass_steps import Pacing
 from ..cleaning.record_bounds import BatchRecords, RecordBounds
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
+from ..segments.loader import examine
+from ..segments.reader import position_of
 from ..segments.segment import Segment
-from ..segments.segment_loader import examine
-from ..segments.segment_reader import position_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Sequence
 
 from ...errors import CorruptLog, InvalidRequest
-from ..cleaning.cleaning_pass import Pacing
 from ..cleaning.key_map import SALT_BYTES, KeyMap
+from ..cleaning.pass_steps import Pacing
 from .key_scan import SegmentPart, keyed_records
 from .newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
 

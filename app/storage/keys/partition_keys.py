@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...errors import CorruptLog
-from ..cleaning.cleaning_pass import Pacing
+from ..cleaning.pass_steps import Pacing
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
 from ..config_types import INT64_MAX
 from ..disk.files import DISK_FULL

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..cleaning.cleaning_pass import Pacing
+from ..cleaning.pass_steps import Pacing
 from ..config_types import INT64_MAX
 from .growing_keys import GrowingKeys
 from .key_index import KeyHasher

@@ -9,7 +9,7 @@
     └────────────────┴─────────────────────┴───────────────┘
     deleted │ readable                synced    in the page cache
 
-``log_loader`` makes it from a directory (whose files ``partition_files`` names).
+``recovery.loader`` makes it from a directory (whose files ``partition_files`` names).
 
 Who may call what: ``append``, ``roll``, ``plan`` and the properties belong
 to the event loop; ``FlushWork.run``, searches and ``close`` run in a thread, the
@@ -34,13 +34,13 @@ from ..config_types import INT64_MAX
 from ..disk.whole_files import write_file, write_files
 from ..engine import AbortedTransaction, PartitionSpec, ProducerState
 from ..recovery.checkpoint import LEADER_EPOCHS
-from ..recovery.log_loader import LoadedLog, new_segment
+from ..recovery.loader import LoadedLog, new_segment
 from ..segments.age import Verdict, retention_verdict
+from ..segments.loader import adopt_sealed
 from ..segments.newest_time import newest_time
 from ..segments.partition_files import ABORTED_TRANSACTIONS, PartitionFiles
+from ..segments.reader import Extent, extent_from, extent_with_records, find_time
 from ..segments.segment import Segment
-from ..segments.segment_loader import adopt_sealed
-from ..segments.segment_reader import Extent, extent_from, extent_with_records, find_time
 from ..segments.transaction_index import AbortedEntry, overlapping
 from ..topic_config import TopicConfig
 from .flush_work import FlushWork
@@ -229,7 +229,9 @@ class DiskLog:
         return work
 
     def _aborted_list(self) -> bytes:
-        return self._partition.aborted_list(one.base_offset for one in self.segments if one.aborted)
+        return self._partition.aborted_list(
+            segment.base_offset for segment in self.segments if segment.aborted
+        )
 
     def not_flushed(self, work: FlushWork) -> None:
         """Note that ``work`` synced nothing, so that the next one has all of it."""

@@ -13,9 +13,9 @@ from ..disk.whole_files import read_file
 from ..engine import ProducerState
 from ..segments.open_transactions import marker_at
 from ..segments.partition_files import PRODUCERS_SUFFIX, PartitionFiles
+from ..segments.reader import headers
 from ..segments.scan import CorruptRange
 from ..segments.segment import Segment
-from ..segments.segment_reader import headers
 from ..segments.transaction_index import AbortedEntry
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
 from ..segments.open_transactions import OpenTransactions, marker_at
+from ..segments.reader import headers
 from ..segments.segment import Segment
-from ..segments.segment_reader import headers
 from ..segments.transaction_index import TransactionIndex
 
 

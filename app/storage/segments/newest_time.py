@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from stele.wire import record_batch as rb
 
 from .age import newest_in_batch
+from .reader import Extent, confirm_newest, headers
 from .segment import Segment
-from .segment_reader import Extent, confirm_newest, headers
 
 
 def newest_time(segments: Sequence[Segment], *, from_offset: int) -> int:

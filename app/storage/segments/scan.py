@@ -1,7 +1,7 @@
 """Scan the batches of a ``.log`` file, and find the next after corrupt bytes.
 
 A scan does not stop at the first bad byte: it yields the corrupt range and
-continues with the next whole batch whose CRC matches. ``recovery`` decides what to
+continues with the next whole batch whose CRC matches. ``recovery.unclean_start`` decides what to
 do about a corrupt range.
 """
 

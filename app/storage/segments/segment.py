@@ -17,7 +17,7 @@ segments by a new one, which has the name of the first of them. The replaced seg
 are *pinned* before their files are renamed, so that readers that hold one can finish.
 
 This module has the state of a segment and the methods that change it.
-``segment_loader`` loads it at a start, ``segment_reader`` finds batches in it.
+``loader`` loads it at a start, ``reader`` finds batches in it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ..config_types import INT64_MAX
 from ..disk.files import Buffer, File, Files, is_refusal
 from ..disk.whole_files import read_file, write_files
 from .age import RecordAge
+from .indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
-from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from .space_ahead import space_end
 from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 

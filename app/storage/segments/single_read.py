@@ -1,6 +1,6 @@
 """Find whole batches and read them, with one read of the file.
 
-The search of ``segment_reader`` reads headers first and the batches afterwards. On the event loop most reads need
+The search of ``reader`` reads headers first and the batches afterwards. On the event loop most reads need
 less: the offset index says where to begin, the bytes that the reader may have are read from there, and the batches
 are found in them. The result is the same. Whatever is unusual (holes, corrupt ranges, batches that do not fit, a
 batch larger than the limit, bytes that are not in memory) is left to the search.
@@ -25,7 +25,7 @@ _Batch = tuple[int, int, int]
 def read_at_once(
     segment: Segment, offset: int, max_bytes: int, *, end_offset: int
 ) -> tuple[int, bytes | bytearray] | None:
-    """Return what ``segment_reader.extent_from`` finds, as its position and bytes.
+    """Return what ``reader.extent_from`` finds, as its position and bytes.
 
     None if it must be searched for. For the event loop; raises ``OSError``.
     """

@@ -8,13 +8,13 @@
 - ``store``            object stores
 - ``runs``             the format of objects, and the runs of batches in them
 - ``reader``           reads by offset and by time
-- ``shared_log``       one broker's view of a log
+- ``log``              one broker's view of a log
 - ``refused_batches``  failed batches that must not be overtaken
 - ``write_buffer``, ``committer``   from appends to objects to acknowledgements
 - ``histories``        another history of the metadata, which may know less
 - ``log_ends``         follows appends of other brokers
 - ``cleaning_work``, ``compactor``   passes of compaction
-- ``table_offsets``, ``shared_keys``   the newest record of a key, and those of all keys
+- ``table_offsets``, ``key_reader``   the newest record of a key, and those of all keys
 - ``upkeep``           retention, merging, garbage collection
 - ``options``          sizes and times
 - ``engine``           the engine, above all of it

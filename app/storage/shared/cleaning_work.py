@@ -15,14 +15,14 @@ from typing import NamedTuple
 from stele.wire.record_batch import BatchHeader
 
 from ..cleaning.batch_filter import BatchFilter, Treatment
-from ..cleaning.cleaning_pass import Pacing, PassCounts, filtered, map_batches
 from ..cleaning.dirty_records import DirtyRecords
 from ..cleaning.key_map import KeyMap
+from ..cleaning.pass_steps import Pacing, PassCounts, filtered, map_batches
 from ..cleaning.transactions import AbortedBatches, CleanedTransactions
 from ..engine import AbortedTransaction
 from ..keys.key_index import KeyHasher
 from .meta import RunRead
-from .runs.run_builder import BuiltRun, RunBuilder, whole_run
+from .runs.builder import BuiltRun, RunBuilder, whole_run
 
 # As in ``cleaning/pass_work.py``: the part that remembers dirty records.
 _DIRTY_SHARE = 8

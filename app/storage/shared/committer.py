@@ -34,6 +34,7 @@ from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 from ...clock import Clock
 from ...errors import StorageUnavailable, UnknownTopic
 from ..engine import SharedStorageCounts
+from .log import SharedLog
 from .meta import (
     BatchPlace,
     CommitAnswer,
@@ -48,10 +49,9 @@ from .meta import (
     StoreKind,
 )
 from .refused_batches import RefusedBatches
-from .shared_log import SharedLog
 from .store.backoff import Backoff
 from .store.object_keys import WRITTEN, ObjectKeys, prefix_of
-from .store.objects import ObjectStore, ObjectStoreError
+from .store.object_store import ObjectStore, ObjectStoreError
 from .write_buffer import PackedObject, QueuedAppend, Rotation, run_write
 
 logger = logging.getLogger(__name__)

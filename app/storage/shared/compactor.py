@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...clock import Clock
-from ..cleaning.cleaning_pass import PassCounts
+from ..cleaning.pass_steps import PassCounts
 from ..disk.interval import Interval
 from ..disk.pace import Pace, WorkAborted, in_paced_thread
 from ..engine import CleanerState, CompactionCounts, PartitionCompaction
@@ -38,11 +38,11 @@ from ..pass_tally import PassTally
 from ..topic_partition import TopicPartition
 from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of
 from .cleaning_work import CleaningWork
+from .log import SharedLog
 from .meta import CleaningPlan, LogDirt, MergePlan, Meta, MetaUnavailable, RunRead
+from .runs.batches import CorruptRunError
 from .runs.merged_objects import MergedObjects
-from .runs.run_batches import CorruptRunError
-from .shared_log import SharedLog
-from .store.objects import ObjectNotFound, ObjectStoreError
+from .store.object_store import ObjectNotFound, ObjectStoreError
 
 logger = logging.getLogger(__name__)
 

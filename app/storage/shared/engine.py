@@ -9,7 +9,7 @@ batches of an object their offsets; then they are acknowledged, and every broker
 - ``log_ends``      what other brokers appended
 - ``upkeep``        retention, merging, garbage collection
 - ``compactor``     compaction
-- ``shared_keys``   reads by key
+- ``key_reader``   reads by key
 
 It is one class in one file, because it implements one interface; each part of the work has a module of its
 own.
@@ -52,18 +52,18 @@ from .commit_rules import view_of
 from .committer import Committer
 from .compactor import Compactor
 from .histories import Histories
+from .key_reader import SharedKeyReader
+from .log import SharedLog
 from .log_ends import LogEnds
 from .meta import Meta, MetaUnavailable, StoreKind
 from .options import SharedOptions
 from .reader import SharedReader
 from .runs.merged_objects import MergedObjects
 from .runs.object_reads import ObjectReads
-from .runs.run_reader import RunReader
-from .shared_keys import SharedKeyReader
-from .shared_log import SharedLog
+from .runs.reader import RunReader
 from .store.block_cache import BlockCache
 from .store.object_keys import WRITTEN, ObjectKeys
-from .store.objects import ObjectStore
+from .store.object_store import ObjectStore
 from .upkeep import Upkeep
 from .write_buffer import QueuedAppend, Rotation, WriteBuffer
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ..engine import SharedStorageCounts
 from ..topic_partition import TopicPartition
+from .log import LostRecords, SharedLog
 from .meta import LogRow, Meta
-from .shared_log import LostRecords, SharedLog
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from ...errors import StorageUnavailable
 from ..topic_partition import TopicPartition
 from ..waiters import Waiters
+from .log import SharedLog
 from .meta import Meta, MetaUnavailable
-from .shared_log import SharedLog
 
 logger = logging.getLogger(__name__)
 

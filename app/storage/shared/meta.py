@@ -28,7 +28,7 @@ from ...errors import SteleError
 from ..engine import AbortedTransaction
 from ..topic_partition import TopicPartition
 from ..transactional_produce import TransactionalProduce
-from .store.objects import Buffer
+from .store.object_store import Buffer
 
 # A transaction deletes at most this many runs, because it holds the row lock of its log.
 RUNS_DELETED_MAX = 2000

@@ -23,11 +23,11 @@ from ..setup_problems import InvalidStorage, postgres_advice, store_problem
 from .engine import SharedEngine
 from .meta import StoreKind
 from .options import SharedOptions
-from .postgres.postgres_inline import PostgresInlineStore
-from .postgres.postgres_meta import PostgresMeta
-from .store.objects import ObjectStore, ObjectStoreError
-from .store.store_check import check_store
-from .store.store_urls import open_object_store
+from .postgres.inline_objects import PostgresInlineStore
+from .postgres.meta import PostgresMeta
+from .store.check import check_store
+from .store.object_store import ObjectStore, ObjectStoreError
+from .store.urls import open_object_store
 from .store_identity import IdentifiedStore, check_inline
 
 logger = logging.getLogger(__name__)

@@ -24,10 +24,10 @@ from ...work_budget import WorkBudget
 from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
 from ..segments.age import newest_in_batch
 from ..topic_partition import TopicPartition
+from .log import SharedLog, of_another_history
 from .meta import Meta, MetaUnavailable, RunRead, RunsFound, RunsWanted
-from .runs.run_reader import Batches, LateRead, PlannedRead, ReadCall, RunReader, corrupt_run
-from .shared_log import SharedLog, of_another_history
-from .store.objects import ObjectNotFound
+from .runs.reader import Batches, LateRead, PlannedRead, ReadCall, RunReader, corrupt_run
+from .store.object_store import ObjectNotFound
 
 # A plan for less would make readers with a small limit plan for each batch.
 _PLAN_BYTES_MIN = 256 << 10

@@ -18,8 +18,8 @@ from stele.wire.record_batch import BatchHeader
 
 from ...clock import Clock
 from ...errors import OutOfOrderSequence, SteleError, StorageUnavailable
+from .log import SharedLog
 from .meta import Meta, MetaUnavailable
-from .shared_log import SharedLog
 
 # Batches sent after one that failed arrive within this time. Later ones make the producer start again.
 _BEHIND_MS = 30_000

@@ -17,7 +17,7 @@ from ...postgres.connector import PostgresUnavailable
 from ...postgres.pool import PostgresPool
 from ..setup_problems import InvalidStorage, store_problem
 from .meta import StoreKind
-from .store.objects import Buffer, ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError, StoredObject
+from .store.object_store import Buffer, ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError, StoredObject
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from ..disk.pace import Pace
 from ..keys.growing_keys import GrowingKeys
 from ..keys.key_index import ENTRY_BYTES, HASH_BYTES, KeyHasher
 from .meta import RunRead
-from .runs.run_builder import keyed_offsets, whole_run
+from .runs.builder import keyed_offsets, whole_run
 
 
 @dataclass(slots=True, kw_only=True)

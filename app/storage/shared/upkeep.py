@@ -30,13 +30,13 @@ from ..keys.key_index import KeyHasher
 from ..topic_partition import TopicPartition
 from .committer import Committer
 from .compactor import Compactor
+from .log import SharedLog
 from .meta import KeptLog, MergePlan, Meta, MetaUnavailable, ObjectRef, StoreKind
+from .runs.batches import CorruptRunError, batches_of, index_run
+from .runs.builder import BuiltRun, key_index_of
 from .runs.merged_objects import MergedObjects
-from .runs.run_batches import CorruptRunError, batches_of, index_run
-from .runs.run_builder import BuiltRun, key_index_of
-from .shared_log import SharedLog
 from .store.object_keys import MERGED, WRITTEN, prefix_of, uploader_of
-from .store.objects import DELETE_MAX, ObjectStore, ObjectStoreError
+from .store.object_store import DELETE_MAX, ObjectStore, ObjectStoreError
 from .upkeep_rules import is_look_due
 
 logger = logging.getLogger(__name__)

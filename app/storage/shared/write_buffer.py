@@ -18,9 +18,9 @@ from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ..engine import AppendTicket
 from ..transactional_produce import TransactionalProduce
+from .log import SharedLog
 from .meta import PartitionId, RunWrite, TransactionClaim
 from .runs.object_format import Buffer, ObjectRun, SequenceExtent, footer_bytes, header_bytes
-from .shared_log import SharedLog
 
 # What an append takes besides its batches: its headers, its ticket, its part of the footer.
 _APPEND_OVERHEAD_BYTES = 512

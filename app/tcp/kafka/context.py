@@ -20,7 +20,7 @@ from ...groups.services import GroupServices
 from ...security.authorizer import Access
 from ...security.policy import ListenerSecurity
 from ...security.principal import ANONYMOUS, Principal
-from ...transactions.service import TransactionService
+from ...transactions.interface import TransactionService
 from ..deferred_response import DeferredResponse
 from ..errors import error_code_of
 from .frame_forwarding import FrameForwarding

@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from app.postgres.pool import PostgresPool
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresMissing, PostgresServer, find_bin
 from tests.support.postgres import installed_releases, postgres_bin, release_of
 

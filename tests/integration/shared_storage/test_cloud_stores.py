@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.shared.store.objects import ObjectStore
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.object_store import ObjectStore
+from app.storage.shared.store.urls import open_object_store
 from load.postgres_server import PostgresServer
 from tests.support.brokers import run_brokers
 from tests.support.cloud_servers import azurite, google_cloud

@@ -26,7 +26,7 @@ from app.storage.shared.meta import (
     RunPlace,
     RunsWanted,
 )
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.postgres_proxy import AtCommit, PostgresProxy
 from tests.support.shared_meta import UPLOADERS, batch, written_object

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from app.storage.shared.meta import MergedObject, MergePlan, RunsWanted
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import FOREVER_S, UPLOADERS, batch, written_object
 

@@ -154,7 +154,7 @@ def test_binary_clients_are_told_that_it_does_not_exist(
             served_until_it_is_gone(brokers, name, is_gone)
 
 
-def test_a_topic_that_is_made_anew_shows_nothing_of_the_one_before(brokers: Brokers) -> None:
+def test_a_recreated_topic_shows_nothing_of_the_one_before(brokers: Brokers) -> None:
     name = f"anew-{next(_names)}"
     make_topic(brokers, name, "generation 0")
     newest = 0

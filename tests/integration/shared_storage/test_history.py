@@ -24,7 +24,7 @@ from app.postgres.history import ReplacedPrimary, server_of
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import KnownLog, LogRow
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
 

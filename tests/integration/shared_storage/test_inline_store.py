@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from app.postgres.pool import PostgresPool
-from app.storage.shared.postgres.postgres_inline import PostgresInlineStore
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
-from app.storage.shared.store.objects import ByteRange, ObjectStore
+from app.storage.shared.postgres.inline_objects import PostgresInlineStore
+from app.storage.shared.postgres.meta import PostgresMeta
+from app.storage.shared.store.object_store import ByteRange, ObjectStore
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
 from tests.support.shared_meta import batch, written_object
 

@@ -14,7 +14,7 @@ from app.postgres.connector import Connection, Connector
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import Meta
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.model_meta import ModelMeta
 from tests.support.model_transactions import ModelTransactions

@@ -12,7 +12,7 @@ from app.cluster.postgres.database import PostgresDatabase
 from app.postgres.connector import Connector
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import LogRow
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
 

@@ -17,7 +17,7 @@ from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode as E
 
 from app.cluster.group_shards import SHARDS, lease_of_shard, shard_of
-from app.groups.offsets_topic.offsets_view import EPOCH_BITS
+from app.groups.offsets_topic.view import EPOCH_BITS
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from app.tcp.kafka.schemas.groups import DeleteGroupsRequest
 from app.tcp.kafka.schemas.metadata import (
@@ -376,7 +376,7 @@ def test_a_partition_without_a_holder_has_no_leader(brokers: Brokers, server: Po
     brokers.settle()
 
 
-def test_who_may_read_it_is_told_at_every_broker(tmp_path: Path, own_server: PostgresServer) -> None:
+def test_every_broker_reports_who_may_read_it(tmp_path: Path, own_server: PostgresServer) -> None:
     with run_secured_brokers(tmp_path, own_server) as secured:
         leader = secured.coordinator("g")
         shard = shard_of("g")

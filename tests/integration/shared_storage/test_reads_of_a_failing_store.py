@@ -16,8 +16,8 @@ from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.runs.object_reads import ReadOptions
-from app.storage.shared.store.objects import ObjectStore
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.object_store import ObjectStore
+from app.storage.shared.store.urls import open_object_store
 from app.storage.shared.upkeep import UpkeepOptions
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import append_synced, fetch_of

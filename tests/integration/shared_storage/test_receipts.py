@@ -11,7 +11,7 @@ from stele.wire.messages import Durability
 
 from app.postgres.pool import PostgresPool
 from app.storage.shared.meta import CommitAnswer, CommitUnknown
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ from stele.wire.record_batch import NO_TIMESTAMP
 
 from app.postgres.pool import PostgresPool
 from app.storage.shared.meta import KeptLog
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
 

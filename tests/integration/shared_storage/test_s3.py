@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.storage.shared.store.objects import ByteRange, ObjectStore, ObjectStoreError
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.object_store import ByteRange, ObjectStore, ObjectStoreError
+from app.storage.shared.store.urls import open_object_store
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
 from tests.support.s3_servers import moto, seaweedfs, use_test_credentials, versitygw
 

@@ -13,7 +13,7 @@ from app.postgres.connector import Connection, PostgresUnavailable, connection_s
 from app.postgres.migrations import SchemaMismatch, newest_version
 from app.postgres.pool import PostgresPool
 from app.storage.shared.meta import MetaUnavailable
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
+from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.postgres import postgres_bin
 from tests.support.shared_meta import batch, written_object

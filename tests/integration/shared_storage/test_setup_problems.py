@@ -22,9 +22,9 @@ from stele.testing import BrokerProcess, run_broker
 from app.postgres.connector import PostgresUnavailable
 from app.postgres.pool import PostgresPool
 from app.storage.setup_problems import Advice, InvalidStorage, postgres_advice
-from app.storage.shared.store.objects import ObjectStore, ObjectStoreError
-from app.storage.shared.store.store_check import StoreCheck, check_store
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.check import StoreCheck, check_store
+from app.storage.shared.store.object_store import ObjectStore, ObjectStoreError
+from app.storage.shared.store.urls import open_object_store
 from load.postgres_server import PostgresServer
 from load.seaweedfs import WEED, running_seaweedfs
 from tests.support.certificates import Authority

@@ -15,9 +15,9 @@ from stele.testing import BrokerProcess, run_broker
 
 from app.postgres.pool import PostgresPool
 from app.storage.setup_problems import InvalidStorage
-from app.storage.shared.postgres.postgres_meta import PostgresMeta
-from app.storage.shared.store.objects import Buffer, ObjectStore, ObjectStoreError
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.postgres.meta import PostgresMeta
+from app.storage.shared.store.object_store import Buffer, ObjectStore, ObjectStoreError
+from app.storage.shared.store.urls import open_object_store
 from app.storage.shared.store_identity import IdentifiedStore, check_inline
 from load.postgres_server import PostgresServer
 from tests.support.faults import hooks

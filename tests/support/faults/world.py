@@ -21,7 +21,7 @@ from stele.testing import BrokerProcess
 from stele.wire import record_batch as rb
 
 from app.storage.shared.store.object_keys import MERGED, WRITTEN
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.urls import open_object_store
 from load.pausing import pause, resume
 from tests.support import kafka_peer
 from tests.support.kafka_peer import KafkaPeer

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Message, Scope
 
 from app.api.direct_produce import BODY_BYTES_MAX, DirectProduce
-from app.api.http.http_traffic import HttpTraffic
+from app.api.http.traffic import HttpTraffic
 from app.broker.broker import Broker
 from app.broker.placement import Placement
 from app.broker.quotas.limits import QuotaKey
@@ -201,7 +201,7 @@ async def outcome(
         ]
     ),
 )
-def test_both_ways_give_the_same_responses_logs_counts_and_charges(
+def test_the_fast_and_the_generic_path_give_the_same_responses_logs_counts_and_charges(
     sequence: list[Request], quotas: dict[str, float]
 ) -> None:
     with tempfile.TemporaryDirectory() as direct, tempfile.TemporaryDirectory() as generic:
@@ -295,7 +295,9 @@ async def test_the_bytes_and_the_time_of_a_produce_are_charged(tmp_path: Path, i
             )
             first, second = [await send(served, request) for _ in range(2)]
         assert (first[0]["status"], second[0]["status"]) == (200, 429)
-        assert {(door, client) for door, _, client, _ in charges.noted} == {("http", ("ANONYMOUS", "loader"))}
+        assert {(protocol, client) for protocol, _, client, _ in charges.noted} == {
+            ("http", ("ANONYMOUS", "loader"))
+        }
         (of_bytes, size), (of_time, percentage) = [(key, amount) for _, key, _, amount in charges.noted]
         assert (of_bytes, size) == (QuotaKey.PRODUCE, len(BODIES[0]))
         assert of_time == QuotaKey.REQUEST

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api.http.http_connection import HEAD_BYTES_MAX, PIPELINED_REQUESTS_MAX
+from app.api.http.connection import HEAD_BYTES_MAX, PIPELINED_REQUESTS_MAX
 from app.settings import Settings
 from tests.support.before_login import GOOD_CLIENT, Wire, targets
 from tests.support.certificates import Authority

@@ -10,8 +10,8 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from app.api.http.http_connection import BODY_BYTES_PER_S, HttpConnection
-from app.api.http.http_exchange import BODY
+from app.api.http.connection import BODY_BYTES_PER_S, HttpConnection
+from app.api.http.exchange import BODY
 from app.network.pending_bytes import FREE_BYTES, PendingBytes
 from tests.support.before_login import Wire
 from tests.support.simulated_time import simulated

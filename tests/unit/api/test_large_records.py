@@ -11,8 +11,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from app.api.records.record_form import RecordForm
-from app.api.records.record_json import encode
+from app.api.records.form import RecordForm
+from app.api.records.json_records import encode
 from app.broker.reading.fetch import is_large
 from app.clock import SystemClock
 from tests.support.http_application import application

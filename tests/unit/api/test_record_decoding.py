@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.api.records.record_decoding import pieces_of_string, to_record_in_turns
-from app.api.records.record_json import NewRecord, RecordIn, decode_record, parse_record
+from app.api.records.json_records import NewRecord, RecordIn, decode_record, parse_record
+from app.api.records.large_records import pieces_of_string, to_record_in_turns
 from app.clock import SystemClock
 from app.errors import InvalidRequest
 from app.work_budget import TURN_BYTES

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.records.record_form import RecordForm
-from app.api.records.record_json import decode_lines, decode_record
+from app.api.records.form import RecordForm
+from app.api.records.json_records import decode_lines, decode_record
 from app.errors import InvalidRequest
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from app.api.metrics import metrics
-from app.api.metrics.metrics import RequestCounts
+from app.api.metrics import collectors
+from app.api.metrics.collectors import RequestCounts
 
 SECONDS = (0.0, 0.0005, 0.0006, 0.001, 0.3, 60.0, 61.0)
 
@@ -27,7 +27,7 @@ def test_requests_are_counted_by_method_route_and_class_and_timed_by_method_and_
         "stele_http_request_seconds",
         "Time from the start of an HTTP request to the end of its response.",
         ("method", "route"),
-        buckets=metrics._BUCKETS,
+        buckets=collectors._BUCKETS,
         registry=theirs,
     )
     assert _lines(ours) == _lines(theirs)

@@ -15,7 +15,7 @@ from stele.wire import record_batch as rb
 
 from app.api.records import tail_streams
 from app.api.records.event_ids import parse_event_id
-from app.api.records.record_form import RecordForm
+from app.api.records.form import RecordForm
 from app.api.records.tail_streams import Shown, events
 from app.broker.broker import Broker
 from app.broker.producing.produce import Acks

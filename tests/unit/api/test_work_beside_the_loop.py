@@ -14,9 +14,9 @@ import pytest
 from stele.wire import messages as m
 from stele.wire import record_batch as rb
 
-from app.api.records import record_decoding
-from app.api.records.record_form import RecordForm
-from app.api.records.record_json import NewRecord
+from app.api.records import large_records
+from app.api.records.form import RecordForm
+from app.api.records.json_records import NewRecord
 from app.api.records.upload import Upload
 from app.api.routes import produce as produce_route
 from app.broker.broker import Broker
@@ -24,7 +24,7 @@ from app.broker.producing.produce import Acks
 from app.broker.reading.fetch import PartitionFetch
 from app.composition import open_broker
 from app.groups.leases.lease import LeasedPartition
-from app.groups.leases.lease_reads import leased_records
+from app.groups.leases.reads import leased_records
 from app.settings import Settings
 from app.tcp.binary.handlers import simple
 from app.tcp.binary.handlers.context import BinaryListener
@@ -132,7 +132,7 @@ async def test_a_large_json_record_is_decoded_in_two_turns_of_its_own(
         monkeypatch.setattr(module, name, watched)
 
     watch(produce_route, "parse_record")
-    watch(record_decoding, "to_record")
+    watch(large_records, "to_record")
     await asyncio.sleep(0)
     before = counting.count
     await produce_route._gather_json(cast("Upload", upload), text)

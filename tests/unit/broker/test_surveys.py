@@ -46,7 +46,7 @@ class HandSurveyor:
         return [TOTAL]
 
 
-async def test_all_who_ask_within_a_second_share_one_survey() -> None:
+async def test_requests_within_a_second_share_one_survey() -> None:
     clock = HandClock()
     surveyor = HandSurveyor(clock)
     surveys = Surveys(surveyor, PostgresTraffic(), clock)
@@ -95,7 +95,7 @@ async def test_without_the_database_the_last_survey_stays_with_the_reason() -> N
     assert (await surveys.now()).problem is None
 
 
-async def test_a_survey_that_hangs_holds_nobody_up_and_is_not_asked_for_twice() -> None:
+async def test_a_survey_that_hangs_delays_no_request_and_is_not_repeated() -> None:
     clock = HandClock()
     surveyor = HandSurveyor(clock)
     surveyor.gate.clear()

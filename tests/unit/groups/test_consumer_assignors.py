@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from app.cluster.consumer_group_store import OwnedPartition
-from app.groups.consumer.consumer_assignors import in_ranges, uniform
+from app.groups.consumer.assignors import in_ranges, uniform
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 Targets = Mapping[str, frozenset[OwnedPartition]]

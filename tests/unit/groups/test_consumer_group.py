@@ -16,9 +16,9 @@ from app.errors import (
 )
 from app.groups.base.messages import CommitRequest
 from app.groups.base.topic_facts import TopicFacts
-from app.groups.consumer.consumer_commits import check_commit, check_fetch
-from app.groups.consumer.consumer_group import ConsumerGroup
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.consumer.commits import check_commit, check_fetch
+from app.groups.consumer.group import ConsumerGroup
+from app.groups.consumer.messages import ConsumerHeartbeat
 
 TOPIC = UUID(int=1)
 P0, P1, P2, P3 = (OwnedPartition(TOPIC, number) for number in range(4))

@@ -14,7 +14,7 @@ from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import StorageUnavailable
 from app.groups.base.share_state import Acknowledgement, OffsetRange, RecordState, ShareLimits, StoredRange
 from app.groups.share.dead_letters import Origin, letter_headers, origin_of, own_headers, reason
-from app.groups.share.durable_share_partition import DurableSharePartition
+from app.groups.share.durable_partition import DurableSharePartition
 from app.storage.topic_partition import TopicPartition
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated

@@ -15,7 +15,7 @@ from app.cluster.share_group_store import DeleteSharePartitions, SharePartitionR
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import CoordinatorNotAvailable, GroupStoreFailed, InvalidRecordState
 from app.groups.base.share_state import Acknowledgement, AcquiredRange, OffsetRange, ShareLimits
-from app.groups.share.durable_share_partition import DurableSharePartition
+from app.groups.share.durable_partition import DurableSharePartition
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 

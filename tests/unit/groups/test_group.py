@@ -15,8 +15,8 @@ from app.errors import (
     UnknownMember,
 )
 from app.groups.base.consumer_protocol import subscribed_topics
-from app.groups.base.group_states import TRANSITIONS, Event, GroupState
 from app.groups.base.member import Member
+from app.groups.base.states import TRANSITIONS, Event, GroupState
 from app.groups.classic.group import Group
 from tests.support.groups import subscription
 

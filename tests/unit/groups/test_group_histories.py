@@ -26,8 +26,8 @@ from app.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import NO_MEMBER, Joined, Results, Synced
+from app.groups.base.states import GroupState
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import SimulatedLoop
 

@@ -22,8 +22,8 @@ from app.errors import (
     InvalidRequest,
     UnknownMember,
 )
-from app.groups.base.group_states import GroupState
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from app.groups.base.states import GroupState
+from app.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from app.linear_regex import LinearRegex
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated

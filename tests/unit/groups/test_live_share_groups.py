@@ -20,10 +20,10 @@ from app.errors import (
     UnknownMember,
     UnknownPartition,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.share_state import Acknowledgement, AcknowledgeType, OffsetRange
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat
-from app.groups.share.share_group import LEAVING, ShareHeartbeat, ShareHeartbeatAnswer
+from app.groups.base.states import GroupState
+from app.groups.consumer.messages import ConsumerHeartbeat
+from app.groups.share.group import LEAVING, ShareHeartbeat, ShareHeartbeatAnswer
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 

@@ -22,8 +22,8 @@ from app.errors import (
     UnknownTopic,
 )
 from app.groups.base.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import Membership, OffsetToCommit
+from app.groups.base.states import GroupState
 from app.groups.consumer.ownership import Claimant
 from tests.support.groups import SESSION_MS, GroupBench, subscription
 from tests.support.simulated_time import simulated

@@ -24,8 +24,8 @@ from app.errors import (
     TooManyGroups,
     UnknownMember,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import Joined, LeavingMember
+from app.groups.base.states import GroupState
 from app.groups.classic.live_members import NEW_MEMBER_JOIN_TIMEOUT_MS
 from app.settings import Settings
 from tests.support.groups import RANGE, REBALANCE_MS, SESSION_MS, GroupBench

@@ -20,7 +20,7 @@ from app.errors import (
 )
 from app.groups.base.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
 from app.groups.base.messages import Joined, Membership
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from app.groups.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from app.groups.consumer.ownership import Claimant
 from tests.support.groups import GroupBench, subscription
 from tests.support.simulated_time import simulated

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from app.cluster.group_store import MemberProtocol, OffsetRecord
-from app.groups.base.group_states import Event
 from app.groups.base.member import Member
-from app.groups.base.offsets import is_due
+from app.groups.base.offset_rules import is_due
+from app.groups.base.states import Event
 from app.groups.classic.group import Group
 
 RETENTION_MS = 1000

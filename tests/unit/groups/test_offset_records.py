@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from app.cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OffsetRecord
-from app.groups.offsets_topic.offset_records import (
+from app.groups.offsets_topic.records import (
     GROUP_BYTES_MAX,
     group_key,
     group_value,

@@ -23,8 +23,8 @@ from app.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit
+from app.groups.base.states import GroupState
 from tests.support.groups import SESSION_MS, GroupBench, subscription
 from tests.support.simulated_time import simulated
 

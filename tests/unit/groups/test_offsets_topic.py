@@ -270,7 +270,7 @@ async def test_a_reader_of_an_earlier_run_is_led_to_the_start_of_an_empty_partit
 async def test_commits_that_come_while_the_topic_is_made_are_neither_lost_nor_undone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_view, "_ENTRIES_PER_PAUSE", 1)
+    monkeypatch.setattr(view, "_ENTRIES_PER_PAUSE", 1)
     await bench.start()
     for number in range(20):
         await bench.commit(1, group=f"g{number}")

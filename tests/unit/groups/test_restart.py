@@ -15,7 +15,7 @@ from app.errors import (
     NotCoordinator,
     UnknownMember,
 )
-from app.groups.base.group_states import GroupState
+from app.groups.base.states import GroupState
 from tests.support.groups import SESSION_MS, GroupBench
 from tests.support.simulated_time import simulated
 

@@ -19,10 +19,10 @@ from app.cluster.membership import Lease, Member
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, UnknownPartition
 from app.groups.coordinator import GroupCoordinator
-from app.groups.offsets_topic import offsets_view
-from app.groups.offsets_topic.offsets_topic import OffsetsTopic
-from app.groups.offsets_topic.offsets_view import EPOCH_BITS
-from app.groups.offsets_topic.sharded_offsets_topic import ShardedOffsetsTopic
+from app.groups.offsets_topic import view
+from app.groups.offsets_topic.sharded import ShardedOffsetsTopic
+from app.groups.offsets_topic.standalone import OffsetsTopic
+from app.groups.offsets_topic.view import EPOCH_BITS
 from app.storage.engine import PartitionFetch
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters
@@ -275,7 +275,7 @@ async def test_a_lease_that_is_lost_while_the_records_are_made_leaves_nothing_of
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.build()
-    monkeypatch.setattr(offsets_view, "_ENTRIES_PER_PAUSE", 1)
+    monkeypatch.setattr(view, "_ENTRIES_PER_PAUSE", 1)
     await bench.take(1)
     for partition in range(4):
         await bench.commit(partition, partition=partition)

@@ -10,8 +10,8 @@ import pytest
 
 from app.cluster.consumer_group_store import OwnedPartition
 from app.errors import FencedMemberEpoch, GroupFull, InvalidRequest, UnknownMember
-from app.groups.base.group_states import GroupState
-from app.groups.share.share_group import ShareGroup, ShareHeartbeat
+from app.groups.base.states import GroupState
+from app.groups.share.group import ShareGroup, ShareHeartbeat
 
 ORDERS, EMAILS = UUID(int=1), UUID(int=2)
 

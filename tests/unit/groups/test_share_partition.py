@@ -17,7 +17,7 @@ from app.groups.base.share_state import (
     ShareLimits,
     ShareState,
 )
-from app.groups.share.share_partition import SharePartition, Transition
+from app.groups.share.partition import SharePartition, Transition
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 LIMITS = ShareLimits(delivery_count=3, lock_ms=100, locks=40)

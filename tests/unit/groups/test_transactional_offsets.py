@@ -21,10 +21,10 @@ from app.errors import (
     UnknownTopic,
     UnstableOffset,
 )
-from app.groups.base.group_states import GroupState
 from app.groups.base.messages import StagedGroup
-from app.groups.offsets_topic.offset_records import partition_of
-from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
+from app.groups.base.states import GroupState
+from app.groups.offsets_topic.records import partition_of
+from app.groups.offsets_topic.standalone import PARTITIONS, OffsetsTopic
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 

@@ -11,9 +11,8 @@ from cryptography.hazmat.primitives import serialization
 
 from app.security.policy import LISTENERS
 from app.security.tls.principal_mapping import PrincipalMapping
-from app.security.tls.tls import ClientAuth, InvalidTlsFiles, ListenerTls, TlsOptions, warn_if_readable
-from app.security.tls.tls_reload import TlsReload
-from app.security.tls.tls_settings import listener_tls, peer_tls
+from app.security.tls.reload import TlsReload
+from app.security.tls.settings import listener_tls, peer_tls
 from app.settings import Settings
 from tests.support.certificates import Authority, Pair
 

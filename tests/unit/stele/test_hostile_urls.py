@@ -17,7 +17,7 @@ from stele.config import ClientConfig, shown_url
 from app.clock import SystemClock
 from app.postgres.connector import connection_string
 from app.security.jwt_keys import JwtKeys
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.urls import open_object_store
 
 SECRET = "s3cret"
 SCHEMES = ("stele", "stele+tls", "http", "https")

@@ -1,6 +1,6 @@
 """Corrupt files: the error names the file, no wrong record is served, and valid ones stay readable.
 
-The cases follow the table of ``app.storage.recovery.recovery`` and ADR-0007.
+The cases follow the table of ``app.storage.recovery.unclean_start`` and ADR-0007.
 """
 
 from __future__ import annotations

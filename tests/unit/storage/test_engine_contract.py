@@ -1116,7 +1116,7 @@ async def test_a_batch_that_is_half_forgotten_is_served_whole(disk: LocalWorld) 
 
 
 @simulated
-async def test_one_sync_serves_everyone_who_waits(disk: LocalWorld) -> None:
+async def test_one_sync_serves_every_waiting_producer(disk: LocalWorld) -> None:
     files = simulated_files(disk)
     engine = await disk.open()
     await append_synced(engine, b"warm")

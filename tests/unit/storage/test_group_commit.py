@@ -140,7 +140,7 @@ async def test_a_failed_sync_ends_the_wait_of_a_round_that_has_not_begun() -> No
 
 
 @simulated
-async def test_a_round_that_cannot_begin_is_told_to_those_who_wait_and_stops_no_other_log(
+async def test_a_round_that_cannot_begin_fails_its_waiting_appends_and_stops_no_other_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = TopicPartition("orders", 1)

@@ -12,7 +12,7 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
 from app.clock import SystemClock
-from app.storage.cleaning.cleaning_pass import no_pacing
+from app.storage.cleaning.pass_steps import no_pacing
 from app.storage.cleaning.transactions import AbortedBatches
 from app.storage.disk.whole_files import write_file
 from app.storage.embedded import EmbeddedEngine

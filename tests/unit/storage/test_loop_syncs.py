@@ -249,7 +249,7 @@ async def test_a_topic_that_syncs_each_record_needs_no_thread_with_acks_1_either
 
 
 @pytest.mark.parametrize("visibility", ["synced", "appended"])
-def test_who_waits_for_records_is_woken(visibility: Visibility) -> None:
+def test_a_long_poll_is_woken(visibility: Visibility) -> None:
     @simulated
     async def run() -> None:
         _, engine = await proven(config=TopicConfig(retention_ms=-1, visibility=visibility))

@@ -227,7 +227,7 @@ async def test_a_log_that_begins_in_its_active_segment_is_compacted_and_kept() -
 
 
 @simulated
-async def test_work_that_frees_space_has_what_is_kept_back_whoever_appends_meanwhile() -> None:
+async def test_work_that_frees_space_has_what_is_kept_back_while_others_append() -> None:
     files = FullDisk()
     engine = await opened(files)
     for number in range(10):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 
 from app.storage.disk.files import RealFile, RealFiles
-from app.storage.segments import segment_reader
+from app.storage.segments import reader
+from app.storage.segments.reader import Extent, extent_from
 from app.storage.segments.segment import Segment
-from app.storage.segments.segment_reader import Extent, extent_from
 from app.storage.segments.single_read import read_at_once
 from tests.support.batches import batch_of
 
@@ -47,7 +47,7 @@ def segment_of(directory: Path, batches: Sequence[tuple[int, int]], index_interv
 
 def searched(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> Extent | None:
     """Return what the search finds without the single read."""
-    with mock.patch.object(segment_reader, "read_at_once", return_value=None):
+    with mock.patch.object(reader, "read_at_once", return_value=None):
         return extent_from(segment, offset, max_bytes, at_least_one=True, end_offset=end_offset, nowait=False)
 
 
@@ -81,7 +81,7 @@ def test_it_finds_the_batches_that_the_search_finds(
             if query.end is not None:
                 # A batch begins at the end.
                 within = BASE_OFFSET + int(query.end * length)
-                starts = [header.base_offset for header in segment_reader.headers(segment)]
+                starts = [header.base_offset for header in reader.headers(segment)]
                 end_offset = max((start for start in starts if start <= within), default=BASE_OFFSET)
             found = read_at_once(segment, offset, query.max_bytes, end_offset=end_offset)
             if found is not None:

@@ -15,7 +15,7 @@ from stele.wire import record_batch as rb
 
 from app.storage.disk.files import RealFiles
 from app.storage.embedded import EmbeddedEngine
-from app.storage.inspection.inspect import dump, verify_partition
+from app.storage.inspection.dump_and_verify import dump, verify_partition
 from app.storage.segments.scan import CorruptRange, scan_batches
 from app.storage.segments.space_ahead import (
     AHEAD_BYTES_MAX,

@@ -12,7 +12,7 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_b
 from app.broker.producing.producer_state import ProducerStates
 from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine
-from app.storage.inspection.inspect import dump, verify_partition
+from app.storage.inspection.dump_and_verify import dump, verify_partition
 from app.storage.segments.transaction_index import AbortedEntry, TransactionIndex
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, batch_of, spec_of

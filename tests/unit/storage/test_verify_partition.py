@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from app.storage.inspection.inspect import verify_partition
+from app.storage.inspection.dump_and_verify import verify_partition
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import spec_of
 from tests.support.engines import ORDERS, append, open_engine

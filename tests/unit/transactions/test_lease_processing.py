@@ -21,7 +21,7 @@ from app.errors import (
 )
 from app.groups.base.messages import CommitRequest, Results
 from app.groups.leases.lease import Polled, PollRequest
-from app.groups.leases.lease_manager import LeaseManager
+from app.groups.leases.manager import LeaseManager
 from app.transactions.messages import ProducerIdentity
 from tests.support.simulated_time import run_simulated, simulated
 from tests.support.transactions import TIMEOUT_MS, TransactionBench

@@ -69,7 +69,7 @@ def in_another_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("text", "expected_ms"), TIMES.items())
 @pytest.mark.usefixtures("in_another_zone")
-def test_a_time_is_the_same_at_every_door(text: str, expected_ms: int | None) -> None:
+def test_a_time_is_the_same_over_every_protocol(text: str, expected_ms: int | None) -> None:
     assert parse_time(text, NOW_MS) == expected_ms
     assert position_at(text, NOW_MS) == expected_ms
     if expected_ms is None:

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from ..meta import MergedObject, MergePlan, Meta, MetaUnavailable, ObjectRef, RunRead
 from ..store.object_keys import MERGED, ObjectKeys
-from ..store.objects import ObjectStore, ObjectStoreError
+from ..store.object_store import ObjectStore, ObjectStoreError
+from .builder import BuiltRun, keys_span, object_of
 from .object_format import header_bytes
-from .run_builder import BuiltRun, keys_span, object_of
 
 # Requests to the store at a time while runs are loaded.
 _LOADS = 4

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...engine import SharedStorageCounts
 from ..meta import ObjectRef, StoreKind
 from ..store.backoff import Backoff
-from ..store.objects import ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError
+from ..store.object_store import ByteRange, ObjectNotFound, ObjectStore, ObjectStoreError
 
 logger = logging.getLogger(__name__)
 

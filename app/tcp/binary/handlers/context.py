@@ -12,7 +12,7 @@ from ....groups.services import GroupServices
 from ....security.authorizer import Access
 from ....security.forwarding import ForwardedClient
 from ....security.policy import ListenerSecurity
-from ....transactions.service import TransactionService
+from ....transactions.interface import TransactionService
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
 

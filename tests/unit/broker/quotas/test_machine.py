@@ -91,7 +91,7 @@ def test_a_level_counts_only_if_it_has_a_quota_of_the_kind() -> None:
         (entity(user="alice", client_id=None), ALICE, QuotaClient("alice", "other")),
     ],
 )
-def test_who_shares_a_quota(of: QuotaEntity, sharer: QuotaClient, stranger: QuotaClient) -> None:
+def test_which_clients_share_a_quota(of: QuotaEntity, sharer: QuotaClient, stranger: QuotaClient) -> None:
     machine = machine_of({of: {PRODUCE: 100}})
     assert machine.charge(PRODUCE, ALICE, 2000, 0) == 10_000
     assert machine.wait_ms(PRODUCE, sharer, 0) == 10_000

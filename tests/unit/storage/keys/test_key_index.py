@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from stele.wire import record_batch as rb
 
-from app.storage.cleaning.cleaning_pass import no_pacing
+from app.storage.cleaning.pass_steps import no_pacing
 from app.storage.keys.key_index import (
     KeyHasher,
     KeyIndex,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.storage.shared.store.aws_profiles import ProfileCredentials, profile_of
-from app.storage.shared.store.objects import ObjectStore
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.object_store import ObjectStore
+from app.storage.shared.store.urls import open_object_store
 
 _CREDENTIALS = """
 [default]

@@ -17,7 +17,7 @@ from app.storage.engine import OFFSET_MAX, PartitionFetch
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.runs.object_reads import ReadOptions
-from app.storage.shared.store.objects import ByteRange, ObjectNotFound, ObjectStoreError
+from app.storage.shared.store.object_store import ByteRange, ObjectNotFound, ObjectStoreError
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, batch_of, spec_of

@@ -12,8 +12,8 @@ import pytest
 
 from app.storage.engine import SharedStorageCounts
 from app.storage.shared.histories import Histories
+from app.storage.shared.log import SharedLog
 from app.storage.shared.meta import LogRow, Meta, PartitionId
-from app.storage.shared.shared_log import SharedLog
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 

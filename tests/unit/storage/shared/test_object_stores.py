@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.shared.store.objects import ObjectStore
-from app.storage.shared.store.store_urls import open_object_store
+from app.storage.shared.store.object_store import ObjectStore
+from app.storage.shared.store.urls import open_object_store
 from tests.support.model_store import ModelStore
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
 

@@ -12,7 +12,7 @@ from app.errors import OutOfOrderSequence, ProducerFenced, StorageUnavailable
 from app.storage.engine import AppendTicket
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
-from app.storage.shared.store.objects import Buffer, ObjectStoreError
+from app.storage.shared.store.object_store import Buffer, ObjectStoreError
 from tests.support.batches import batch_of, spec_of
 from tests.support.model_meta import ModelMeta
 from tests.support.shared_cluster import NAMES, OPTIONS, TOPIC_ID

@@ -11,7 +11,7 @@ from stele.wire import record_batch as rb
 from app.errors import StorageUnavailable, UnknownTopic
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.options import SharedOptions
-from app.storage.shared.store.objects import ByteRange
+from app.storage.shared.store.object_store import ByteRange
 from app.storage.shared.upkeep import UpkeepOptions
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import append_raw, append_synced, fetch_of, open_shared_engine, records_of
@@ -63,7 +63,7 @@ async def _append(engine: SharedEngine, key: bytes, value: bytes) -> None:
 
 
 @simulated
-async def test_a_topic_that_is_made_anew_between_plan_and_read_does_not_get_the_records_of_the_one_before() -> (
+async def test_a_topic_that_is_recreated_between_plan_and_read_does_not_get_the_records_of_the_one_before() -> (
     None
 ):
     world = await _world()

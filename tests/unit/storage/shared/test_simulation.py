@@ -22,6 +22,7 @@ from app.storage.shared.committer import Committer, Pending
 from app.storage.shared.compactor import Compactor
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.histories import Histories
+from app.storage.shared.log import LostRecords, SharedLog
 from app.storage.shared.log_ends import LogEnds
 from app.storage.shared.meta import (
     CleaningPlan,
@@ -36,7 +37,6 @@ from app.storage.shared.meta import (
     RunRead,
     StoreKind,
 )
-from app.storage.shared.shared_log import LostRecords, SharedLog
 from app.storage.shared.upkeep import KeyIndexing, Upkeep
 from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster

@@ -12,7 +12,7 @@ from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import Retained
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.store.object_keys import MERGED, WRITTEN, ObjectKeys
-from app.storage.shared.store.objects import LIST_MAX, Buffer, StoredObject
+from app.storage.shared.store.object_store import LIST_MAX, Buffer, StoredObject
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS

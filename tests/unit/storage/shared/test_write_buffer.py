@@ -10,9 +10,9 @@ from stele.wire import record_batch as rb
 from stele.wire.messages import Durability
 
 from app.storage.engine import AppendTicket
+from app.storage.shared.log import SharedLog
 from app.storage.shared.meta import LogRow, PartitionId
 from app.storage.shared.runs.object_format import read_footer
-from app.storage.shared.shared_log import SharedLog
 from app.storage.shared.write_buffer import QueuedAppend, WriteBuffer
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition

@@ -21,7 +21,7 @@ from stele.wire.schema import NO_UUID, fields_of
 from app.broker.placement import Placement
 from app.broker.producing.produce import Acks
 from app.errors import BrokerClosing, SteleError, StorageError, StorageUnavailable, TopicError, UnknownTopic
-from app.groups.share.share_group import ShareHeartbeat
+from app.groups.share.group import ShareHeartbeat
 from app.tcp.errors import ERROR_CODES
 from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED, Served
 from app.tcp.kafka.context import KafkaListener

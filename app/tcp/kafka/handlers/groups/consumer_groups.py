@@ -13,7 +13,7 @@ from stele.wire.error_codes import ErrorCode
 
 from .....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedPartition
 from .....errors import SteleError
-from .....groups.consumer.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat
+from .....groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat
 from .....security.acl import DESCRIBE_TOPIC
 from ...context import Context, describe_error
 from ...guards import groups as group_guards

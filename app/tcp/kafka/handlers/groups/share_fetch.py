@@ -21,7 +21,7 @@ from stele.wire.error_codes import ErrorCode
 from .....broker.broker import Broker
 from .....errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, SteleError, UnknownTopicId
 from .....groups.base.share_state import Acknowledgement, AcknowledgeType
-from .....groups.share.share_reads import SharedRecords, ShareRead, acquire_records
+from .....groups.share.reads import SharedRecords, ShareRead, acquire_records
 from .....security.acl import READ_TOPIC
 from .....storage.topic_partition import TopicPartition
 from .....work_budget import WorkBudget

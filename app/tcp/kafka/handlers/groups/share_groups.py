@@ -9,7 +9,7 @@ from stele.wire.error_codes import ErrorCode
 
 from .....cluster.consumer_group_store import JOINING
 from .....errors import SteleError, StorageError, TopicError
-from .....groups.share.share_group import ShareHeartbeat, ShareMember
+from .....groups.share.group import ShareHeartbeat, ShareMember
 from .....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
 from .....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
 from .....work_budget import WorkBudget

@@ -1,0 +1,53 @@
+"""Read from a request which records to return, and how much of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from starlette.requests import Request
+
+from ..query.filters import Filter, make_filter
+from .openapi.operations import NDJSON, SSE, Content
+from .parameters import Choice, Header, Number, Texts
+from .records.form import RecordForm
+from .requests import INT32_MAX
+from .schemas import Shown
+
+_Conditions = Annotated[list[Annotated[str, Shown(maxLength=1000)]], Shown(name="Conditions", maxItems=16)]
+_KEY = Texts("key", "keys that contain this text; =N14228 matches the whole key", _Conditions)
+_VALUE = Texts("value", "values that contain this text; =TEXT matches the whole value", _Conditions)
+_HEADER = Texts(
+    "header",
+    "NAME: the header exists; NAME:TEXT: its value contains TEXT; NAME:=TEXT: its value is TEXT",
+    _Conditions,
+)
+_PATH = Texts("json", "a path into JSON values that must exist, or a comparison: dep_delay > 60", _Conditions)
+PREVIEW = Number("preview", "maximum bytes of each key, value and header; 0 means all", 0, maximum=INT32_MAX)
+FILTER = (_KEY, _VALUE, _HEADER, _PATH, PREVIEW)
+AS: Choice[Literal["json"] | None] = Choice(
+    "as", "ValuesAs", ("json",), "json: show values that are valid JSON as JSON, not as strings", default=None
+)
+LAST_EVENT_ID = Header("Last-Event-ID", "resume after this event")
+LINE = '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228","value":"{\\"from\\":\\"EWR\\"}","headers":[]}\n'
+LINES, EVENTS = Content(NDJSON, str, LINE), Content(SSE, str, f"id: 0:41\ndata: {LINE}\n")
+
+
+def filter_of(request: Request) -> Filter:
+    """Return the filter of ``key``, ``value``, ``header`` and ``json`` in the query.
+
+    Raises ``InvalidRequest``.
+    """
+    return make_filter(
+        key=_KEY.read(request),
+        value=_VALUE.read(request),
+        header=_HEADER.read(request),
+        json=_PATH.read(request),
+    )
+
+
+def form_of(request: Request, *, may_parse: bool = True) -> RecordForm:
+    """Return how the query wants records to be shown: ``as=json`` and ``preview``.
+
+    Raises ``InvalidRequest``.
+    """
+    return RecordForm(may_parse and AS.read(request) == "json", PREVIEW.read(request))

@@ -1,0 +1,212 @@
+"""Polls: records of a group's partitions, given out under a lease.
+
+The polls of a group share one managed member. What that member is assigned is
+given out to polls, each partition to one poll at a time, so that its records stay
+in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...errors import InvalidRequest, UnknownMember
+from ..base.checks import check_group_id
+from ..base.consumer_protocol import AssignedPartition
+from ..base.messages import Membership
+from .context import LeaseContext
+from .lease import Lease, Polled, PollRequest, Skipped, check_lease_ms
+from .pool import HeldLease, LeasePool
+from .reads import read_again, read_new
+
+MAX_RECORDS = 100_000
+_POLL_ID_CHARACTERS_MAX = 200
+
+
+class LeasePolls:
+    """Serves polls, and puts their leases in force."""
+
+    def __init__(self, context: LeaseContext) -> None:
+        self._context = context
+
+    async def poll(self, request: PollRequest) -> Polled:
+        """See ``LeaseManager.poll``."""
+        self._check(request)
+        pool = self._context.pools.get(request.group)
+        self._context.pools.add(pool)
+        deadline_ms = self._context.clock.monotonic_ms() + request.wait_ms
+        pool.polling += 1
+        try:
+            while True:
+                left_ms = deadline_ms - self._context.clock.monotonic_ms()
+                membership = await self._context.member.join(pool, request, timeout_ms=left_ms)
+                held = pool.held_for(request.poll_id, request.topics)
+                if held is not None:
+                    return await self._repeat(held)
+                positions: dict[AssignedPartition, int] = {}
+                skipped: list[Skipped] = []
+                if membership is not None:
+                    positions, skipped = await self._context.positions.next_offsets(
+                        pool.group, membership, _free(pool, membership, request), start=request.start
+                    )
+                    polled = await self._give_out(pool, membership, request, positions, skipped)
+                    if polled is not None:
+                        return polled
+                left_ms = deadline_ms - self._context.clock.monotonic_ms()
+                if left_ms <= 0 or self._context.broker.is_closing:
+                    return Polled(skipped=skipped)
+                await self._wait(pool, positions, left_ms)
+        finally:
+            pool.polling -= 1
+            self._context.pools.drop_if_idle(pool)
+
+    def _check(self, request: PollRequest) -> None:
+        check_group_id(request.group)
+        check_lease_ms(request.lease_ms)
+        limits = (
+            ("max_records", request.max_records, 1, MAX_RECORDS),
+            ("wait_ms", request.wait_ms, 0, self._context.broker.settings.fetch_wait_ms_max),
+        )
+        for name, value, minimum, maximum in limits:
+            if not minimum <= value <= maximum:
+                raise InvalidRequest(
+                    f"{name} is {value}; it must be a whole number from {minimum} to {maximum}"
+                )
+        for name, value in (("max_bytes", request.max_bytes), ("max_partitions", request.max_partitions)):
+            if value is not None and value < 1:
+                raise InvalidRequest(f"{name} is {value}; it must be at least 1")
+        if not request.topics:
+            raise InvalidRequest("a poll names at least one topic")
+        for topic in request.topics:
+            self._context.broker.topic(topic)
+        if request.start not in ("earliest", "latest"):
+            raise InvalidRequest(f"from is {request.start[:40]!r}; it must be earliest or latest")
+        if request.poll_id is not None and not 0 < len(request.poll_id) <= _POLL_ID_CHARACTERS_MAX:
+            raise InvalidRequest(f"poll_id must have 1 to {_POLL_ID_CHARACTERS_MAX} characters")
+
+    async def _give_out(
+        self,
+        pool: LeasePool,
+        membership: Membership,
+        request: PollRequest,
+        positions: dict[AssignedPartition, int],
+        skipped: Sequence[Skipped],
+    ) -> Polled | None:
+        """Lease this poll its share of the records after ``positions``; None if there are no records."""
+        chosen = self._choose(pool, membership, request, positions)
+        if not chosen:
+            return None
+        pool.taken.update(dict.fromkeys(chosen))
+        try:
+            read = await read_new(
+                self._context.broker,
+                chosen,
+                max_records=request.max_records,
+                max_bytes=min(request.max_bytes, self._context.broker.settings.fetch_bytes_max),
+                is_decoded=request.is_decoded,
+                failures=lambda part, position: self._context.redelivery.failures(pool, part, position),
+            )
+            leased_parts = {part.key for part, _ in read}
+            passed = {
+                part: position
+                for part, position in chosen.items()
+                if position > positions[part] and part not in leased_parts
+            }
+            if passed:
+                await self._context.positions.pass_over(pool.group, membership, passed)
+            positions |= chosen
+            current = self._context.coordinator.membership(pool.group, membership.member_id)
+            leased = [
+                (
+                    replace(
+                        part, deliveries=self._context.redelivery.failures(pool, part.key, part.offset) + 1
+                    ),
+                    fetched,
+                )
+                for part, fetched in read
+                if part.key in current.assigned and not current.is_rebalancing
+            ]
+        except UnknownMember:
+            leased = []
+        finally:
+            for part in chosen:
+                pool.taken.pop(part, None)
+        if not leased:
+            pool.wake()
+            return None
+        lease = Lease(
+            group=pool.group, lease_id=secrets.token_urlsafe(12), partitions=tuple(part for part, _ in leased)
+        )
+        held = self._context.pools.hold(
+            pool,
+            lease,
+            lease_ms=request.lease_ms,
+            poll_id=request.poll_id,
+            expire=self._context.redelivery.expire,
+        )
+        if len(leased) < len(chosen):
+            pool.wake()
+        return Polled(lease=lease, expires_at_ms=held.expires_at_ms, fetched=leased, skipped=skipped)
+
+    def _choose(
+        self,
+        pool: LeasePool,
+        membership: Membership,
+        request: PollRequest,
+        positions: dict[AssignedPartition, int],
+    ) -> dict[AssignedPartition, int]:
+        """Return partitions with records, at most this poll's share, and positions.
+
+        The share is a fair one.
+        """
+        share = -(-len(membership.assigned) // (len(pool.held) + pool.polling))
+        share = share if request.max_partitions is None else min(share, request.max_partitions)
+        chosen: dict[AssignedPartition, int] = {}
+        available = 0
+        for part, position in positions.items():
+            if part in pool.taken:
+                continue
+            ready = self._context.broker.log_state(*part).last_stable_offset - position
+            if ready > 0:
+                chosen[part] = position
+                available += ready
+            if len(chosen) >= share or available >= request.max_records:
+                break
+        return chosen
+
+    async def _repeat(self, held: HeldLease) -> Polled:
+        """Answer a poll with the lease that the same poll got before."""
+        pairs = [(part, await read_again(self._context.broker, part)) for part in held.lease.partitions]
+        return Polled(lease=held.lease, expires_at_ms=held.expires_at_ms, fetched=pairs)
+
+    async def _wait(self, pool: LeasePool, positions: dict[AssignedPartition, int], left_ms: int) -> None:
+        """Wait for a record in a free partition, a change in the pool, or the time-out."""
+        change = asyncio.create_task(pool.wait_for_change(left_ms))
+        waits = [change]
+        free = {part: position for part, position in positions.items() if part not in pool.taken}
+        if free:
+            positions_by_name = {(part.topic, part.partition): position for part, position in free.items()}
+            waits.append(
+                asyncio.create_task(self._context.broker.wait_for_append(positions_by_name, left_ms))
+            )
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _free(pool: LeasePool, membership: Membership, request: PollRequest) -> list[AssignedPartition]:
+    """Return the requested partitions that are not leased.
+
+    Each call starts at another one, in turn.
+    """
+    free = sorted(
+        part for part in membership.assigned if part.topic in request.topics and part not in pool.taken
+    )
+    pool.turns += 1
+    start = pool.turns % len(free) if free else 0
+    return free[start:] + free[:start]
