@@ -104,6 +104,7 @@
         ├── CatalogFailed            topics and configurations cannot be read or written
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
         ├── DataDirLocked            another broker uses this data directory
+        ├── SchemaNotSupported       another release wrote a file of the data directory
         └── BrokerIdTaken            a live broker of the cluster has the same id
 
 Errors carry fields, never a protocol's codes: each listener translates them in one
@@ -197,6 +198,7 @@ from .storage import (
     DataDirLocked,
     GroupStoreFailed,
     LogDirFailed,
+    SchemaNotSupported,
     StorageError,
     StorageFull,
     StorageLimitReached,
@@ -310,6 +312,7 @@ __all__ = [
     "RecordError",
     "RequestError",
     "RequestTimedOut",
+    "SchemaNotSupported",
     "StaleMemberEpoch",
     "SteleError",
     "StorageError",

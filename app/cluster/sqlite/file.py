@@ -16,14 +16,16 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, LiteralString, TypeAlias
+from typing import Any, LiteralString
 from uuid import UUID
 
+from ...errors import SchemaNotSupported
 from ..database import ChangeKind, Rows
+from .schemas import Schema
 
 # What is stored is for the broker alone. SQLite gives its other files the permissions of this one.
 _MODE = 0o600
@@ -80,16 +82,6 @@ class SqliteTransaction:
         """Do nothing: no other broker uses the file."""
 
 
-# A script, or what no script can do.
-Migration: TypeAlias = str | Callable[[sqlite3.Connection], None]
-
-
-def run_script(connection: sqlite3.Connection, script: str) -> None:
-    """Execute statements within the transaction of the connection, which ``executescript`` would end."""
-    for statement in script.split(";"):
-        connection.execute(statement)
-
-
 class SqliteFailed(Exception):
     """A call of SQLite failed; nothing was changed, unless ``is_final``."""
 
@@ -105,10 +97,10 @@ class SqliteFile:
     Methods raise ``SqliteFailed``, and ``sqlite3.IntegrityError`` of ``transaction``.
     """
 
-    def __init__(self, path: Path, migrations: Sequence[Migration]) -> None:
-        """Open the file and apply the migrations that are missing.
+    def __init__(self, path: Path, schema: Schema) -> None:
+        """Open the file, or make it, and bring it to the newest version of its schema, which is ``user_version``.
 
-        ``user_version`` counts them.
+        Raises ``SchemaNotSupported``, too.
         """
         self.path = path
         self._failure: str | None = None
@@ -120,28 +112,27 @@ class SqliteFile:
             )
         try:
             with self._told_apart():
-                self._prepare(migrations)
+                self._prepare(schema)
         except BaseException:
             self.connection.close()
             raise
 
-    def _prepare(self, migrations: Sequence[Migration]) -> None:
+    def _prepare(self, schema: Schema) -> None:
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+        if version and not schema.oldest <= version <= schema.newest:
+            raise SchemaNotSupported(self.path, version, oldest=schema.oldest, newest=schema.newest)
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = FULL")
         # A file elsewhere would need a descriptor, and space on another disk.
         self.connection.execute("PRAGMA temp_store = MEMORY")
-        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-        if version > len(migrations):
-            raise SqliteFailed(f"a newer release wrote it, schema {version}")
-        if version == len(migrations):
+        if version == schema.newest:
             return
         self.connection.execute("BEGIN IMMEDIATE")
-        for migration in migrations[version:]:
-            if isinstance(migration, str):
-                run_script(self.connection, migration)
-            else:
-                migration(self.connection)
-        self.connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        for script in schema.scripts[max(0, version + 1 - schema.oldest) :]:
+            # ``executescript`` would end the transaction.
+            for statement in script.split(";"):
+                self.connection.execute(statement)
+        self.connection.execute(f"PRAGMA user_version = {schema.newest}")
         self.connection.execute("COMMIT")
 
     @contextmanager
