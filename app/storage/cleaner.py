@@ -33,7 +33,7 @@ from ..clock import Clock, PatientClock
 from ..errors import StorageError
 from ..work_budget import pause_among_partitions
 from .cleaning.cleaned_segment import CLEANED_SUFFIX, CleanedSegmentTooLarge
-from .cleaning.pass_steps import PassCounts
+from .cleaning.pass_state import PassCounts
 from .cleaning.pass_work import PassOrder
 from .cleaning.pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from .cleaning.planning import (

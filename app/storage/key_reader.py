@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..errors import BrokerClosing, OffsetOutOfRange, SteleError, UnknownTopic
+from ..errors import BrokerClosing, SteleError, UnknownTopic
 from .cleaning.transactions import AbortedBatches
 from .disk.pace import Pace, WorkAborted
 from .keys.key_index import KeyHasher
@@ -101,8 +100,6 @@ class KeyReader:
         self._log_dir = log_dir
         self._lookups = _Worker("stele-keys", memory_bytes=table_memory_bytes_max, may_build=True)
         self._tables = _Worker("stele-tables", memory_bytes=table_memory_bytes_max, may_build=False)
-        # One result at a time is computed: the limit of memory is that of all together.
-        self._turn = asyncio.Lock()
         self._working: dict[threading.Event, DiskLog] = {}
         self._remembered = RememberedOffsets[DiskLog](table_memory_bytes_max)
         # Logs that have been read by key: their key indexes are kept up.
@@ -173,31 +170,15 @@ class KeyReader:
     async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
         """See ``LogEngine.newest_offsets``."""
         log = self._logs[topic_partition]
-        if end_offset > log.high_watermark:
-            raise OffsetOutOfRange(
-                topic=topic_partition.topic,
-                partition=topic_partition.partition,
-                offset=end_offset,
-                log_start_offset=log.log_start_offset,
-                log_end_offset=log.high_watermark,
-            )
-        if end_offset <= log.log_start_offset:
-            return NewestOffsets(array("Q"), end_offset=end_offset)
-        remembered = self._remembered.recall(log, end_offset)
-        if remembered is not None:
-            return remembered
-        async with self._turn:
-            # Another reader may have asked for the same.
-            remembered = self._remembered.recall(log, end_offset)
-            if remembered is None:
-                is_stable = end_offset <= log.last_stable_offset
-                remembered = await self._compute(topic_partition, end_offset)
-                if self._logs.get(topic_partition) is not log:
-                    # It may be that of another topic of the same name.
-                    raise UnknownTopic(topic_partition.topic)
-                if is_stable:
-                    self._remembered.remember(log, remembered)
-        return remembered
+
+        async def compute() -> NewestOffsets:
+            newest = await self._compute(topic_partition, end_offset)
+            if self._logs.get(topic_partition) is not log:
+                # It may be that of another topic of the same name.
+                raise UnknownTopic(topic_partition.topic)
+            return newest
+
+        return await self._remembered.get(log, end_offset, compute, log_end=log.high_watermark)
 
     async def _compute(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
         def prepare(keys: PartitionKeys, whole: PartitionPart, pace: Pace) -> KeyHasher | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..clock import Clock
-from .cleaning.pass_steps import PassCounts
+from .cleaning.pass_state import PassCounts
 from .engine import CompactionCounts
 
 

@@ -19,8 +19,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from stele.wire import record_batch as rb
 
-from app.storage.cleaning.batch_filter import DELETE_HORIZON, Treatment
-from app.storage.cleaning.key_map import KeyMap
+from app.storage.cleaning.batch_filter import DELETE_HORIZON
 from app.storage.disk.files import RealFiles
 from app.storage.recovery.checkpoint import CLEANER_OFFSETS, read_offsets
 from load.apache_kafka import ApacheKafka, apache_kafka
@@ -139,12 +138,12 @@ def test_the_same_batches_remain(logs: Path, topic: str, tmp_path: Path) -> None
         if header.has_producer_id
     }
     mapped_end = ours.clean(
-        keys=KeyMap(8 * 1024 * 1024),
+        memory_bytes=8 << 20,
         first_uncleanable=end,
         rules=replace(RULES, segment_bytes=SEGMENT_BYTES),
         now_ms=NOW_MS,
-        treatment_of=lambda header: Treatment(
-            keep_place=last_of_producer.get(header.producer_id) == header.last_offset
+        last_batches=ours.batch_offsets(
+            lambda header: last_of_producer.get(header.producer_id) == header.last_offset
         ),
     )
     assert mapped_end == end

@@ -18,7 +18,6 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
-from app.storage.cleaning.batch_filter import Treatment
 from app.storage.disk.files import RealFiles
 from app.storage.topic_config import TopicConfig
 from load.apache_kafka import libs, run_tool
@@ -332,7 +331,7 @@ def cleaned(tool: None, tmp_path_factory: pytest.TempPathFactory) -> CleanedPart
     partition.write(segments)
     before = partition.records()
     partition.clean(
-        treatment_of=lambda header: Treatment(keep_place=header.producer_id == PRODUCER),
+        last_batches=partition.batch_offsets(lambda header: header.producer_id == PRODUCER),
         rules=replace(RULES, segment_bytes=4096),
     )
     assert partition.records() == compacted(before)

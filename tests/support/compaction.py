@@ -10,21 +10,13 @@ from typing import Generic, TypeVar
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
-from app.storage.cleaning.batch_filter import PLAIN, BatchFilter, Treatment
 from app.storage.cleaning.cleaned_segment import read_batches
-from app.storage.cleaning.dirty_records import DirtyRecords
-from app.storage.cleaning.key_map import KeyMap
-from app.storage.cleaning.pass_steps import (
-    Pacing,
-    PassCounts,
-    SegmentSource,
-    map_keys,
-    no_pacing,
-    rewrite,
-)
+from app.storage.cleaning.pass_state import PassCounts
+from app.storage.cleaning.pass_work import PassOrder, PassWork
 from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
 from app.storage.cleaning.replacement import Replacement
 from app.storage.disk.files import Files
+from app.storage.disk.pace import Pacing
 from app.storage.disk.whole_files import write_files
 from app.storage.segments.indexes import SegmentIndexes
 from app.storage.segments.segment import LOG_SUFFIX, segment_name
@@ -41,6 +33,10 @@ RULES = CleaningRules(
     max_compaction_lag_ms=2**63 - 1,
     delete_retention_ms=DAY_MS,
 )
+
+
+def no_pacing(size: int) -> None:
+    """Go on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +156,15 @@ class CleanedPartition(Generic[_FilesT]):
         """Return all records, as a reader from the start gets them."""
         return [record for base_offset in self.base_offsets() for record in records_of(self.log(base_offset))]
 
+    def batch_offsets(self, is_wanted: Callable[[rb.BatchHeader], bool]) -> frozenset[int]:
+        """Return the base offsets of the batches that are wanted."""
+        return frozenset(
+            header.base_offset
+            for base_offset in self.base_offsets()
+            for header in rb.iter_headers(self.log(base_offset))
+            if is_wanted(header)
+        )
+
     def facts(self) -> list[SegmentFacts]:
         """Return all segments, and check that each begins where the last one ended and has its own indexes."""
         facts: list[SegmentFacts] = []
@@ -194,50 +199,37 @@ class CleanedPartition(Generic[_FilesT]):
     def clean(
         self,
         *,
-        keys: KeyMap | None = None,
-        dirty_bytes: int = 64 * 1024,
+        memory_bytes: int = 128 * 1024,
         first_dirty: int = 0,
         first_uncleanable: int | None = None,
         rules: CleaningRules = RULES,
         now_ms: int = NOW_MS,
-        treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
+        last_batches: frozenset[int] = frozenset(),
         pace: Pacing = no_pacing,
         facts: Sequence[SegmentFacts] | None = None,
         replace: Callable[[Replacement], object] = lambda replacement: replace_at_once(replacement),
     ) -> int:
         """One pass; returns the offset up to which it mapped, the next first dirty one.
 
-        ``facts`` are those of a log that was damaged since; ``dirty_bytes`` how many records the pass remembers.
+        ``facts`` are those of a log that was damaged since; ``last_batches`` are offsets of batches that keep their
+        place.
         """
         facts = facts or self.facts()
-        end = facts[-1].next_offset if first_uncleanable is None else first_uncleanable
-        source = SegmentSource(files=self.files, directory=self.directory)
-        # An empty map is false.
-        with (
-            KeyMap(64 * 1024, salt=bytes(16)) if keys is None else keys as key_map,
-            DirtyRecords(first_dirty, end, memory_bytes=dirty_bytes) as dirty,
-        ):
-            mapped_end = map_keys(
-                source, facts, key_map, first_dirty=first_dirty, first_uncleanable=end, dirty=dirty
-            )
-            batch_filter = BatchFilter(
-                key_map,
-                mapped_end=mapped_end,
-                now_ms=now_ms,
-                delete_retention_ms=rules.delete_retention_ms,
-                dirty=dirty,
-            )
+        order = PassOrder(
+            directory=str(self.directory),
+            segments=facts,
+            first_dirty=first_dirty,
+            first_uncleanable=facts[-1].next_offset if first_uncleanable is None else first_uncleanable,
+            last_batches=last_batches,
+            now_ms=now_ms,
+            delete_retention_ms=rules.delete_retention_ms,
+            index_interval_bytes=INTERVAL_BYTES,
+            memory_bytes=memory_bytes,
+        )
+        with PassWork(self.files, order, pace) as work:
+            mapped_end = work.map_keys()
             for group in groups(facts, rules, mapped_end=mapped_end):
-                cleaned = rewrite(
-                    source,
-                    group,
-                    batch_filter,
-                    self.counts,
-                    index_interval_bytes=INTERVAL_BYTES,
-                    treatment_of=treatment_of,
-                    pace=pace,
-                )
-                if cleaned is not None:
+                if work.rewrite(group, self.counts):
                     replace(Replacement(self.files, self.directory, [s.base_offset for s in group]))
         return mapped_end
 

@@ -8,7 +8,7 @@
 - ``transactions``   which batches are aborted, and which markers are still needed
 - ``planning``       which partition is cleaned next, up to which offset, in which groups of segments
 - ``cleaned_segment``   reading segments with holes, writing a cleaned one beside the old
-- ``pass_steps``     one pass over a partition: map the keys, rewrite the segments
+- ``pass_state``     the state of a pass: map the keys, filter all batches
 - ``replacement``    putting the cleaned segment in the place of the old, safe against crashes
 - ``pass_work``      all that a pass needs to know, and its work
 - ``pass_workers``   where a pass does its work: in a process or in a thread

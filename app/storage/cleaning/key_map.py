@@ -133,12 +133,6 @@ class KeyMap:
             offsets.append(found - 1)
         return offsets
 
-    def hash_of(self, key: bytes) -> tuple[int, int]:
-        """Return the two halves of the hash by which the map knows ``key``."""
-        state = self._hash_of_nothing.copy()
-        state.update(key)
-        return _halves(state.digest())
-
     def put_hash(self, first: int, second: int, offset: int) -> bool:
         """Remember ``offset`` as the last of the key with this hash; False if the map is full."""
         slots, slot_count = self._slots, self._slot_count

@@ -1,12 +1,12 @@
-"""The work of one pass, and all that it needs to know: nothing of the log that it cleans.
+"""The work of one pass over segments, and all that it needs to know: nothing of the log that it cleans.
 
 A thread of the broker or a process of its own does it (``worker_process``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,38 +14,29 @@ from typing import Self
 
 from stele.wire.record_batch import BatchHeader
 
+from ...errors import CorruptLog
 from ..disk.files import Files
+from ..disk.pace import Pacing
+from ..segments.segment import LOG_SUFFIX, segment_name
 from ..segments.transaction_index import AbortedEntry
-from .batch_filter import BatchFilter, Treatment
-from .cleaned_segment import CleanedSegmentTooLarge
-from .dirty_records import DirtyRecords
-from .key_map import KeyMap
-from .pass_steps import Pacing, PassCounts, SegmentSource, map_keys, rewrite
+from .cleaned_segment import CleanedSegment, CleanedSegmentTooLarge, read_batches
+from .pass_state import PassCounts, PassScope, PassState
 from .planning import SegmentFacts
-from .transactions import AbortedBatches, CleanedTransactions
-
-# The part of the memory of a pass that remembers dirty records; the map of keys has the others.
-_DIRTY_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassOrder:
+class PassOrder(PassScope):
     """One pass over the partition in ``directory``.
 
     ``last_batches`` are the base offsets of batches that keep their place, because they
     have the last sequence of an active producer. ``aborted`` are the aborted transactions of the
-    log. ``memory_bytes`` bounds the map of keys and what is remembered beside it.
+    log.
     """
 
     directory: str
     segments: Sequence[SegmentFacts]
-    first_dirty: int
-    first_uncleanable: int
     last_batches: frozenset[int]
-    now_ms: int
-    delete_retention_ms: int
     index_interval_bytes: int
-    memory_bytes: int
     aborted: Sequence[AbortedEntry] = ()
 
 
@@ -53,82 +44,113 @@ class PassWork:
     """``map_keys``, then ``rewrite`` for each group; ``close`` returns the memory."""
 
     def __init__(self, files: Files, order: PassOrder, pace: Pacing) -> None:
+        self._files = files
+        self._directory = Path(order.directory)
         self._order = order
-        self._pace = pace
-        self._source = SegmentSource(files=files, directory=Path(order.directory))
-        first, end = order.first_dirty, order.first_uncleanable
-        with ExitStack() as memory:
-            dirty_bytes = order.memory_bytes // _DIRTY_SHARE
-            self._dirty = memory.enter_context(DirtyRecords(first, end, memory_bytes=dirty_bytes))
-            left = order.memory_bytes - self._dirty.memory_bytes
-            self._keys = memory.enter_context(KeyMap.for_keys(end - first, memory_bytes=left))
-            self._memory = memory.pop_all()
-        self._filter: BatchFilter | None = None
-        self._aborted = AbortedBatches(order.aborted)
-        self._transactions = CleanedTransactions(self._aborted, now_ms=order.now_ms)
+        self._state = PassState(order, order.aborted, pace=pace)
 
     def map_keys(self) -> int:
-        """Return the offset up to which all keys are known (``pass_steps.map_keys``).
+        """Return the offset up to which all keys are known.
+
+        It is ``first_uncleanable``, or that of the first record whose key did not fit into the map.
 
         Raises:
-            CorruptLog, OSError: a segment cannot be read.
+            CorruptLog: a segment is damaged; the partition cannot be cleaned.
+            OSError: it cannot be read.
         """
         order = self._order
-        mapped_end = map_keys(
-            self._source,
-            order.segments,
-            self._keys,
-            first_dirty=order.first_dirty,
-            first_uncleanable=order.first_uncleanable,
-            dirty=self._dirty,
-            is_aborted=self._aborted.__contains__,
-            pace=self._pace,
-        )
-        self._filter = BatchFilter(
-            self._keys,
-            mapped_end=mapped_end,
-            now_ms=order.now_ms,
-            delete_retention_ms=order.delete_retention_ms,
-            dirty=self._dirty,
-            pause=lambda: self._pace(0),
-        )
+        mapped_end = order.first_uncleanable
+        for segment in order.segments:
+            if segment.next_offset <= order.first_dirty or segment.base_offset >= order.first_uncleanable:
+                continue
+            with closing(self._batches(segment)) as batches:
+                full_at = self._state.map(batches)
+            if full_at is not None:
+                mapped_end = full_at
+                break
+        self._state.end_mapping(mapped_end)
         return mapped_end
 
     def rewrite(self, group: Sequence[SegmentFacts], counts: PassCounts) -> bool:
-        """Write the cleaned segment of ``group``; False if all of it stays as it is.
+        """Write what remains of ``group`` into one cleaned segment, and sync it. Counts into ``counts``.
 
-        Counts into ``counts``.
+        Returns False, and leaves no file, if the group is a single segment of which
+        everything remains. The last batch of the group keeps its place even if it has
+        no records left, so that the next segment goes on where this one ends.
 
         Raises:
-            CleanedSegmentTooLarge, CorruptLog, OSError: see ``pass_steps.rewrite``.
+            CorruptLog: a segment is damaged; the partition cannot be cleaned.
+            CleanedSegmentTooLarge: what remains does not fit into one file.
+            OSError: a file cannot be read or written.
         """
-        assert self._filter is not None, "the keys are mapped first"
-        before = self._transactions.copy()
+        before = self._state.transactions.copy()
+        cleaned = CleanedSegment(
+            self._files,
+            self._directory,
+            group[0].base_offset,
+            index_interval_bytes=self._order.index_interval_bytes,
+        )
         try:
-            cleaned = rewrite(
-                self._source,
-                group,
-                self._filter,
-                counts,
-                index_interval_bytes=self._order.index_interval_bytes,
-                treatment_of=self._treatment_of,
-                note=self._transactions.note,
-                pace=self._pace,
-            )
+            is_same = self._write(group, cleaned, counts) and len(group) == 1
+            if not is_same:
+                cleaned.finish()
         except CleanedSegmentTooLarge:
-            self._transactions = before
+            cleaned.abandon()
+            self._state.transactions = before
             if len(group) == 1:
                 # It stays as it is.
-                for batch, header in self._source.batches(group[0]):
-                    self._transactions.note(batch, header)
+                for batch, header in self._batches(group[0]):
+                    before.note(batch, header)
             raise
-        return cleaned is not None
+        except BaseException:
+            cleaned.abandon()
+            raise
+        if is_same:
+            cleaned.abandon()
+        return not is_same
 
-    def _treatment_of(self, header: BatchHeader) -> Treatment:
-        return self._transactions.treatment(header, keep_place=header.base_offset in self._order.last_batches)
+    def _write(self, group: Sequence[SegmentFacts], cleaned: CleanedSegment, counts: PassCounts) -> bool:
+        """Append what remains of ``group``; return whether that is all of it."""
+        is_same = True
+        for segment in group:
+            with closing(self._batches(segment)) as batches:
+                for batch, header, remains in self._state.filtered(
+                    batches,
+                    counts,
+                    end=group[-1].next_offset,
+                    source=f"segment {segment.base_offset}",
+                    last_batches=self._order.last_batches,
+                ):
+                    is_same = is_same and remains.is_same
+                    if remains.data:
+                        cleaned.append(remains.data, self._state.transactions.note(batch, header))
+        return is_same
+
+    def _batches(self, segment: SegmentFacts) -> Generator[tuple[bytes, BatchHeader]]:
+        """As ``read_batches``.
+
+        Raises:
+            CorruptLog: as there, or the last batch does not end where the segment does.
+        """
+        file = self._files.open(self._directory / (segment_name(segment.base_offset) + LOG_SUFFIX))
+        next_offset = segment.base_offset
+        try:
+            for batch, header in read_batches(file, base_offset=segment.base_offset, end=segment.size):
+                yield batch, header
+                next_offset = header.next_offset
+        finally:
+            file.close()
+        if next_offset != segment.next_offset:
+            raise CorruptLog(
+                path=file.path,
+                position=segment.size,
+                offset=next_offset,
+                next_offset=segment.next_offset,
+                reason="the end of the file is missing",
+            )
 
     def close(self) -> None:
-        self._memory.close()
+        self._state.close()
 
     def __enter__(self) -> Self:
         return self

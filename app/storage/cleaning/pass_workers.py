@@ -22,7 +22,7 @@ from ..disk.files import Files
 from ..disk.pace import Pace, WorkAborted
 from . import worker_process
 from .cleaned_segment import CleanedSegmentTooLarge
-from .pass_steps import PassCounts
+from .pass_state import PassCounts
 from .pass_work import PassOrder, PassWork
 from .planning import SegmentFacts
 from .worker_messages import (

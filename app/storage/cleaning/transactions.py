@@ -24,7 +24,7 @@ from ..segments.transaction_index import AbortedEntry
 from .batch_filter import DELETE_HORIZON, Treatment
 
 
-class _Aborted(Protocol):
+class Aborted(Protocol):
     @property
     def producer_id(self) -> int: ...
     @property
@@ -36,7 +36,7 @@ class _Aborted(Protocol):
 class AbortedBatches:
     """Tells the batches of aborted transactions; ``aborted`` are those of a log, or of what is read."""
 
-    def __init__(self, aborted: Iterable[_Aborted]) -> None:
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
         for entry in sorted(aborted, key=lambda entry: entry.first_offset):
             firsts, lasts = self._by_producer.setdefault(entry.producer_id, ([], []))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .pass_steps import PassCounts
+from .pass_state import PassCounts
 from .pass_work import PassOrder
 from .planning import SegmentFacts
 

@@ -23,7 +23,7 @@ from ...errors import CorruptLog
 from ..disk.files import RealFiles, lock_directory
 from ..disk.pace import Pace
 from .cleaned_segment import CleanedSegmentTooLarge
-from .pass_steps import PassCounts
+from .pass_state import PassCounts
 from .pass_work import PassWork
 from .worker_messages import (
     Answer,

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...clock import Clock
 from .byte_rate import ByteRate
@@ -29,6 +29,17 @@ class WorkAborted(Exception):
 
     The partition is deleted, or the broker shuts down.
     """
+
+
+class Pacing(Protocol):
+    """Lets work yield to other work; called between small amounts of it."""
+
+    def __call__(self, size: int) -> object:
+        """Note that ``size`` bytes were read or written since the last call.
+
+        0 between records. May wait, or raise to end the work.
+        """
+        ...
 
 
 class Pace:

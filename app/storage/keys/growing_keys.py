@@ -6,12 +6,14 @@ The hashes are those of key indexes (``KeyHasher``), so that its entries can bec
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
+from typing import NamedTuple
 
 from ..cleaning.key_map import SLOT_BYTES, KeyMap
-from ..cleaning.pass_steps import Pacing
-from .key_index import HASH_BYTES
+from ..config_types import INT64_MAX
+from ..disk.pace import Pacing
+from .key_index import HASH_BYTES, KeyHasher
 
 _KEYS_AT_FIRST = 512
 _GROWTH = 4
@@ -20,6 +22,19 @@ _SORTED_AT_ONCE = 2048
 
 _halves = Struct("=QQ")
 _entry = Struct(">16sQ").pack
+
+
+class Share(NamedTuple):
+    """The part ``number`` of all keys, ``of`` so many parts, in the order of their hashes."""
+
+    number: int = 0
+    of: int = 1
+
+    def has(self, hashed: bytes) -> bool:
+        return self.of == 1 or int.from_bytes(hashed[:2]) * self.of >> 16 == self.number
+
+
+ALL_KEYS = Share()
 
 
 class GrowingKeys:
@@ -58,6 +73,27 @@ class GrowingKeys:
         self._keys.close()
         self._keys = larger
         return larger.put_hash(first, second, offset)
+
+    def put_records(
+        self,
+        records: Iterable[tuple[int, bytes]],
+        hasher: KeyHasher,
+        pace: Pacing,
+        *,
+        start: int = 0,
+        end: int = INT64_MAX,
+        share: Share = ALL_KEYS,
+    ) -> bool:
+        """Put the keys of ``records``, offsets and keys in order; False if they do not fit.
+
+        Only keys of ``share`` are put, and records from ``start`` to before ``end``.
+        """
+        for offset, key in records:
+            if start <= offset < end:
+                hashed = hasher.hash_of(key)
+                if share.has(hashed) and not self.put(hashed, offset, pace):
+                    return False
+        return True
 
     def find(self, wanted: bytes) -> int:
         """Return the last offset of the key with the hash ``wanted``; -1 if it has none."""

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import crc32c
 
-from ..cleaning.pass_steps import Pacing
 from ..disk.files import File, Files
+from ..disk.pace import Pacing
 
 SALT_BYTES = 16
 HASH_BYTES = 16

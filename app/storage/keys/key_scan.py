@@ -14,9 +14,9 @@ from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
 from ..cleaning.cleaned_segment import read_batches
-from ..cleaning.pass_steps import Pacing
-from ..cleaning.record_bounds import BatchRecords, RecordBounds
+from ..cleaning.record_keys import read_keys
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
+from ..disk.pace import Pacing
 from ..segments.loader import examine
 from ..segments.reader import position_of
 from ..segments.segment import Segment
@@ -49,10 +49,49 @@ class SegmentPart:
         return replace(self, log_bytes=position_of(self.segment, offset), next_offset=offset)
 
 
-def keyed_records(
-    part: SegmentPart, pace: Pacing, *, from_position: int = 0
-) -> Iterator[tuple[int, list[RecordBounds]]]:
-    """Yield slices of records as ``(base offset of their batch, bounds)``, in order.
+def keyed_offsets(
+    batch: bytes, header: rb.BatchHeader, pace: Pacing, aborted: AbortedBatches = NOTHING_ABORTED
+) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and key of the records of a batch, in order.
+
+    Nothing if no reader can decode it, or its transaction was aborted.
+    """
+    if header.is_control or not header.record_count or header in aborted:
+        return
+    try:
+        slices = read_keys(rb.plain_batch(batch, header), lambda: pace(0))
+    except rb.CorruptBatchError:
+        return
+    for part in slices:
+        pace(0)
+        for offset, key in zip(part.offsets, part.keys, strict=True):
+            if key is not None:
+                yield offset, key
+
+
+def newest_in(part: SegmentPart, key: bytes, pace: Pacing) -> int:
+    """Return the last offset of ``key`` in what can be read of a segment; -1 if it has none.
+
+    Raises:
+        CorruptLog: nothing after a part of it can be read.
+        OSError: the log cannot be read.
+    """
+    while True:
+        last = -1
+        known = len(part.segment.corrupt_ranges)
+        try:
+            for offset, other in keyed_records(part, pace):
+                if other == key:
+                    last = offset
+        except CorruptLog:
+            if len(part.segment.corrupt_ranges) == known:
+                raise
+        else:
+            return last
+
+
+def keyed_records(part: SegmentPart, pace: Pacing, *, from_position: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and key of the records of a segment, in order.
 
     ``from_position`` is where a batch begins. After a corrupt range that was not known
     it raises; call it again to go around it.
@@ -70,14 +109,7 @@ def keyed_records(
             if position < end:
                 for batch, header in read_batches(file, base_offset=base_offset, start=position, end=end):
                     pace(header.size)
-                    if header.is_control or not header.record_count or header in part.aborted:
-                        continue
-                    try:
-                        records = BatchRecords(batch, header, lambda: pace(0))
-                    except rb.CorruptBatchError:
-                        continue
-                    for bounds in records:
-                        yield header.base_offset, bounds
+                    yield from keyed_offsets(batch, header, pace, part.aborted)
             if damage is not None and damage.end_position > position:
                 position, base_offset = damage.end_position, damage.next_offset
     except CorruptLog as error:

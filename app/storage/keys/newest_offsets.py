@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import CorruptLog
-from ..cleaning.pass_steps import Pacing
+from ..disk.pace import Pacing
 
 OFFSET_BYTES = 8
 # Sorting a list of as many numbers holds the interpreter for less than a millisecond.

@@ -21,11 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...errors import CorruptLog
-from ..cleaning.pass_steps import Pacing
 from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
 from ..config_types import INT64_MAX
 from ..disk.files import DISK_FULL
+from ..disk.pace import Pacing
 from ..segments.segment import Segment
+from .growing_keys import Share
 from .key_index import (
     ENTRY_BYTES,
     HASH_BYTES,
@@ -37,10 +38,10 @@ from .key_index import (
     salt_of,
     write_key_index,
 )
-from .key_scan import SegmentPart
+from .key_scan import SegmentPart, newest_in
 from .newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
-from .newest_scan import newest_in, newest_offsets_of, too_many_keys
 from .segment_keys import SegmentKeys
+from .table_scan import newest_offsets_of, too_many_keys
 
 logger = logging.getLogger(__name__)
 
@@ -271,7 +272,7 @@ class PartitionKeys:
             return
         for number in range(shares):
             # Half of the memory: the entries are there twice while they are sorted.
-            keys = SegmentKeys(self.hasher, memory_bytes=self._memory_bytes // 2, share=(number, shares))
+            keys = SegmentKeys(self.hasher, memory_bytes=self._memory_bytes // 2, share=Share(number, shares))
             try:
                 if not keys.catch_up(part, pace):
                     raise _TooManyKeys
@@ -308,7 +309,12 @@ class PartitionKeys:
             layer = index or self._entries_before(part, hasher, end, pace)
             if layer is None:
                 return newest_offsets_of(
-                    whole.parts, start=whole.start, end=end, memory_bytes=self._memory_bytes, pace=pace
+                    whole.parts,
+                    hasher,
+                    start=whole.start,
+                    end=end,
+                    memory_bytes=self._memory_bytes,
+                    pace=pace,
                 )
             layers.append(layer)
         offsets = _merged(layers, whole.start, self._memory_bytes, pace)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..cleaning.pass_steps import Pacing
 from ..config_types import INT64_MAX
-from .growing_keys import GrowingKeys
+from ..disk.pace import Pacing
+from .growing_keys import ALL_KEYS, GrowingKeys, Share
 from .key_index import KeyHasher
 from .key_scan import SegmentPart, keyed_records
 
@@ -18,9 +18,7 @@ from .key_scan import SegmentPart, keyed_records
 class SegmentKeys:
     """For one thread. ``close`` returns the memory.
 
-    ``share`` is a number and how many shares there are: the keys are divided among them
-    by their hashes, in order. (0, 1) has them all. Records from offset ``end`` on are left
-    out if it is not None.
+    Only keys of ``share`` are held. Records from offset ``end`` on are left out.
     """
 
     def __init__(
@@ -28,12 +26,12 @@ class SegmentKeys:
         hasher: KeyHasher,
         *,
         memory_bytes: int,
-        share: tuple[int, int] = (0, 1),
-        end: int | None = None,
+        share: Share = ALL_KEYS,
+        end: int = INT64_MAX,
     ) -> None:
         self._hasher = hasher
-        self._end = INT64_MAX if end is None else end
-        self._share, self._shares = share
+        self._end = end
+        self._share = share
         self._keys = GrowingKeys(memory_bytes)
         self._position = 0
         # The first offset that it does not know.
@@ -60,15 +58,9 @@ class SegmentKeys:
         """
         if self._position >= part.log_bytes:
             return True
-        for base_offset, records in keyed_records(part, pace, from_position=self._position):
-            for record in records:
-                if record.key is None or base_offset + record.offset_delta >= self._end:
-                    continue
-                hashed = self._hasher.hash_of(record.key)
-                if self._shares > 1 and int.from_bytes(hashed[:2]) * self._shares >> 16 != self._share:
-                    continue
-                if not self._keys.put(hashed, base_offset + record.offset_delta, pace):
-                    return False
+        records = keyed_records(part, pace, from_position=self._position)
+        if not self._keys.put_records(records, self._hasher, pace, end=self._end, share=self._share):
+            return False
         self._position, self.next_offset = part.log_bytes, part.next_offset
         return True
 

@@ -14,7 +14,7 @@
 - ``histories``        another history of the metadata, which may know less
 - ``log_ends``         follows appends of other brokers
 - ``cleaning_work``, ``compactor``   passes of compaction
-- ``table_offsets``, ``key_reader``   the newest record of a key, and those of all keys
+- ``key_reader``       the newest record of a key, and those of all keys
 - ``upkeep``           retention, merging, garbage collection
 - ``options``          sizes and times
 - ``engine``           the engine, above all of it

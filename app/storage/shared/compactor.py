@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...clock import Clock
-from ..cleaning.pass_steps import PassCounts
+from ..cleaning.pass_state import PassCounts, PassScope
 from ..disk.interval import Interval
 from ..disk.pace import Pace, WorkAborted, in_paced_thread
 from ..engine import CleanerState, CompactionCounts, PartitionCompaction
@@ -284,15 +284,18 @@ class Compactor:
         )
         if end <= plan.first_dirty:
             return None
-        work = CleaningWork(
+        scope = PassScope(
             first_dirty=plan.first_dirty,
             first_uncleanable=end,
             now_ms=plan.now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
+            memory_bytes=self._options.dedupe_buffer_bytes,
+        )
+        work = CleaningWork(
+            scope,
             marker_ms_min=self._options.marker_ms_min,
             aborted=plan.aborted,
             key_salt=plan.key_salt,
-            memory_bytes=self._options.dedupe_buffer_bytes,
             pace=Pace(self._aborted, clock=self._clock, bytes_per_s=self._options.bytes_per_s),
         )
         try:

@@ -14,35 +14,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import crc32c
 
-from ...errors import BrokerClosing, CorruptLog, OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from ...errors import BrokerClosing, CorruptLog, StorageUnavailable, UnknownTopic
 from ..cleaning.transactions import AbortedBatches
 from ..disk.pace import Pace, WorkAborted, in_paced_thread
-from ..keys.growing_keys import GrowingKeys
+from ..keys.growing_keys import GrowingKeys, Share
 from ..keys.key_index import ENTRY_BYTES, HEADER_BYTES, KeyHasher, header_of, search
-from ..keys.newest_offsets import OFFSET_BYTES, NewestOffsets, sorted_offsets
-from ..keys.newest_scan import too_many_keys
+from ..keys.key_scan import keyed_offsets
+from ..keys.newest_offsets import NewestOffsets
 from ..keys.remembered_offsets import RememberedOffsets
+from ..keys.table_scan import SHARE_COUNTS, TableScan, too_many_keys
 from ..topic_partition import ByPartition, TopicPartition
 from .log import SharedLog
 from .meta import ByteSpan, KeyRuns, Meta, MetaUnavailable, ObjectRef, RunRead
 from .runs.batches import CorruptRunError
-from .runs.builder import keyed_offsets, put_keys, whole_run
+from .runs.builder import whole_run
 from .runs.loads_ahead import LoadsAhead, Part
 from .runs.object_reads import ReadOptions
 from .runs.reader import corrupt_run
 from .store.block_cache import BlockCache
 from .store.object_keys import size_of
 from .store.object_store import ObjectNotFound, ObjectStoreError
-from .table_offsets import TableOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +49,6 @@ _T = TypeVar("_T")
 
 # Entries of a key index that are read at once.
 _BLOCK_BYTES = ENTRY_BYTES * 32768
-# Shares of all keys, one after the other, in which a table is computed if they do not fit at once.
-_SHARES_MAX = 64
 # Key indexes beyond those of a fresh start; then a look-up starts afresh.
 _LAYERS_MORE = 16
 # Key indexes that are known to be whole.
@@ -118,8 +115,6 @@ class SharedKeyReader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-keys")
         self._known: OrderedDict[SharedLog, _LogKeys] = OrderedDict()
         self._locks: dict[SharedLog, asyncio.Lock] = {}
-        # One table at a time is computed: the limit of memory is that of all together.
-        self._turn = asyncio.Lock()
         self._remembered = RememberedOffsets[SharedLog](memory_bytes)
         self._checked: OrderedDict[str, bool] = OrderedDict()
         self._working: set[threading.Event] = set()
@@ -250,19 +245,8 @@ class SharedKeyReader:
         data = await self._load(run, 0, run.length)
 
         def hold(pace: Pace) -> bool:
-            return all(
-                put_keys(
-                    known.held,
-                    known.hasher,
-                    batch,
-                    header,
-                    pace,
-                    start=part.start,
-                    end=part.end,
-                    aborted=part.aborted,
-                )
-                for batch, header in whole_run(run, bytearray(data))
-                if header.base_offset < part.end
+            return known.held.put_records(
+                _keyed_records(part, data, pace), known.hasher, pace, start=part.start, end=part.end
             )
 
         return await self._in_thread(run, hold)
@@ -276,14 +260,8 @@ class SharedKeyReader:
         data = await self._load(run, 0, run.length)
 
         def last(pace: Pace) -> int:
-            found = -1
-            for batch, header in whole_run(run, bytearray(data)):
-                if header.base_offset >= part.end:
-                    break
-                for offset, other in keyed_offsets(batch, header, pace, part.aborted):
-                    if other == key and offset < part.end:
-                        found = offset
-            return found
+            offsets = (offset for offset, other in _keyed_records(part, data, pace) if other == key)
+            return max((offset for offset in offsets if offset < part.end), default=-1)
 
         return await self._in_thread(run, last)
 
@@ -352,28 +330,14 @@ class SharedKeyReader:
     async def newest_offsets(self, name: TopicPartition, end_offset: int) -> NewestOffsets:
         """See ``LogEngine.newest_offsets``."""
         log = self._logs[name]
-        if end_offset > log.next_offset:
-            raise OffsetOutOfRange(
-                topic=name.topic,
-                partition=name.partition,
-                offset=end_offset,
-                log_start_offset=log.log_start_offset,
-                log_end_offset=log.next_offset,
-            )
-        if end_offset <= log.log_start_offset:
-            return NewestOffsets(array("Q"), end_offset=end_offset)
-        if (remembered := self._remembered.recall(log, end_offset)) is not None:
-            return remembered
-        async with self._turn:
-            # Another reader may have asked for the same.
-            remembered = self._remembered.recall(log, end_offset)
-            if remembered is None:
-                is_stable, history = end_offset <= log.last_stable_offset, log.history
-                remembered = await self._compute_again(log, end_offset)
-                log.check_same(history)
-                if is_stable:
-                    self._remembered.remember(log, remembered)
-        return remembered
+        history = log.history
+
+        async def compute() -> NewestOffsets:
+            newest = await self._compute_again(log, end_offset)
+            log.check_same(history)
+            return newest
+
+        return await self._remembered.get(log, end_offset, compute, log_end=log.next_offset)
 
     async def _compute_again(self, log: SharedLog, end: int) -> NewestOffsets:
         try:
@@ -388,71 +352,64 @@ class SharedKeyReader:
     async def _compute(self, log: SharedLog, end: int) -> NewestOffsets:
         rows = await self._rows(log, 0)
         stable_end = min(end, rows.stable_offset)
-        table = TableOffsets(
-            hasher=KeyHasher(rows.key_salt),
-            runs=[run for run in rows.runs if run.base_offset < stable_end],
-            start=rows.log.log_start,
-            end=stable_end,
-            aborted=AbortedBatches(rows.aborted),
-        )
-        shares = 1
-        while not await self._fits(table, shares):
-            shares *= 2
-            if shares > _SHARES_MAX:
-                raise too_many_keys(self._memory_bytes)
-        offsets = table.offsets
+        runs = [run for run in rows.runs if run.base_offset < stable_end]
+        hasher = KeyHasher(rows.key_salt)
+        scan = TableScan(hasher, start=rows.log.log_start, end=stable_end, memory_bytes=self._memory_bytes)
+        try:
+            for count in SHARE_COUNTS:
+                scan.clear()
+                if await self._fits(scan, hasher, runs, stable_end, AbortedBatches(rows.aborted), count):
+                    return await self._in_thread(None, lambda pace: scan.result(pace, end_offset=end))
+        finally:
+            scan.close()
+        raise too_many_keys(self._memory_bytes)
 
-        def sort(pace: Pace) -> array[int]:
-            return sorted_offsets(offsets, start=table.start, end=end, count=len(offsets), pace=pace)
-
-        ordered = await self._in_thread(None, sort) if offsets else offsets
-        return NewestOffsets(ordered, end_offset=end, corrupt_ranges=table.corrupt_ranges)
-
-    async def _fits(self, table: TableOffsets, shares: int) -> bool:
-        """Collect the offsets of a table; False if the keys of one of ``shares`` do not fit into the memory."""
-        table.clear()
-        for number in range(shares):
-            keys = GrowingKeys(self._memory_bytes)
-            ahead = self._ahead(table.runs, table.end)
-            try:
-                for run in table.runs:
-                    ahead.next()
-                    if not await self._fill(table, keys, run, (number, shares)):
-                        return False
-                if (len(table.offsets) + len(keys)) * OFFSET_BYTES > self._memory_bytes:
-                    raise too_many_keys(self._memory_bytes)
-
-                def take(pace: Pace, keys: GrowingKeys = keys) -> None:
-                    table.take(keys, pace)
-
-                await self._in_thread(None, take)
-            finally:
-                keys.close()
+    async def _fits(
+        self,
+        scan: TableScan,
+        hasher: KeyHasher,
+        runs: Sequence[RunRead],
+        end: int,
+        aborted: AbortedBatches,
+        count: int,
+    ) -> bool:
+        """Collect the offsets of a table; False if the keys of one of ``count`` shares do not fit into the memory."""
+        for number in range(count):
+            scan.begin(Share(number, count))
+            ahead = self._ahead(runs, end)
+            for run in runs:
+                ahead.next()
+                # The index has the last offset in the run, which may be past the end.
+                is_indexed = run.last_offset < end and await self._index_of(run, hasher) is not None
+                fits = await (
+                    self._put_index(scan, run) if is_indexed else self._put_records(scan, run, end, aborted)
+                )
+                if not fits:
+                    return False
+            await self._in_thread(None, scan.take)
         return True
 
-    async def _fill(
-        self, table: TableOffsets, keys: GrowingKeys, run: RunRead, share: tuple[int, int]
-    ) -> bool:
-        """Put the keys of a run that belong to a share; False if they do not fit."""
-        # The index has the last offset in the run, which may be past the end.
-        if run.last_offset < table.end and await self._index_of(run, table.hasher) is not None:
-            assert run.keys is not None
-            for start in range(HEADER_BYTES, run.keys.length, _BLOCK_BYTES):
-                block = await self._keys(run, start, _BLOCK_BYTES)
+    async def _put_index(self, scan: TableScan, run: RunRead) -> bool:
+        assert run.keys is not None
+        for start in range(HEADER_BYTES, run.keys.length, _BLOCK_BYTES):
+            block = await self._keys(run, start, _BLOCK_BYTES)
 
-                def put_block(pace: Pace, block: bytes = block) -> bool:
-                    return table.put_entries(keys, block, share, pace)
+            def put_block(pace: Pace, block: bytes = block) -> bool:
+                return scan.put_entries(block, pace)
 
-                if not await self._in_thread(run, put_block):
-                    return False
-            return True
+            if not await self._in_thread(run, put_block):
+                return False
+        return True
+
+    async def _put_records(self, scan: TableScan, run: RunRead, end: int, aborted: AbortedBatches) -> bool:
         data = await self._load(run, 0, run.length)
+        part = _RunPart(run, 0, end, aborted)
         try:
             return await self._in_thread(
-                run, lambda pace: table.put_records(keys, run, bytearray(data), share, pace)
+                run, lambda pace: scan.put_records(_keyed_records(part, data, pace), pace)
             )
         except CorruptLog as error:
-            table.corrupt_ranges.append(error)
+            scan.corrupt_ranges.append(error)
             return True
 
     # ── both ──
@@ -477,3 +434,11 @@ class SharedKeyReader:
             raise corrupt_run(run, error.position, error.reason, run.base_offset) from error
         finally:
             self._working.discard(aborted)
+
+
+def _keyed_records(part: _RunPart, data: bytes, pace: Pace) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and key of the records in the batches that begin in a part of a run, in order."""
+    for batch, header in whole_run(part.run, bytearray(data)):
+        if header.base_offset >= part.end:
+            break
+        yield from keyed_offsets(batch, header, pace, part.aborted)

@@ -12,7 +12,6 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
 from app.clock import SystemClock
-from app.storage.cleaning.pass_steps import no_pacing
 from app.storage.cleaning.transactions import AbortedBatches
 from app.storage.disk.whole_files import write_file
 from app.storage.embedded import EmbeddedEngine
@@ -20,7 +19,7 @@ from app.storage.engine import AbortedTransaction
 from app.storage.keys.key_index import bounds_of, check_key_index, entries_of, salt_of, write_key_index
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
-from tests.support.compaction import Keyed, batch
+from tests.support.compaction import Keyed, batch, no_pacing
 from tests.support.engines import QUIET, open_engine, segment_path
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated

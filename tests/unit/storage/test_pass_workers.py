@@ -15,7 +15,7 @@ from app.clock import SystemClock
 from app.errors import CorruptLog
 from app.storage.cleaning import worker_process
 from app.storage.cleaning.cleaned_segment import CLEANED_SUFFIX
-from app.storage.cleaning.pass_steps import PassCounts
+from app.storage.cleaning.pass_state import PassCounts
 from app.storage.cleaning.pass_work import PassOrder
 from app.storage.cleaning.pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from app.storage.cleaning.planning import SegmentFacts, groups

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import crc32c
 from stele.wire import record_batch as rb
 
-from ...cleaning.pass_steps import Pacing
-from ...cleaning.record_keys import read_keys
-from ...cleaning.transactions import NOTHING_ABORTED, AbortedBatches
-from ...config_types import INT64_MAX
+from ...cleaning.transactions import AbortedBatches
+from ...disk.pace import Pacing
 from ...keys.growing_keys import GrowingKeys
 from ...keys.key_index import KeyHasher, key_index_bytes
+from ...keys.key_scan import keyed_offsets
 from ..meta import ByteSpan, PartitionId, RunRead
 from .batches import CorruptRunError, batches_of
 from .object_format import ObjectRun, footer_bytes, header_bytes
@@ -56,7 +55,7 @@ class RunBuilder:
         if (
             self._keys is not None
             and self._hasher is not None
-            and not put_keys(self._keys, self._hasher, batch, header, pace)
+            and not self._keys.put_records(keyed_offsets(batch, header, pace), self._hasher, pace)
         ):
             self.close()
 
@@ -83,27 +82,6 @@ class RunBuilder:
             self._keys = None
 
 
-def put_keys(
-    keys: GrowingKeys,
-    hasher: KeyHasher,
-    batch: bytes,
-    header: rb.BatchHeader,
-    pace: Pacing,
-    *,
-    start: int = 0,
-    end: int = INT64_MAX,
-    aborted: AbortedBatches = NOTHING_ABORTED,
-) -> bool:
-    """Put the keys of the records of a batch from ``start`` to before ``end``.
-
-    False if they do not fit.
-    """
-    for offset, key in keyed_offsets(batch, header, pace, aborted):
-        if start <= offset < end and not keys.put(hasher.hash_of(key), offset, pace):
-            return False
-    return True
-
-
 def key_index_of(
     batches: Iterable[tuple[bytes, rb.BatchHeader]],
     hasher: KeyHasher,
@@ -121,32 +99,12 @@ def key_index_of(
     keys = GrowingKeys(memory_bytes)
     try:
         for batch, header in batches:
-            if not put_keys(keys, hasher, batch, header, pace, aborted=aborted):
+            if not keys.put_records(keyed_offsets(batch, header, pace, aborted), hasher, pace):
                 return b""
         entries = b"".join(keys.sorted_entries(pace))
         return key_index_bytes(entries, salt=hasher.salt, log_bytes=log_bytes, next_offset=next_offset)
     finally:
         keys.close()
-
-
-def keyed_offsets(
-    batch: bytes, header: rb.BatchHeader, pace: Pacing, aborted: AbortedBatches = NOTHING_ABORTED
-) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and key of the records of a batch.
-
-    None if no reader can decode it, or its transaction was aborted.
-    """
-    if header.is_control or not header.record_count or header in aborted:
-        return
-    try:
-        slices = read_keys(rb.plain_batch(batch, header), lambda: pace(0))
-    except rb.CorruptBatchError:
-        return
-    for part in slices:
-        pace(0)
-        for offset, key in zip(part.offsets, part.keys, strict=True):
-            if key is not None:
-                yield offset, key
 
 
 def whole_run(run: RunRead, data: bytearray) -> Iterator[tuple[bytes, rb.BatchHeader]]:

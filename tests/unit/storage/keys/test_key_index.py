@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from stele.wire import record_batch as rb
 
-from app.storage.cleaning.pass_steps import no_pacing
+from app.storage.keys.growing_keys import Share
 from app.storage.keys.key_index import (
     KeyHasher,
     KeyIndex,
@@ -21,7 +21,7 @@ from app.storage.keys.key_index import (
 from app.storage.keys.key_scan import SegmentPart
 from app.storage.keys.segment_keys import SegmentKeys
 from app.storage.segments.segment import Segment
-from tests.support.compaction import Keyed, batch
+from tests.support.compaction import Keyed, batch, no_pacing
 from tests.support.simulated_files import SimulatedFiles
 
 DIRECTORY = Path("/data")
@@ -125,7 +125,7 @@ def test_keys_in_memory_follow_the_segment_and_become_its_index(seed: int) -> No
     assert b"".join(keys.sorted_entries(no_pacing)) == entries(log.last)
     shares = b""
     for number in range(4):
-        part = SegmentKeys(hasher, memory_bytes=1 << 20, share=(number, 4))
+        part = SegmentKeys(hasher, memory_bytes=1 << 20, share=Share(number, 4))
         assert part.catch_up(SegmentPart.of(log.segment), no_pacing)
         shares += b"".join(part.sorted_entries(no_pacing))
         part.close()
