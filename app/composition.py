@@ -39,6 +39,7 @@ from .groups.shard_lease import ShardLease
 from .groups.shards import GroupShards
 from .groups.share.dead_letter_writer import DeadLetterWriter
 from .groups.share_queue import ShareQueue
+from .groups.table import GroupTable
 from .network.admission import open_files_for_partitions, open_files_limit
 from .security.service import SecurityStores
 from .security.tls.peer_tls import PeerTls
@@ -257,7 +258,7 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
     def make(
         store: GroupStore, thread: ThreadPoolExecutor | None = None, ask_ended: AskEnded | None = None
     ) -> Groups:
-        coordinator = GroupCoordinator(
+        table = GroupTable(
             store=store,
             store_thread=thread,
             clock=clock,
@@ -267,8 +268,8 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
             topic_names=lambda: [topic.name for topic in broker.readable_topics()],
             list_offset=list_offset,
             write_dead_letters=DeadLetterWriter(broker).write,
-            ask_ended=ask_ended,
         )
+        coordinator = GroupCoordinator(table, ask_ended=ask_ended)
         broker.observe_deletions(coordinator.forget_topic)
         broker.observe_topics(coordinator.topics_changed)
         return Groups(

@@ -19,13 +19,8 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
-from ..broker.topics import Topic
-from ..clock import Clock
-from ..cluster.group_store import GroupStore
 from ..errors import (
     CoordinatorNotAvailable,
     GroupNotEmpty,
@@ -37,7 +32,6 @@ from ..errors import (
     UnknownMember,
     UnknownPartition,
 )
-from ..settings import Settings
 from .base.checks import check_group_id, check_join
 from .base.committed_offsets import GroupOffsets
 from .base.consumer_protocol import CONSUMER
@@ -58,7 +52,6 @@ from .base.messages import (
     Synced,
     SyncRequest,
 )
-from .base.timers import Scheduler
 from .classic.managed_members import join_request_of
 from .consumer.ownership import Claimant
 from .consumer_groups import ConsumerGroups
@@ -66,58 +59,25 @@ from .descriptions import description_of, listing_of
 from .ended_elsewhere import AskEnded, EndedElsewhere
 from .live_group import LiveGroup
 from .offset_retention import OffsetRetention
-from .share.dead_letter_drain import WriteLetters
 from .share_groups import ShareGroups
-from .table import GroupTable, no_dead_letters, no_offsets, random_id
+from .table import GroupTable
 from .transactional_offsets import TransactionalOffsets
 
 
 class GroupCoordinator:
-    """Serves the groups of ``store``, in ``store_thread`` if several stores share one.
+    """Serves the groups of ``table``.
 
-    ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
-    ``configs`` has the configurations of groups: ``Broker.configs.groups``. ``topic_names`` returns
-    the names that regular expressions of members may match. ``list_offset`` returns the offset of a
-    time or position in a partition. ``consumers`` serves the groups whose partitions the broker assigns,
-    ``shares`` the share groups. ``write_dead_letters`` is ``DeadLetterWriter.write``.
+    ``consumers`` serves the groups whose partitions the broker assigns, ``shares`` the share groups.
     ``ask_ended`` is given if transactions end at other brokers, too: see ``EndedElsewhere``.
-    ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
-    def __init__(
-        self,
-        *,
-        store: GroupStore,
-        store_thread: ThreadPoolExecutor | None = None,
-        clock: Clock,
-        settings: Settings,
-        topic: Callable[[str], Topic],
-        configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
-        topic_names: Callable[[], Sequence[str]] = tuple,
-        list_offset: Callable[[str, int, int], Awaitable[int]] = no_offsets,
-        write_dead_letters: WriteLetters = no_dead_letters,
-        ask_ended: AskEnded | None = None,
-        scheduler: Scheduler | None = None,
-        make_id: Callable[[], str] = random_id,
-    ) -> None:
-        self.table = GroupTable(
-            store=store,
-            store_thread=store_thread,
-            clock=clock,
-            settings=settings,
-            topic=topic,
-            configs=configs,
-            topic_names=topic_names,
-            list_offset=list_offset,
-            write_dead_letters=write_dead_letters,
-            scheduler=scheduler,
-            make_id=make_id,
-        )
+    def __init__(self, table: GroupTable, *, ask_ended: AskEnded | None = None) -> None:
+        self.table = table
         self.transactional = TransactionalOffsets(self.table)
         self._ended = None if ask_ended is None else EndedElsewhere(self.table, ask_ended)
         self.consumers = ConsumerGroups(self.table)
         self.shares = ShareGroups(self.table)
-        self._retention = OffsetRetention(self.table, clock=clock)
+        self._retention = OffsetRetention(self.table)
 
     # ── life ──
 

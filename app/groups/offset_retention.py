@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from ..clock import Clock, PatientClock
+from ..clock import PatientClock
 from .base.offset_rules import is_due
 from .base.timers import Timer
 from .table import GroupTable
@@ -21,9 +21,9 @@ CHECK_INTERVAL_MS = 600_000
 class OffsetRetention:
     """Sweeps the groups of ``table``, and drops groups in which nothing is left."""
 
-    def __init__(self, table: GroupTable, *, clock: Clock) -> None:
+    def __init__(self, table: GroupTable) -> None:
         self._table = table
-        self._clock = PatientClock(clock)
+        self._clock = PatientClock(table.clock)
         self._timer: Timer | None = None
 
     def start(self) -> None:

@@ -78,8 +78,6 @@ class GroupTable:
     """All groups of one coordinator, by name.
 
     ``epoch`` is that of the coordinator, 0 before ``open``.
-
-    The arguments are those of ``GroupCoordinator``.
     """
 
     def __init__(
@@ -97,6 +95,14 @@ class GroupTable:
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
+        """The groups are those of ``store``, which is called in ``store_thread`` if several stores share one.
+
+        ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
+        ``configs`` has the configurations of groups: ``Broker.configs.groups``. ``topic_names`` returns
+        the names that regular expressions of members may match. ``list_offset`` returns the offset of a
+        time or position in a partition. ``write_dead_letters`` is ``DeadLetterWriter.write``.
+        ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
+        """
         self.settings = settings
         self.configs = configs
         self.topic_names = topic_names
@@ -108,7 +114,7 @@ class GroupTable:
         self.epoch = 0
         self.pending_producers = PendingProducers()
         self._scheduler = scheduler
-        self._clock = clock
+        self.clock = clock
         self._topic = topic
         self._writer = StoreWriter(store, store_thread)
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
@@ -243,7 +249,7 @@ class GroupTable:
         return self._scheduler
 
     def now_ms(self) -> int:
-        return self._clock.now_ms()
+        return self.clock.now_ms()
 
     def topic(self, name: str) -> Topic:
         return self._topic(name)

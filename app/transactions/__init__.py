@@ -7,6 +7,7 @@ It knows no protocol; the Kafka and the HTTP listener serve it. Reading order:
 - ``states``              the states, and the effect of an end in each: a table
 - ``plans``               plans of a machine for others to carry out
 - ``transaction``         one transactional id, a pure machine
+- ``descriptions``        transactions as operators list and describe them
 - ``table``            which transactional ids exist
 - ``endings``             the end of a transaction, in the order in which it becomes durable
 - ``joint_commits``       several transactions that are committed as one

@@ -28,8 +28,6 @@ from ..clock import Clock
 from ..cluster.group_store import StoreChange
 from ..errors import (
     ConcurrentTransactions,
-    InvalidTransactionState,
-    ProducerFenced,
     SteleError,
     TransactionalIdNotFound,
     UnknownPartition,
@@ -44,10 +42,10 @@ from ..groups.coordinator import GroupCoordinator
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce
+from .descriptions import description_of, listings_of, open_of_producer
 from .endings import Endings
 from .joint_commits import JointCommits
 from .messages import (
-    NOT_STARTED,
     PartitionTransaction,
     ProducerIdentity,
     TransactionCounts,
@@ -343,15 +341,7 @@ class TransactionCoordinator:
             if transaction.state.is_preparing
             else sorted(transaction.partitions)
         )
-        return TransactionDescription(
-            transactional_id=transactional_id,
-            state=transaction.state,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.epoch,
-            timeout_ms=transaction.timeout_ms,
-            started_at_ms=transaction.started_at_ms if transaction.state.is_open else NOT_STARTED,
-            partitions=partitions,
-        )
+        return description_of(transaction, partitions)
 
     async def list(
         self,
@@ -361,26 +351,15 @@ class TransactionCoordinator:
         min_duration_ms: int = -1,
     ) -> list[TransactionListing]:
         self._groups.table.check_open()
-        now_ms = self._clock.now_ms()
-        return [
-            self._listing(transaction)
-            for transaction in sorted(self._table, key=lambda transaction: transaction.transactional_id)
-            if not transaction.is_new
-            and (not states or transaction.state.value in states)
-            and (not producer_ids or transaction.producer_id in producer_ids)
-            and (
-                min_duration_ms < 0
-                or (transaction.state.is_open and now_ms - transaction.started_at_ms > min_duration_ms)
-            )
-        ]
-
-    @staticmethod
-    def _listing(transaction: Transaction) -> TransactionListing:
-        return TransactionListing(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            state=transaction.state,
-            started_at_ms=transaction.started_at_ms if transaction.state.is_open else NOT_STARTED,
+        return listings_of(
+            sorted(
+                (transaction for transaction in self._table if not transaction.is_new),
+                key=lambda transaction: transaction.transactional_id,
+            ),
+            states=states,
+            producer_ids=producer_ids,
+            min_duration_ms=min_duration_ms,
+            now_ms=self._clock.now_ms(),
         )
 
     async def abort(self, transactional_id: str) -> None:
@@ -394,18 +373,8 @@ class TransactionCoordinator:
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
         self._groups.table.check_open()
-        opened = [
-            transaction
-            for transaction in self._broker.open_transactions(topic_partition)
-            if transaction.producer_id == producer_id
-        ]
-        if not opened:
-            raise InvalidTransactionState(
-                None, f"producer {producer_id} has no open transaction in {topic_partition}"
-            )
-        current_epoch = max(transaction.producer_epoch for transaction in opened)
-        if epoch < current_epoch:
-            raise ProducerFenced(producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
+        opened = self._broker.open_transactions(topic_partition)
+        open_of_producer(opened, topic_partition, producer_id=producer_id, epoch=epoch)
         holder = self._holder(producer_id, topic_partition)
         if holder is not None:
             await self.abort(holder.transactional_id)

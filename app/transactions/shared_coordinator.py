@@ -30,8 +30,6 @@ from ..cluster.shared_transactions import (
 from ..cluster.transaction_store import StoredAnswer, TransactionRecord
 from ..errors import (
     BrokerClosing,
-    InvalidTransactionState,
-    ProducerFenced,
     SteleError,
     TooManyTransactionalIds,
     TransactionalIdNotFound,
@@ -43,8 +41,8 @@ from ..groups.services import GroupServices
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce
+from .descriptions import description_of, listings_of, open_of_producer
 from .messages import (
-    NOT_STARTED,
     PartitionTransaction,
     ProducerIdentity,
     TransactionCounts,
@@ -63,7 +61,6 @@ from .shared_requests import (
     abort_overdue,
     aborts_of_torn,
     end,
-    listing,
     machine,
     opened,
     producer_after,
@@ -385,20 +382,12 @@ class SharedTransactionCoordinator:
         record = await self._store.record(transactional_id)
         if record is None:
             raise TransactionalIdNotFound(transactional_id)
-        state = TransactionState(record.state)
-        partitions = {TopicPartition(*partition) for partition in record.partitions}
-        if state.is_open:
+        transaction = self._restored(record)
+        partitions = set(transaction.partitions)
+        if transaction.state.is_open:
             logs = await self._store.open_in_logs(producer_id=record.producer_id)
             partitions.update(self._names([hold.partition for hold in logs]))
-        return TransactionDescription(
-            transactional_id=transactional_id,
-            state=state,
-            producer_id=record.producer_id,
-            producer_epoch=record.epoch,
-            timeout_ms=record.timeout_ms,
-            started_at_ms=record.started_at_ms if state.is_open else NOT_STARTED,
-            partitions=sorted(partitions),
-        )
+        return description_of(transaction, sorted(partitions))
 
     async def list(
         self,
@@ -408,17 +397,17 @@ class SharedTransactionCoordinator:
         min_duration_ms: int = -1,
     ) -> list[TransactionListing]:
         self._check_open()
+        return listings_of(
+            map(self._restored, await self._store.records()),
+            states=states,
+            producer_ids=producer_ids,
+            min_duration_ms=min_duration_ms,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _restored(self, record: TransactionRecord) -> Transaction:
         now_ms = self._clock.now_ms()
-        return [
-            listed
-            for listed in map(listing, await self._store.records())
-            if (not states or listed.state.value in states)
-            and (not producer_ids or listed.producer_id in producer_ids)
-            and (
-                min_duration_ms < 0
-                or (listed.state.is_open and now_ms - listed.started_at_ms > min_duration_ms)
-            )
-        ]
+        return Transaction.restored(record, now=Moment(now_ms, now_ms))
 
     async def abort(self, transactional_id: str) -> None:
         self._check_open()
@@ -448,18 +437,8 @@ class SharedTransactionCoordinator:
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
         self._check_open()
-        here = [
-            transaction
-            for transaction in (await self.open_in([topic_partition])).get(topic_partition, [])
-            if transaction.producer_id == producer_id
-        ]
-        if not here:
-            raise InvalidTransactionState(
-                None, f"producer {producer_id} has no open transaction in {topic_partition}"
-            )
-        current_epoch = max(transaction.producer_epoch for transaction in here)
-        if epoch < current_epoch:
-            raise ProducerFenced(producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
+        opened_here = (await self.open_in([topic_partition])).get(topic_partition, [])
+        here = open_of_producer(opened_here, topic_partition, producer_id=producer_id, epoch=epoch)
         transactional_id = here[0].transactional_id
         if transactional_id is not None:
             await self.abort(transactional_id)

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from ..cluster.shared_transactions import EndOfTransaction, OpenInLog, TransactionUpdate
 from ..cluster.transaction_store import StoredAnswer, TransactionRecord
 from ..storage.topic_partition import TopicPartition
-from .messages import NOT_STARTED, PartitionTransaction, ProducerIdentity, TransactionListing
+from .messages import PartitionTransaction, ProducerIdentity
 from .plans import EndPlan, Moment, StorePlan
 from .states import TransactionState
 from .transaction import Transaction
@@ -124,16 +124,6 @@ def abort_overdue(transaction: Transaction, fresh_id: int | None, now: Moment) -
     """As ``abort``, if the transaction has been open for longer than its timeout."""
     is_overdue = now.wall_ms > transaction.started_at_ms + transaction.timeout_ms
     return abort(transaction, fresh_id, now) if is_overdue else None
-
-
-def listing(record: TransactionRecord) -> TransactionListing:
-    state = TransactionState(record.state)
-    return TransactionListing(
-        transactional_id=record.transactional_id,
-        producer_id=record.producer_id,
-        state=state,
-        started_at_ms=record.started_at_ms if state.is_open else NOT_STARTED,
-    )
 
 
 def opened(hold: OpenInLog, name: TopicPartition, *, holds_back: bool) -> PartitionTransaction:

@@ -35,6 +35,7 @@ from app.groups.base.parking import answer
 from app.groups.base.states import GroupState
 from app.groups.consumer.ownership import Claimant
 from app.groups.coordinator import GroupCoordinator
+from app.groups.table import GroupTable
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig
 
@@ -89,13 +90,15 @@ class GroupBench:
 
     async def open(self, store: GroupStore | None = None) -> GroupBench:
         self.coordinator = GroupCoordinator(
-            store=store or SqliteGroupStore(self.path / "groups.sqlite"),
-            clock=self.clock,
-            settings=self.settings,
-            topic=self.topic,
-            topic_names=lambda: list(self.topics),
-            list_offset=self.list_offset,
-            make_id=lambda: f"{next(self._ids)}",
+            GroupTable(
+                store=store or SqliteGroupStore(self.path / "groups.sqlite"),
+                clock=self.clock,
+                settings=self.settings,
+                topic=self.topic,
+                topic_names=lambda: list(self.topics),
+                list_offset=self.list_offset,
+                make_id=lambda: f"{next(self._ids)}",
+            )
         )
         await self.coordinator.open()
         return self

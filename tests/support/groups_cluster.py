@@ -28,6 +28,7 @@ from app.groups.consumer.ownership import Claimant
 from app.groups.coordinator import GroupCoordinator
 from app.groups.services import Groups
 from app.groups.shard_lease import ShardLease
+from app.groups.table import GroupTable
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig
 
@@ -120,13 +121,15 @@ class Broker:
                 run.database, self.faults, shard=shard, incarnation=self.member.incarnation, shard_of=shard_of
             )
             coordinator = GroupCoordinator(
-                store=store,
-                store_thread=store_thread,
-                clock=clock,
-                settings=_SETTINGS,
-                topic=lambda _: TOPIC,
-                topic_names=lambda: [TOPIC.name],
-                make_id=lambda: f"{run.random.getrandbits(64):x}",
+                GroupTable(
+                    store=store,
+                    store_thread=store_thread,
+                    clock=clock,
+                    settings=_SETTINGS,
+                    topic=lambda _: TOPIC,
+                    topic_names=lambda: [TOPIC.name],
+                    make_id=lambda: f"{run.random.getrandbits(64):x}",
+                )
             )
             groups = Groups(coordinator, leases=_NO_LEASES, queue=_NO_LEASES)
             lease = lease_of_shard(shard)

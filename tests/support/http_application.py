@@ -19,6 +19,7 @@ from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
+from app.groups.table import GroupTable
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
@@ -45,7 +46,9 @@ async def application(
     broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)
     await broker.open()
     store = SqliteGroupStore(path / "groups.sqlite")
-    coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
+    coordinator = GroupCoordinator(
+        GroupTable(store=store, clock=clock, settings=settings, topic=broker.topic)
+    )
     await coordinator.open()
     groups = Groups(
         coordinator,

@@ -18,6 +18,7 @@ from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
+from app.groups.table import GroupTable
 from app.network.admission import Admission
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
@@ -42,7 +43,9 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
     await broker.open()
     await engine.start()
     store = SqliteGroupStore(path / "groups.sqlite")
-    coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
+    coordinator = GroupCoordinator(
+        GroupTable(store=store, clock=clock, settings=settings, topic=broker.topic)
+    )
     await coordinator.open()
     transactions = TransactionCoordinator(broker=broker, groups=coordinator, clock=clock, settings=settings)
     await transactions.open()

@@ -25,6 +25,7 @@ from app.groups.coordinator import GroupCoordinator
 from app.groups.lag import group_lag
 from app.groups.leases.lease import Polled, PollRequest
 from app.groups.leases.manager import LeaseManager
+from app.groups.table import GroupTable
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.storage.topic_partition import TopicPartition
@@ -71,10 +72,12 @@ class LeaseBench:
         await self.broker.open()
         self.broker.set_transaction_gate(OpenGate())
         self.coordinator = GroupCoordinator(
-            store=SqliteGroupStore(self._path / "groups.sqlite"),
-            clock=self._clock,
-            settings=self._settings,
-            topic=self.broker.topic,
+            GroupTable(
+                store=SqliteGroupStore(self._path / "groups.sqlite"),
+                clock=self._clock,
+                settings=self._settings,
+                topic=self.broker.topic,
+            )
         )
         await self.coordinator.open()
         self.leases = LeaseManager(broker=self.broker, coordinator=self.coordinator, clock=self._clock)

@@ -24,6 +24,7 @@ from app.groups.coordinator import GroupCoordinator
 from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
+from app.groups.table import GroupTable
 from app.network.admission import Admission
 from app.security.authorizer import Authorizer
 from app.security.policy import ListenerSecurity
@@ -81,7 +82,9 @@ async def listeners(
     await broker.open()
     await engine.start()
     store = SqliteGroupStore(path / "groups.sqlite")
-    coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
+    coordinator = GroupCoordinator(
+        GroupTable(store=store, clock=clock, settings=settings, topic=broker.topic)
+    )
     await coordinator.open()
     transactions = TransactionCoordinator(broker=broker, groups=coordinator, clock=clock, settings=settings)
     await transactions.open()

@@ -19,6 +19,7 @@ from app.cluster.sqlite.catalog import SqliteCatalog
 from app.cluster.sqlite.groups import SqliteGroupStore
 from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.groups.coordinator import GroupCoordinator
+from app.groups.table import GroupTable
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import PartitionFetch
@@ -98,7 +99,7 @@ class TransactionBench:
         await engine.start()
         store = CountedStore(self.path / "groups.sqlite", self.files.called)
         self.groups = GroupCoordinator(
-            store=store, clock=self.clock, settings=self.settings, topic=self.broker.topic
+            GroupTable(store=store, clock=self.clock, settings=self.settings, topic=self.broker.topic)
         )
         await self.groups.open()
         self.broker.observe_deletions(self.groups.forget_topic)

@@ -8,20 +8,18 @@ their common state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...broker.broker import Broker
 from ...clock import Clock
 from ..coordinator import GroupCoordinator
 from .context import LeaseContext
-from .lease import Lease, LeasedPartition, Polled, PollRequest
+from .lease import Lease
 from .poll_member import PollMember
 from .polls import LeasePolls
 from .pool import LeasePools
 from .positions import LeasePositions
 from .redelivery import Redelivery
 from .settlement import LeaseSettlement
-from .transactions import LeaseTransactions, StageOffsets
+from .transactions import LeaseTransactions
 
 
 class LeaseManager:
@@ -41,9 +39,14 @@ class LeaseManager:
             positions=positions,
             redelivery=redelivery,
         )
-        self._polls = LeasePolls(context)
-        self._settlement = LeaseSettlement(context)
-        self._transactions = LeaseTransactions(context, self._settlement)
+        settlement = LeaseSettlement(context)
+        self._transactions = LeaseTransactions(context, settlement)
+        self.poll = LeasePolls(context).poll
+        self.ack = settlement.ack
+        self.nack = settlement.nack
+        self.withdraw = settlement.withdraw
+        self.extend = settlement.extend
+        self.stage_acknowledgement = self._transactions.stage
 
     def close(self) -> None:
         """End the polls that wait."""
@@ -56,67 +59,6 @@ class LeaseManager:
         """
         self._pools.forget_all()
         self._transactions.forget_all()
-
-    async def poll(self, request: PollRequest) -> Polled:
-        """Return the group's next records under a lease; without a lease if none came in time.
-
-        More ``max_bytes`` than the broker's ``fetch_bytes_max`` count as that many.
-
-        Raises:
-            InvalidRequest, InvalidGroupId, UnknownTopic: change the request.
-            CorruptLog: the next records of a partition are corrupt; the error says where to continue.
-            CoordinatorNotAvailable, GroupStoreFailed, …: as ``GroupCoordinator.join_managed``.
-        """
-        return await self._polls.poll(request)
-
-    async def ack(self, group: str, token: str) -> Sequence[LeasedPartition]:
-        """Commit what a lease holds, and return it. A repeated ack gets the same answer.
-
-        Raises:
-            InvalidRequest: the token is not a lease of the group.
-            LeaseFenced: its records were given, or assigned, to another client.
-            GroupStoreFailed, CoordinatorNotAvailable: ack again.
-        """
-        return await self._settlement.ack(group, token)
-
-    async def stage_acknowledgement(
-        self, group: str, token: str, *, producer_id: int, stage: StageOffsets
-    ) -> Sequence[LeasedPartition]:
-        """Commit what a lease holds within a producer's open transaction, and return it.
-
-        ``stage`` keeps the offsets of a request in that transaction, and raises if it is not open or the
-        producer is fenced; it ends in ``GroupCoordinator.stage_offsets`` with ``producer_id``. When this
-        returns, the ack is durable as a part of the transaction. The lease then does not expire: it is
-        acknowledged when the transaction commits, and given back when it aborts. A repeated call gets the
-        same answer.
-
-        Raises:
-            InvalidRequest, LeaseFenced: as ``ack``; or another transaction acknowledges the lease.
-            GroupStoreFailed, CoordinatorNotAvailable, and what ``stage`` raises: the lease is in force as before.
-        """
-        return await self._transactions.stage(group, token, producer_id=producer_id, stage=stage)
-
-    async def nack(self, group: str, token: str) -> None:
-        """Give a lease back, so that the next poll gets its records.
-
-        Returns when the failure is counted.
-
-        Raises:
-            InvalidRequest, LeaseFenced: as ``ack``.
-            GroupStoreFailed: the lease is given back, and the failure is not counted.
-        """
-        await self._settlement.nack(group, token)
-
-    def withdraw(self, lease: Lease) -> None:
-        """End a lease that no client has got; its records count as not delivered."""
-        self._settlement.withdraw(lease)
-
-    async def extend(self, group: str, token: str, lease_ms: int) -> int:
-        """Hold a lease for ``lease_ms`` from now on; returns when it ends, in ms since the epoch.
-
-        Raises ``InvalidRequest``, ``LeaseFenced``.
-        """
-        return await self._settlement.extend(group, token, lease_ms)
 
     def leases(self, group: str) -> list[tuple[Lease, int]]:
         """Return the leases in force, and when each ends in ms since the epoch."""

@@ -32,7 +32,15 @@ class LeasePolls:
         self._context = context
 
     async def poll(self, request: PollRequest) -> Polled:
-        """See ``LeaseManager.poll``."""
+        """Return the group's next records under a lease; without a lease if none came in time.
+
+        More ``max_bytes`` than the broker's ``fetch_bytes_max`` count as that many.
+
+        Raises:
+            InvalidRequest, InvalidGroupId, UnknownTopic: change the request.
+            CorruptLog: the next records of a partition are corrupt; the error says where to continue.
+            CoordinatorNotAvailable, GroupStoreFailed, …: as ``GroupCoordinator.join_managed``.
+        """
         self._check(request)
         pool = self._context.pools.get(request.group)
         self._context.pools.add(pool)

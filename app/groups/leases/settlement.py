@@ -47,7 +47,13 @@ class LeaseSettlement:
     # ── ack ──
 
     async def ack(self, group: str, token: str) -> Sequence[LeasedPartition]:
-        """See ``LeaseManager.ack``."""
+        """Commit what a lease holds, and return it. A repeated ack gets the same answer.
+
+        Raises:
+            InvalidRequest: the token is not a lease of the group.
+            LeaseFenced: its records were given, or assigned, to another client.
+            GroupStoreFailed, CoordinatorNotAvailable: ack again.
+        """
         lease = Lease.of_token(group, token)
         # Once begun, an ack completes even if the client disconnects.
         return await asyncio.shield(asyncio.ensure_future(self._ack(lease)))
@@ -144,7 +150,14 @@ class LeaseSettlement:
     # ── nack and extend ──
 
     async def nack(self, group: str, token: str) -> None:
-        """See ``LeaseManager.nack``."""
+        """Give a lease back, so that the next poll gets its records.
+
+        Returns when the failure is counted.
+
+        Raises:
+            InvalidRequest, LeaseFenced: as ``ack``.
+            GroupStoreFailed: the lease is given back, and the failure is not counted.
+        """
         lease = Lease.of_token(group, token)
         await self.refresh(lease)
         pool, held = self.find(lease)
@@ -160,7 +173,7 @@ class LeaseSettlement:
         return self._context.redelivery.fail(pool, held)
 
     def withdraw(self, lease: Lease) -> None:
-        """See ``LeaseManager.withdraw``."""
+        """End a lease that no client has got; its records count as not delivered."""
         pool = self._context.pools.get(lease.group)
         held = pool.held.get(lease.lease_id)
         if held is not None:
@@ -168,7 +181,10 @@ class LeaseSettlement:
             self._context.pools.free(pool, held)
 
     async def extend(self, group: str, token: str, lease_ms: int) -> int:
-        """See ``LeaseManager.extend``."""
+        """Hold a lease for ``lease_ms`` from now on; returns when it ends, in ms since the epoch.
+
+        Raises ``InvalidRequest``, ``LeaseFenced``.
+        """
         check_lease_ms(lease_ms)
         lease = Lease.of_token(group, token)
         await self.refresh(lease)

@@ -40,7 +40,18 @@ class LeaseTransactions:
     async def stage(
         self, group: str, token: str, *, producer_id: int, stage: StageOffsets
     ) -> Sequence[LeasedPartition]:
-        """See ``LeaseManager.stage_acknowledgement``."""
+        """Commit what a lease holds within a producer's open transaction, and return it.
+
+        ``stage`` keeps the offsets of a request in that transaction, and raises if it is not open or the
+        producer is fenced; it ends in ``GroupCoordinator.stage_offsets`` with ``producer_id``. When this
+        returns, the ack is durable as a part of the transaction. The lease then does not expire: it is
+        acknowledged when the transaction commits, and given back when it aborts. A repeated call gets the
+        same answer.
+
+        Raises:
+            InvalidRequest, LeaseFenced: as ``ack``; or another transaction acknowledges the lease.
+            GroupStoreFailed, CoordinatorNotAvailable, and what ``stage`` raises: the lease is in force as before.
+        """
         lease = Lease.of_token(group, token)
         # Once begun, it completes even if the client disconnects.
         return await asyncio.shield(asyncio.ensure_future(self._stage(lease, producer_id, stage)))

@@ -23,6 +23,7 @@ from app.groups.offsets_topic import view
 from app.groups.offsets_topic.sharded import ShardedOffsetsTopic
 from app.groups.offsets_topic.standalone import OffsetsTopic
 from app.groups.offsets_topic.view import EPOCH_BITS
+from app.groups.table import GroupTable
 from app.storage.engine import PartitionFetch
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters
@@ -90,7 +91,9 @@ class Bench(GroupBench):
 
     def make(self, store: SqliteGroupStore) -> GroupCoordinator:
         return GroupCoordinator(
-            store=store, clock=self.clock, settings=self.settings, topic=self.topic, make_id=lambda: "id"
+            GroupTable(
+                store=store, clock=self.clock, settings=self.settings, topic=self.topic, make_id=lambda: "id"
+            )
         )
 
     def known(self, member: Member, epoch: int) -> None:
