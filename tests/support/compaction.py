@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -226,7 +227,7 @@ class CleanedPartition(Generic[_FilesT]):
             index_interval_bytes=INTERVAL_BYTES,
             memory_bytes=memory_bytes,
         )
-        with PassWork(self.files, order, pace) as work:
+        with closing(PassWork(self.files, order, pace)) as work:
             mapped_end = work.map_keys()
             for group in groups(facts, rules, mapped_end=mapped_end):
                 if work.rewrite(group, self.counts):

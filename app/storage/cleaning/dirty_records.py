@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from stele.wire import record_batch as rb
 
@@ -72,11 +70,3 @@ class DirtyRecords:
     def close(self) -> None:
         """Release the memory; the object cannot be used afterwards."""
         self._memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -22,8 +22,6 @@ import os
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from struct import Struct
-from types import TracebackType
-from typing import Self
 
 SLOT_BYTES = 24
 # The part of the slots that may be taken. A search for a key that is not there then looks at five slots; with
@@ -180,14 +178,6 @@ class KeyMap:
         """Return the memory; nothing may be looked up afterwards."""
         self._slots.release()
         self._memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _prime_up_to(limit: int) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from stele.wire import record_batch as rb
@@ -96,9 +96,9 @@ class PassState:
         first, end = scope.first_dirty, scope.first_uncleanable
         with ExitStack() as memory:
             dirty_bytes = scope.memory_bytes // _DIRTY_SHARE
-            self._dirty = memory.enter_context(DirtyRecords(first, end, memory_bytes=dirty_bytes))
+            self._dirty = memory.enter_context(closing(DirtyRecords(first, end, memory_bytes=dirty_bytes)))
             left = scope.memory_bytes - self._dirty.memory_bytes - reserved_bytes
-            self._keys = memory.enter_context(KeyMap.for_keys(end - first, memory_bytes=left))
+            self._keys = memory.enter_context(closing(KeyMap.for_keys(end - first, memory_bytes=left)))
             self._memory = memory.pop_all()
         self._filter: BatchFilter | None = None
 

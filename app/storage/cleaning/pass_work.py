@@ -9,8 +9,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from stele.wire.record_batch import BatchHeader
 
@@ -151,11 +149,3 @@ class PassWork:
 
     def close(self) -> None:
         self._state.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

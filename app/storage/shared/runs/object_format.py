@@ -27,14 +27,7 @@ _FOOTER = struct.Struct(">hI")
 _RUN = struct.Struct(">16siqqIIqII")
 _SEQUENCES = struct.Struct(">Iqhii")
 _TRAILER = struct.Struct(">II8s")
-TRAILER_BYTES = _TRAILER.size
-# Far above what the runs of one object take; a larger claim is damage.
-FOOTER_BYTES_MAX = 64 << 20
 NO_OFFSET = -1
-
-
-class CorruptObjectError(ValueError):
-    """The bytes are not those of an object that the shared engine has written."""
 
 
 class SequenceExtent(NamedTuple):
@@ -95,81 +88,3 @@ def footer_bytes(runs: Sequence[ObjectRun]) -> bytes:
         parts += (_SEQUENCES.pack(*extent) for extent in run.sequences)
     footer = b"".join(parts)
     return footer + _TRAILER.pack(len(footer), crc32c.crc32c(footer), MAGIC)
-
-
-def footer_length(trailer: Buffer, *, object_bytes: int) -> int:
-    """Return the length of the footer; ``trailer`` is the last ``TRAILER_BYTES`` of an object.
-
-    Raises:
-        CorruptObjectError: this is not the end of an object of ``object_bytes`` bytes.
-    """
-    if len(trailer) != TRAILER_BYTES:
-        raise CorruptObjectError("the object is too short to have a footer")
-    length, _, magic = _TRAILER.unpack(trailer)
-    if magic != MAGIC:
-        raise CorruptObjectError("the object does not end with the magic bytes of a footer")
-    if length > min(FOOTER_BYTES_MAX, object_bytes - TRAILER_BYTES - len(MAGIC)):
-        raise CorruptObjectError(f"the footer claims {length} bytes, more than the object has")
-    return length
-
-
-def read_footer(data: Buffer, *, object_bytes: int) -> list[ObjectRun]:
-    """Return the runs of an object from its last bytes, with footer and trailer.
-
-    Raises:
-        CorruptObjectError: the footer is damaged, or describes bytes that the object does not have.
-    """
-    view = memoryview(data)
-    length = footer_length(view[-TRAILER_BYTES:], object_bytes=object_bytes)
-    if len(view) < length + TRAILER_BYTES:
-        raise CorruptObjectError("the footer is cut short")
-    _, crc, _ = _TRAILER.unpack(view[-TRAILER_BYTES:])
-    footer = view[len(view) - TRAILER_BYTES - length : len(view) - TRAILER_BYTES]
-    if crc32c.crc32c(footer) != crc:
-        raise CorruptObjectError("the CRC of the footer does not match")
-    try:
-        return _parse_footer(footer, end=object_bytes - TRAILER_BYTES - length)
-    except struct.error as error:
-        raise CorruptObjectError("the footer ends in the middle of a run") from error
-
-
-def _parse_footer(footer: memoryview, *, end: int) -> list[ObjectRun]:
-    version, count = _FOOTER.unpack_from(footer)
-    if version != _VERSION:
-        raise CorruptObjectError(f"the footer has version {version}; this release reads version {_VERSION}")
-    at = _FOOTER.size
-    if count > (len(footer) - at) // _RUN.size:
-        raise CorruptObjectError(f"the footer claims {count} runs, more than it has bytes for")
-    runs: list[ObjectRun] = []
-    for _ in range(count):
-        topic_id, partition, base_offset, position, length, offsets, max_timestamp_ms, crc, batches = (
-            _RUN.unpack_from(footer, at)
-        )
-        at += _RUN.size
-        if batches > (len(footer) - at) // _SEQUENCES.size:
-            raise CorruptObjectError(f"a run claims {batches} batches, more than the footer has bytes for")
-        if position < len(MAGIC) or position + length > end:
-            raise CorruptObjectError(
-                f"a run lies at bytes {position} to {position + length}, outside the object"
-            )
-        sequences = tuple(
-            SequenceExtent(*_SEQUENCES.unpack_from(footer, at + index * _SEQUENCES.size))
-            for index in range(batches)
-        )
-        at += batches * _SEQUENCES.size
-        runs.append(
-            ObjectRun(
-                topic_id=UUID(bytes=topic_id),
-                partition=partition,
-                position=position,
-                length=length,
-                offset_count=offsets,
-                max_timestamp_ms=max_timestamp_ms,
-                crc=crc,
-                base_offset=base_offset,
-                sequences=sequences,
-            )
-        )
-    if at != len(footer):
-        raise CorruptObjectError("bytes follow the last run of the footer")
-    return runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ END = 1_000
 
 @pytest.fixture
 def keys() -> Iterator[KeyMap]:
-    with KeyMap(10_000) as key_map:
+    with closing(KeyMap(10_000)) as key_map:
         yield key_map
 
 
@@ -241,7 +242,7 @@ def test_absurd_times_are_kept_as_readers_read_them(
     count = len(deltas)
     fields = (0, 49 + len(body), 0, 2, 0, 0, count - 1, base_ms, 0, -1, -1, -1, count)
     raw = with_new_crc(rb.HEADER.pack(*fields) + body)
-    with KeyMap(10_000) as key_map:
+    with closing(KeyMap(10_000)) as key_map:
         key_map.put_all([b"0"], [500], [])
         found = remains(key_map, raw)
     assert records_of(found.data) == records_of(raw)[1:]

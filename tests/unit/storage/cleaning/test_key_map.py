@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def test_it_is_a_dict_of_last_offsets(keys: list[bytes | None]) -> None:
         if key is not None:
             replaced_by_dict += [last[key]] if key in last else []
             last[key] = offset
-    with KeyMap.for_keys(len(keys), memory_bytes=1 << 20) as key_map:
+    with closing(KeyMap.for_keys(len(keys), memory_bytes=1 << 20)) as key_map:
         replaced: list[int] = []
         assert key_map.put_all(keys, range(len(keys)), replaced) is None
         assert replaced == replaced_by_dict
@@ -30,7 +32,7 @@ def test_it_is_a_dict_of_last_offsets(keys: list[bytes | None]) -> None:
 @settings(deadline=None)
 @given(memory_bytes=st.integers(0, 3_000), salt=st.binary(min_size=16, max_size=16))
 def test_a_full_map_refuses_new_keys_and_still_updates_those_it_has(memory_bytes: int, salt: bytes) -> None:
-    with KeyMap(memory_bytes, salt=salt) as key_map:
+    with closing(KeyMap(memory_bytes, salt=salt)) as key_map:
         names = [b"key %d" % number for number in range(200)]
         replaced: list[int] = []
         taken = key_map.put_all(names, range(200), replaced)
@@ -45,11 +47,11 @@ def test_a_full_map_refuses_new_keys_and_still_updates_those_it_has(memory_bytes
 
 @pytest.mark.parametrize("keys_max", [0, 1, 2, 10, 100, 12_345])
 def test_a_map_made_for_a_number_of_keys_takes_them_all(keys_max: int) -> None:
-    with KeyMap.for_keys(keys_max, memory_bytes=1 << 30) as key_map:
+    with closing(KeyMap.for_keys(keys_max, memory_bytes=1 << 30)) as key_map:
         assert key_map.capacity >= keys_max
 
 
 def test_the_largest_offset_and_the_first_are_kept() -> None:
-    with KeyMap(1_000) as key_map:
+    with closing(KeyMap(1_000)) as key_map:
         assert key_map.put_all([b"", b"last"], [0, 2**63 - 1], []) is None
         assert key_map.last_offsets([b"", b"last"]) == [0, 2**63 - 1]

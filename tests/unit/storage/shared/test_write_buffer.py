@@ -12,11 +12,11 @@ from stele.wire.messages import Durability
 from app.storage.engine import AppendTicket
 from app.storage.shared.log import SharedLog
 from app.storage.shared.meta import LogRow, PartitionId
-from app.storage.shared.runs.object_format import read_footer
 from app.storage.shared.write_buffer import QueuedAppend, WriteBuffer
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import batch_of
+from tests.support.object_footers import read_footer
 from tests.support.simulated_time import simulated
 
 
@@ -63,7 +63,7 @@ async def test_a_rotation_has_the_appends_of_each_partition_together_in_their_or
     assert rotation is not None
     assert buffer.is_empty
     packed = rotation.pack()
-    runs = read_footer(packed.data, object_bytes=len(packed.data))
+    runs = read_footer(packed.data)
     assert runs == packed.runs
     assert [(run.partition, run.offset_count, run.max_timestamp_ms) for run in runs] == [
         (0, 3, 7),
