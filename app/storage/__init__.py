@@ -13,7 +13,7 @@
 - ``sequences``        which batch of an idempotent producer is its next one; for every engine
 - ``stamps``           the times of batches, by ``message.timestamp.type``
 - ``append_ticket``    the result of an append
-- ``cleaning``         log compaction; ``cleaner``   its passes; ``pass_tally``   their counts since the start
+- ``cleaning``         log compaction; ``cleaner``, ``passes``   its passes, and which failed
 - ``keys``, ``key_reader``   which records are the newest of their keys; reads by key
 - ``housekeeping``     checkpoints, retention and the rounds of compaction
 - ``engine``           the interface above all of it; ``disk_views``   views of engines with files

@@ -49,11 +49,11 @@ from .config_types import INT64_MAX
 from .disk.files import is_refusal
 from .disk.interval import Interval
 from .disk.pace import WorkAborted
-from .engine import CleanerState, CompactionCounts, PartitionCompaction
+from .engine import CompactionCounts, PartitionCompaction
 from .logs.log import DiskLog
 from .logs.log_dir import LogDir
 from .logs.offset_checkpoints import OffsetCheckpoints
-from .pass_tally import PassTally
+from .passes import Passes
 from .segments.loader import first_timestamp
 from .segments.open_segments import OpenSegments
 from .segments.segment import SUFFIXES, Segment, segment_name
@@ -64,8 +64,6 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# A partition whose pass failed is not tried again before this, unless the broker restarts.
-_RETRY_MS = 600_000
 # A step of a replacement that the system refused is tried again after this.
 _STEP_AGAIN_S = 1.0
 
@@ -117,22 +115,20 @@ class Cleaner:
             else ThreadWorker(log_dir.files, clock, self._in_thread)
         )
         self._turn = asyncio.Lock()
-        self._running: DiskLog | None = None
         self._is_aborted = False
         self._is_stopping = False
-        self._retry_ms: dict[DiskLog, int] = {}
         # The first timestamps of dirty segments, as of the last look for passes that are due.
         self._first_ms: WeakKeyDictionary[DiskLog, Mapping[Segment, int]] = WeakKeyDictionary()
         # Old files to remove, and when, by the monotonic clock.
         self._discards: list[tuple[int, DiskLog, Replacement]] = []
-        self._tally = PassTally(clock)
+        self._passes = Passes[DiskLog](clock)
 
     # ── views ──
 
     @property
     def counts(self) -> CompactionCounts:
         """Counts since the start."""
-        return self._tally.counts
+        return self._passes.counts
 
     def partition_compaction(self, log: DiskLog) -> PartitionCompaction:
         """The dirty part of ``log``, and the state of its compaction.
@@ -142,30 +138,24 @@ class Cleaner:
         """
         rules = _rules(log.config)
         to_clean = self._range(log, rules, self._first_ms.get(log, {}))
-        return PartitionCompaction(
-            dirty_ratio=to_clean.dirty_ratio, cleaner=self._state(log, to_clean, rules)
-        )
-
-    def _state(self, log: DiskLog, to_clean: CleaningRange, rules: CleaningRules) -> CleanerState:
-        if not self.options.is_enabled:
-            return "off"
-        if self._running is log:
-            return "running"
-        if log in self._retry_ms:
-            return "failed"
-        return "due" if to_clean.is_due(rules) else "idle"
+        state = self._passes.state(log, is_enabled=self.options.is_enabled, is_due=to_clean.is_due(rules))
+        return PartitionCompaction(dirty_ratio=to_clean.dirty_ratio, cleaner=state)
 
     # ── control ──
 
     def abort(self, log: DiskLog) -> None:
-        """End the pass over ``log``, if one runs, at its next pause."""
-        if self._running is log:
+        """End the pass over ``log``, if one runs, at its next pause.
+
+        The log is deleted or no longer compacted.
+        """
+        self._passes.forget(log)
+        if self._passes.running is log:
             self._abort()
 
     def stop(self) -> None:
         """Begin no further pass, and abort the one that runs."""
         self._is_stopping = True
-        if self._running is not None:
+        if self._passes.running is not None:
             self._abort()
 
     def _abort(self) -> None:
@@ -203,11 +193,9 @@ class Cleaner:
 
     async def _dirtiest(self) -> DiskLog | None:
         ranges: dict[DiskLog, tuple[CleaningRange, CleaningRules]] = {}
-        now_ms = self._clock.monotonic_ms()
         for number, log in enumerate(list(self._logs.values())):
             await pause_among_partitions(number)
-            retry_ms = self._retry_ms.get(log)
-            if not log.config.is_compacted or (retry_ms is not None and retry_ms > now_ms):
+            if not log.config.is_compacted or not self._passes.may_begin(log):
                 continue
             if log.upkeep.locked() or self._is_gone(log):
                 continue
@@ -254,16 +242,15 @@ class Cleaner:
             if self._is_gone(log) or not log.config.is_compacted:
                 return False
             counts = PassCounts()
-            self._running, self._is_aborted = log, False
-            started_ms = self._clock.monotonic_ms()
+            self._passes.begin(log)
+            self._is_aborted = False
             try:
                 await self._run(log, counts)
             except WorkAborted:
                 logger.info("%s: the compaction was aborted", log.directory)
                 return False
             except Exception as error:
-                self._tally.note_failure()
-                self._retry_ms[log] = self._clock.monotonic_ms() + _RETRY_MS
+                self._passes.failed(log)
                 if self._log_dir.failure is not None:
                     raise self._log_dir.failure from error
                 # It concerns this partition alone; the others are cleaned.
@@ -273,19 +260,8 @@ class Cleaner:
                     logger.exception("%s: the compaction failed", log.directory)
                 return False
             finally:
-                self._running = None
-                self._tally.add(counts)
-            self._tally.note_pass(started_ms)
-            self._retry_ms.pop(log, None)
-            logger.info(
-                "%s: compacted up to offset %d, %d of %d records remain, %d of %d bytes",
-                log.directory,
-                log.first_dirty,
-                counts.records_kept,
-                counts.records_read,
-                counts.bytes_written,
-                counts.bytes_read,
-            )
+                self._passes.end(counts)
+            self._passes.completed(log, counts, name=log.directory, end_offset=log.first_dirty)
             return True
 
     async def _run(self, log: DiskLog, counts: PassCounts) -> None:

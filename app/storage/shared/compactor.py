@@ -33,8 +33,8 @@ from ...clock import Clock
 from ..cleaning.pass_state import PassCounts, PassScope
 from ..disk.interval import Interval
 from ..disk.pace import Pace, WorkAborted, in_paced_thread
-from ..engine import CleanerState, CompactionCounts, PartitionCompaction
-from ..pass_tally import PassTally
+from ..engine import CompactionCounts, PartitionCompaction
+from ..passes import Passes
 from ..topic_partition import TopicPartition
 from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of
 from .cleaning_work import CleaningWork
@@ -48,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# A damaged log is not tried again before this, unless the broker restarts.
-_RETRY_MS = 600_000
 # A claim is not extended more often.
 _CLAIM_MS_MIN = 1_000
 # One query asks for no more logs.
@@ -102,12 +100,10 @@ class Compactor:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-cleaner")
         self._turn = asyncio.Lock()
         self._aborted = threading.Event()
-        self._running: SharedLog | None = None
         self._is_stopping = False
-        self._retry_ms: dict[SharedLog, int] = {}
         # As of the last look for logs that are due.
         self._dirt: dict[SharedLog, LogDirt] = {}
-        self._tally = PassTally(clock)
+        self._passes = Passes[SharedLog](clock)
 
     # ── views ──
 
@@ -118,22 +114,18 @@ class Compactor:
     @property
     def counts(self) -> CompactionCounts:
         """This broker's counts since its start."""
-        return self._tally.counts
+        return self._passes.counts
 
     def partition_compaction(self, log: SharedLog) -> PartitionCompaction | None:
         """Return how dirty a log was when this broker looked last; None if it is not compacted."""
         if not log.config.is_compacted:
             return None
         dirt = self._dirt.get(log)
-        state: CleanerState = "idle"
-        if not self._options.is_enabled:
-            state = "off"
-        elif self._running is log:
-            state = "running"
-        elif log in self._retry_ms:
-            state = "failed"
-        elif dirt is not None and is_due(dirt, self._rules(log)):
-            state = "due"
+        state = self._passes.state(
+            log,
+            is_enabled=self._options.is_enabled,
+            is_due=dirt is not None and is_due(dirt, self._rules(log)),
+        )
         return PartitionCompaction(dirty_ratio=0.0 if dirt is None else dirty_ratio(dirt), cleaner=state)
 
     # ── control ──
@@ -144,8 +136,8 @@ class Compactor:
         The log is deleted or no longer compacted.
         """
         self._dirt.pop(log, None)
-        self._retry_ms.pop(log, None)
-        if self._running is log:
+        self._passes.forget(log)
+        if self._passes.running is log:
             self._aborted.set()
 
     async def close(self) -> None:
@@ -183,8 +175,6 @@ class Compactor:
 
     async def _due(self) -> list[SharedLog]:
         """Look at all compacted logs; return those that are due, the dirtiest first."""
-        now_ms = self._clock.monotonic_ms()
-        self._retry_ms = {log: at_ms for log, at_ms in self._retry_ms.items() if at_ms > now_ms}
         logs = {log.log_id: log for log in self._logs.values() if log.config.is_compacted}
         found: dict[SharedLog, LogDirt] = {}
         ids = sorted(logs)
@@ -195,7 +185,7 @@ class Compactor:
         due = [
             log
             for log, dirt in found.items()
-            if is_due(dirt, self._rules(log)) and log not in self._retry_ms and not self._is_gone(log)
+            if is_due(dirt, self._rules(log)) and self._passes.may_begin(log) and not self._is_gone(log)
         ]
         return sorted(due, key=lambda log: (-dirty_ratio(found[log]), log.log_id))
 
@@ -211,8 +201,8 @@ class Compactor:
             # Another broker is at it.
             return False
         counts = PassCounts()
-        self._running, self._aborted = log, threading.Event()
-        started_ms = self._clock.monotonic_ms()
+        self._passes.begin(log)
+        self._aborted = threading.Event()
         mapped_end: int | None = None
         claim = asyncio.create_task(self._keep_claim(log))
         try:
@@ -222,34 +212,24 @@ class Compactor:
         except _PlanOutdatedError:
             logger.info("%s: the compaction ends early: its objects were replaced", log.topic_partition)
         except (ObjectStoreError, MetaUnavailable) as error:
-            self._tally.note_failure()
+            self._passes.failed(log, is_lasting=False)
             logger.warning("%s: the compaction failed: %s", log.topic_partition, error)
         except CorruptRunError as error:
-            self._failed(log)
+            self._passes.failed(log)
             logger.error("%s: the compaction failed: %s", log.topic_partition, error)
         except Exception:
             # It concerns this log alone; the others are cleaned.
-            self._failed(log)
+            self._passes.failed(log)
             logger.exception("%s: the compaction failed", log.topic_partition)
         finally:
             claim.cancel()
-            self._running = None
-            self._tally.add(counts)
+            self._passes.end(counts)
         with suppress(MetaUnavailable):
             # Otherwise the claim ends by itself, and the same keys are mapped again.
             await self._meta.end_cleaning(log.log_id, mapped_end)
         if mapped_end is None:
             return False
-        self._tally.note_pass(started_ms)
-        logger.info(
-            "%s: compacted up to offset %d, %d of %d records remain, %d of %d bytes",
-            log.topic_partition,
-            mapped_end,
-            counts.records_kept,
-            counts.records_read,
-            counts.bytes_written,
-            counts.bytes_read,
-        )
+        self._passes.completed(log, counts, name=log.topic_partition, end_offset=mapped_end)
         return mapped_end > plan.first_dirty
 
     async def _keep_claim(self, log: SharedLog) -> None:
@@ -260,10 +240,6 @@ class Compactor:
                 await self._meta.extend_claim(log.log_id, claim_s=self._options.claim_ms / 1000)
             except MetaUnavailable as error:
                 logger.debug("%s: the claim is not extended: %s", log.topic_partition, error)
-
-    def _failed(self, log: SharedLog) -> None:
-        self._tally.note_failure()
-        self._retry_ms[log] = self._clock.monotonic_ms() + _RETRY_MS
 
     async def _run(self, log: SharedLog, plan: CleaningPlan, counts: PassCounts) -> int | None:
         """Map and rewrite; return the offset up to which the log is clean.
