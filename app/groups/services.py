@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..errors import NotCoordinator
 from .base.messages import GroupListing
-from .base.share_counts import ShareCounts
+from .base.share_state import ShareCounts
 from .coordinator import GroupCoordinator
 from .leases.manager import LeaseManager
 from .share_queue import ShareQueue

@@ -45,8 +45,7 @@ from .base.messages import EndedOffsets
 from .base.offset_rules import topic_id_of
 from .base.parking import answer
 from .base.pending_producers import PendingProducers
-from .base.share_counts import ShareCounts
-from .base.share_state import StoredRange
+from .base.share_state import ShareCounts, StoredRange
 from .base.states import Event, GroupState
 from .base.timers import Scheduler
 from .base.topic_facts import TopicFacts

@@ -2,18 +2,17 @@
 
 It knows no protocol; the Kafka and the HTTP listener serve it. Reading order:
 
-- ``transactional_id``    which ids are valid
 - ``messages``            results of calls
 - ``states``              the states, and the effect of an end in each: a table
 - ``plans``               plans of a machine for others to carry out
 - ``transaction``         one transactional id, a pure machine
 - ``descriptions``        transactions as operators list and describe them
-- ``table``            which transactional ids exist
+- ``table``               which transactional ids exist
 - ``endings``             the end of a transaction, in the order in which it becomes durable
 - ``joint_commits``       several transactions that are committed as one
 - ``recovery``            recovery before clients are served
 - ``timeouts``            transactions that take too long, ids that no producer uses
-- ``request_checks``      checks before anything is stored
+- ``request_checks``      checks of ids and requests before anything is stored
 - ``interface``           the interface for listeners, on one broker or with shared storage
 - ``coordinator``         the transactions of one broker; the gate that the broker asks
 - ``shared_requests``     requests to a machine, and their changes in the database

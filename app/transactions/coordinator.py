@@ -54,12 +54,11 @@ from .messages import (
 )
 from .plans import EndPlan, Moment, StorePlan
 from .recovery import recover
-from .request_checks import check_groups, check_timeout, refused_partitions
+from .request_checks import check_groups, check_timeout, check_transactional_id, refused_partitions
 from .states import TransactionState
 from .table import TransactionTable
 from .timeouts import Timeouts
 from .transaction import Transaction
-from .transactional_id import check_transactional_id
 
 
 class TransactionCoordinator:

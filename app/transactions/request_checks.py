@@ -17,6 +17,19 @@ from .transaction import Transaction
 
 # Each is stored with every change of its transaction. Programs use one.
 GROUPS_OF_TRANSACTION_MAX = 1000
+# Kafka limits an id by the size of a string only; ids this long are mistakes.
+TRANSACTIONAL_ID_LENGTH_MAX = 1024
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raises ``InvalidRequest``."""
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty; set one, or none at all")
+    if len(transactional_id) > TRANSACTIONAL_ID_LENGTH_MAX:
+        raise InvalidRequest(
+            f"the transactional id has {len(transactional_id)} characters; it must have at most "
+            f"{TRANSACTIONAL_ID_LENGTH_MAX}"
+        )
 
 
 def check_timeout(transactional_id: str, timeout_ms: int, *, limit: int) -> None:

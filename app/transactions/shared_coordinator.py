@@ -50,7 +50,7 @@ from .messages import (
     TransactionListing,
 )
 from .plans import EndPlan, Moment
-from .request_checks import check_groups, check_timeout, refused_partitions
+from .request_checks import check_groups, check_timeout, check_transactional_id, refused_partitions
 from .shared_joint_commits import SharedJointCommits
 from .shared_requests import (
     NeedsProducerId,
@@ -69,7 +69,6 @@ from .shared_requests import (
 from .states import TransactionState
 from .timeouts import EXPIRATION_CHECK_INTERVAL_MS
 from .transaction import Transaction
-from .transactional_id import check_transactional_id
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from ...security.acl import READ_GROUP, READ_TOPIC
 from ...security.principal import ANONYMOUS
 from ...transactions.atomic_requests import INTERNAL_PREFIX, AtomicRequest, IdempotencyKey
 from ...transactions.messages import ProducerIdentity
-from ...transactions.transactional_id import check_transactional_id
+from ...transactions.request_checks import check_transactional_id
 from ...transactions.writes import LeaseToSettle, Settlements
 from ..group_json import LeaseToken, Offset
 from ..json_bodies import JsonBody, json_answer

@@ -7,5 +7,5 @@
 - ``parking``, ``timers``           requests that wait; sessions
 - ``offset_rules``, ``committed_offsets``   committed offsets: rules and state
 - ``pending_offsets``, ``pending_producers``   offsets that open transactions commit
-- ``share_state``, ``share_counts``   stored states of records of share groups; counts of them
+- ``share_state``                   stored states of records of share groups; counts of them
 """

@@ -12,8 +12,7 @@ from ...errors import SteleError
 from ...settings import Settings
 from ...storage.topic_partition import TopicPartition
 from .pending_producers import PendingProducers
-from .share_counts import ShareCounts
-from .share_state import StoredRange
+from .share_state import ShareCounts, StoredRange
 from .timers import Scheduler
 from .topic_facts import TopicFacts
 

@@ -1,4 +1,4 @@
-"""States of a share group's records, and their stored form (KIP-932)."""
+"""States of a share group's records, their stored form, and counts of them (KIP-932)."""
 
 from __future__ import annotations
 
@@ -99,3 +99,18 @@ class ShareLimits:
     def throttled_from(self) -> int:
         """Return the delivery count from which records are delivered in smaller pieces."""
         return max(2, -(-self.delivery_count // 2))
+
+
+@dataclass(slots=True)
+class ShareCounts:
+    """Numbers of records. ``delivered``: locked for members, also again.
+
+    ``accepted``, ``released`` and ``given_up`` are settled by members and stored; ``given_up`` were rejected, or
+    released after their last delivery. ``expired``: their locks, or their members, have ended.
+    """
+
+    delivered: int = 0
+    accepted: int = 0
+    released: int = 0
+    given_up: int = 0
+    expired: int = 0
