@@ -28,7 +28,7 @@ def install() -> None:
     """Shorten the times of the upkeep and of timeouts, and reach each other broker through a link."""
     from app.cluster.postgres import membership as postgres_membership
     from app.storage.shared import committer, engine, upkeep
-    from app.storage.shared.store import obstore_store
+    from app.storage.shared.store import obstore
 
     short = partial(
         upkeep.UpkeepOptions,
@@ -47,8 +47,8 @@ def install() -> None:
     modules: list[tuple[Any, str, Any]] = [
         (upkeep, "UpkeepOptions", short),
         (engine, "SharedOptions", partial(engine.SharedOptions, commit=commit)),
-        (obstore_store, "_REQUEST_TIMEOUT", timedelta(seconds=3)),
-        (obstore_store, "_CONNECT_TIMEOUT", timedelta(seconds=2)),
+        (obstore, "_REQUEST_TIMEOUT", timedelta(seconds=3)),
+        (obstore, "_CONNECT_TIMEOUT", timedelta(seconds=2)),
     ]
     for module, name, value in modules:
         setattr(module, name, value)

@@ -2,7 +2,7 @@
 
 - ``object_store``     the interface
 - ``aws_profiles``     credentials of AWS that are in files
-- ``obstore_store``, ``urls``   the stores of cloud providers, and directories for tests
+- ``obstore``, ``urls``   the stores of cloud providers, and directories for tests
 - ``object_keys``      the names of objects
 - ``backoff``          waits between repeated requests
 - ``block_cache``      blocks of objects in memory

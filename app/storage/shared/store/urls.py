@@ -18,7 +18,7 @@ from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 from stele.wire.notation import parse_boolean
 
 from .aws_profiles import ProfileCredentials, profile_of, region_of
-from .obstore_store import ObstoreStore
+from .obstore import ObstoreStore
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
