@@ -214,7 +214,7 @@ async def test_an_outage_of_the_store_is_no_mistake_and_missing_rights_are(
     async def refuses(key: str, data: Buffer) -> None:
         raise ObjectStoreError("AccessDenied")
 
-    store = opened(tmp_path, pool)
+    store = IdentifiedStore(opened(tmp_path, pool).inner, pool, url)
     monkeypatch.setattr(store.inner, "put", refuses)
     with pytest.raises(InvalidStorage, match="s3:PutObject"):
         await store.identify()
