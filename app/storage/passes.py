@@ -1,4 +1,4 @@
-"""The passes of compaction of a broker, over the logs of either engine: which runs, which failed, their counts."""
+"""The passes of compaction of a broker: which runs, which failed, their counts; for both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the footer of an object, as ``docs/formats/objects.md`` describes it; the broker only writes footers."""
+"""Read the footer of an object, which the broker only writes (``docs/formats/objects.md``)."""
 
 from __future__ import annotations
 

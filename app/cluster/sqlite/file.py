@@ -98,9 +98,9 @@ class SqliteFile:
     """
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        """Open the file, or make it, and bring it to the newest version of its schema, which is ``user_version``.
+        """Open the file, or make it, and bring it to the newest version of its schema.
 
-        Raises ``SchemaNotSupported``, too.
+        That is its ``user_version``. Raises ``SchemaNotSupported``, too.
         """
         self.path = path
         self._failure: str | None = None

@@ -56,9 +56,9 @@ class PassCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassScope:
-    """The records of a pass: those from ``first_dirty`` to before ``first_uncleanable`` may replace earlier ones.
+    """The records of a pass.
 
-    ``now_ms`` and ``delete_retention_ms`` date tombstones and markers. ``memory_bytes`` bounds the map of keys and what
+    Those from ``first_dirty`` to before ``first_uncleanable`` may replace earlier ones. ``now_ms`` and ``delete_retention_ms`` date tombstones and markers. ``memory_bytes`` bounds the map of keys and what
     is remembered beside it.
     """
 
@@ -70,9 +70,9 @@ class PassScope:
 
 
 class PassState:
-    """``map`` all dirty batches, ``end_mapping``, then ``filtered`` all batches; ``close`` returns the memory.
+    """``map`` all dirty batches, ``end_mapping``, then ``filtered`` all batches.
 
-    ``transactions`` are what remains of those in the batches that were written so far.
+    ``close`` returns the memory. ``transactions`` are what remains of those in the batches that were written so far.
     """
 
     def __init__(

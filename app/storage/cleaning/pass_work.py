@@ -1,6 +1,6 @@
-"""The work of one pass over segments, and all that it needs to know: nothing of the log that it cleans.
+"""The work of one pass over segments, and all that it needs to know.
 
-A thread of the broker or a process of its own does it (``worker_process``).
+It knows nothing of the log that it cleans. A thread of the broker or a process of its own does it (``worker_process``).
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def newest_offsets_of(
     memory_bytes: int,
     pace: Pacing,
 ) -> NewestOffsets:
-    """Return the offsets in ``[start, end)`` that are the newest of their keys there, from the logs of segments.
+    """Return the offsets in ``[start, end)`` that are the newest of their keys in the logs of segments.
 
     Raises:
         InvalidRequest: there are more keys than ``memory_bytes`` allow.

@@ -373,7 +373,7 @@ class SharedKeyReader:
         aborted: AbortedBatches,
         count: int,
     ) -> bool:
-        """Collect the offsets of a table; False if the keys of one of ``count`` shares do not fit into the memory."""
+        """Collect the offsets of a table; False if the keys of one of ``count`` shares do not fit."""
         for number in range(count):
             scan.begin(Share(number, count))
             ahead = self._ahead(runs, end)

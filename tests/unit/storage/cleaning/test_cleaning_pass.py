@@ -186,7 +186,7 @@ def test_more_keys_than_fit_into_the_map_take_several_passes(segments: list[list
 
 
 def remembering(dirty_bytes: int) -> Callable[..., DirtyRecords]:
-    """Return a constructor of ``DirtyRecords`` that remembers as many records, whatever the memory of the pass."""
+    """Return a constructor of ``DirtyRecords`` for as many records, whatever the memory of the pass."""
 
     def make(first_offset: int, end_offset: int, *, memory_bytes: int) -> DirtyRecords:
         return DirtyRecords(first_offset, end_offset, memory_bytes=dirty_bytes)
