@@ -41,6 +41,6 @@ async def several(
         try:
             await asyncio.gather(*runs)
         finally:
-            for run in runs:
-                run.cancel()
+            for task in runs:
+                task.cancel()
     return [results[number] for number in range(len(items))]

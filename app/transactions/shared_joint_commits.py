@@ -74,9 +74,11 @@ class SharedJointCommits:
                 and known(member.transactional_id, member.producer).is_exhausted
             ]
             exhausted += [
-                one
-                for one in abandoned
-                if one in records and one not in fresh_ids and machine(records, one, now).epochs_may_repeat
+                transactional_id
+                for transactional_id in abandoned
+                if transactional_id in records
+                and transactional_id not in fresh_ids
+                and machine(records, transactional_id, now).epochs_may_repeat
             ]
             if exhausted:
                 raise NeedsProducerIds(exhausted)
