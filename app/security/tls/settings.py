@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...settings import ListenerName, Settings
+from .listener_tls import InvalidTlsFiles, ListenerTls, TlsOptions
 from .peer_tls import PeerTls, PeerTlsOptions
 from .principal_mapping import InvalidMappingRules, PrincipalMapping
 

@@ -7,16 +7,20 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.offsets_topic.offset_records import partition_of
+from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
+from app.groups.offsets_topic.offsets_view import EPOCH_BITS, HISTORY_BYTES
 from stele.wire import record_batch as rb
 
 from app.broker.virtual import VirtualTopics
 from app.errors import InternalTopic, OffsetOutOfRange, UnknownPartition
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat
+from app.groups.consumer.messages import ConsumerHeartbeat
 from app.groups.offset_retention import CHECK_INTERVAL_MS
-from app.groups.offsets_topic import offsets_view
-from app.groups.offsets_topic.offset_records import partition_of
-from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
-from app.groups.offsets_topic.offsets_view import EPOCH_BITS, HISTORY_BYTES
+from app.groups.offsets_topic import view
+from app.groups.offsets_topic.records import partition_of
+from app.groups.offsets_topic.standalone import PARTITIONS, OffsetsTopic
+from app.groups.offsets_topic.view import EPOCH_BITS, HISTORY_BYTES
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters
 from tests.support.groups import GroupBench

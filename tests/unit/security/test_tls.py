@@ -10,6 +10,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from app.security.policy import LISTENERS
+from app.security.tls.listener_tls import (
+    ClientAuth,
+    InvalidTlsFiles,
+    ListenerTls,
+    TlsOptions,
+    warn_if_readable,
+)
 from app.security.tls.principal_mapping import PrincipalMapping
 from app.security.tls.reload import TlsReload
 from app.security.tls.settings import listener_tls, peer_tls
