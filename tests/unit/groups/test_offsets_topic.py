@@ -7,10 +7,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from app.groups.consumer.consumer_messages import ConsumerHeartbeat
-from app.groups.offsets_topic.offset_records import partition_of
-from app.groups.offsets_topic.offsets_topic import PARTITIONS, OffsetsTopic
-from app.groups.offsets_topic.offsets_view import EPOCH_BITS, HISTORY_BYTES
 from stele.wire import record_batch as rb
 
 from app.broker.virtual import VirtualTopics
