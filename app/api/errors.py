@@ -350,9 +350,6 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.DataDirLocked: ProblemKind(
         503, "data-dir-locked", "Data directory in use", ErrorCode.KAFKA_STORAGE_ERROR
     ),
-    errors.SchemaNotSupported: ProblemKind(
-        503, "schema-not-supported", "Data of another release", ErrorCode.KAFKA_STORAGE_ERROR
-    ),
     errors.BrokerIdTaken: ProblemKind(
         503, "broker-id-taken", "Broker id in use", ErrorCode.KAFKA_STORAGE_ERROR
     ),

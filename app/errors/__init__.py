@@ -104,7 +104,6 @@
         ├── CatalogFailed            topics and configurations cannot be read or written
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
         ├── DataDirLocked            another broker uses this data directory
-        ├── SchemaNotSupported       another release wrote a file of the data directory
         └── BrokerIdTaken            a live broker of the cluster has the same id
 
 Errors carry fields, never a protocol's codes: each listener translates them in one
@@ -198,7 +197,6 @@ from .storage import (
     DataDirLocked,
     GroupStoreFailed,
     LogDirFailed,
-    SchemaNotSupported,
     StorageError,
     StorageFull,
     StorageLimitReached,
@@ -312,7 +310,6 @@ __all__ = [
     "RecordError",
     "RequestError",
     "RequestTimedOut",
-    "SchemaNotSupported",
     "StaleMemberEpoch",
     "SteleError",
     "StorageError",

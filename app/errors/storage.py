@@ -136,19 +136,3 @@ class DataDirLocked(StorageError):
             "stop it, or give this broker another --data-dir"
         )
         self.path = path
-
-
-class SchemaNotSupported(StorageError):
-    """A file of the data directory has tables of another release. Nothing was changed."""
-
-    def __init__(self, path: Path, version: int, *, oldest: int, newest: int) -> None:
-        if version > newest:
-            text = f"a newer release wrote {path} (schema {version}, this release reads up to {newest}); upgrade the broker"
-        else:
-            text = (
-                f"a pre-release wrote {path} (schema {version}, this release reads {oldest} and later), and it is left as "
-                "it is; go on with the pre-release, or give this release another --data-dir and copy the topics to it"
-            )
-        super().__init__(text)
-        self.path = path
-        self.version = version

@@ -107,7 +107,6 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.CatalogFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.GroupStoreFailed: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.DataDirLocked: ErrorCode.KAFKA_STORAGE_ERROR,
-    errors.SchemaNotSupported: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.BrokerIdTaken: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 

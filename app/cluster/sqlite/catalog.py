@@ -12,21 +12,95 @@ from ...errors import CatalogFailed, StorageFull
 from ..catalog import USE_STORED_MS, Catalog, DeletedTopic, TopicRecord
 from ..database import SqlTransaction, uuid_of
 from .file import SqliteFailed, SqliteFile
-from .schemas import CATALOG
 
 _T = TypeVar("_T")
 
+# One script per schema version, in order; user_version counts those that were applied.
+_MIGRATIONS = (
+    """
+    CREATE TABLE topics (
+        topic_id TEXT PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        partitions INTEGER NOT NULL,
+        configs TEXT NOT NULL
+    );
+    CREATE TABLE numbers (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    """,
+    """
+    CREATE TABLE named_producers (
+        name TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        producer_id INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        begun_at_ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE configs (
+        kind TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        configs TEXT NOT NULL,
+        PRIMARY KEY (kind, entity)
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE scram_credentials (
+        user TEXT NOT NULL,
+        mechanism TEXT NOT NULL,
+        salt BLOB NOT NULL,
+        stored_key BLOB NOT NULL,
+        server_key BLOB NOT NULL,
+        iterations INTEGER NOT NULL,
+        PRIMARY KEY (user, mechanism)
+    ) WITHOUT ROWID;
+    CREATE TABLE api_keys (
+        key_id TEXT PRIMARY KEY,
+        digest BLOB NOT NULL,
+        principal TEXT NOT NULL,
+        description TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        expires_at_ms INTEGER
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE acls (
+        resource_type INTEGER NOT NULL,
+        pattern_type INTEGER NOT NULL,
+        resource_name TEXT NOT NULL,
+        principal TEXT NOT NULL,
+        host TEXT NOT NULL,
+        operation INTEGER NOT NULL,
+        permission INTEGER NOT NULL,
+        PRIMARY KEY (resource_type, pattern_type, resource_name, principal, host, operation, permission)
+    ) WITHOUT ROWID;
+    """,
+    # When those of earlier releases were used last is not known: they count as used now.
+    """
+    ALTER TABLE named_producers ADD COLUMN used_at_ms INTEGER NOT NULL DEFAULT 0;
+    UPDATE named_producers SET used_at_ms = 1000 * CAST(strftime('%s', 'now') AS INTEGER);
+    """,
+    # Topics that were deleted, until their files are.
+    """
+    CREATE TABLE deleted_topics (
+        topic_id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        partitions INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    # PostgreSQL reserves the word.
+    "ALTER TABLE scram_credentials RENAME COLUMN user TO username;",
+)
+
 
 class CatalogDatabase:
-    """Implements ``Database``: a connection to the catalog's file.
+    """Implements ``Database``: a connection to the catalog's file, with all migrations applied.
 
     Methods raise ``StorageFull`` and ``CatalogFailed``: nothing was changed.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises ``SchemaNotSupported``, too."""
         with _translated(path):
-            self._file = SqliteFile(path, CATALOG)
+            self._file = SqliteFile(path, _MIGRATIONS)
 
     def run(self, what: str, work: Callable[[SqlTransaction], _T], /) -> _T:
         with _translated(self._file.path), self._file.transaction() as sql:

@@ -16,16 +16,14 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeAlias
 from uuid import UUID
 
-from ...errors import SchemaNotSupported
 from ..database import ChangeKind, Rows
-from .schemas import Schema
 
 # What is stored is for the broker alone. SQLite gives its other files the permissions of this one.
 _MODE = 0o600
@@ -82,6 +80,16 @@ class SqliteTransaction:
         """Do nothing: no other broker uses the file."""
 
 
+# A script, or what no script can do.
+Migration: TypeAlias = str | Callable[[sqlite3.Connection], None]
+
+
+def run_script(connection: sqlite3.Connection, script: str) -> None:
+    """Execute statements within the transaction of the connection, which ``executescript`` would end."""
+    for statement in script.split(";"):
+        connection.execute(statement)
+
+
 class SqliteFailed(Exception):
     """A call of SQLite failed; nothing was changed, unless ``is_final``."""
 
@@ -97,10 +105,10 @@ class SqliteFile:
     Methods raise ``SqliteFailed``, and ``sqlite3.IntegrityError`` of ``transaction``.
     """
 
-    def __init__(self, path: Path, schema: Schema) -> None:
-        """Open the file, or make it, and bring it to the newest version of its schema.
+    def __init__(self, path: Path, migrations: Sequence[Migration]) -> None:
+        """Open the file and apply the migrations that are missing.
 
-        That is its ``user_version``. Raises ``SchemaNotSupported``, too.
+        ``user_version`` counts them.
         """
         self.path = path
         self._failure: str | None = None
@@ -112,27 +120,28 @@ class SqliteFile:
             )
         try:
             with self._told_apart():
-                self._prepare(schema)
+                self._prepare(migrations)
         except BaseException:
             self.connection.close()
             raise
 
-    def _prepare(self, schema: Schema) -> None:
-        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-        if version and not schema.oldest <= version <= schema.newest:
-            raise SchemaNotSupported(self.path, version, oldest=schema.oldest, newest=schema.newest)
+    def _prepare(self, migrations: Sequence[Migration]) -> None:
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = FULL")
         # A file elsewhere would need a descriptor, and space on another disk.
         self.connection.execute("PRAGMA temp_store = MEMORY")
-        if version == schema.newest:
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+        if version > len(migrations):
+            raise SqliteFailed(f"a newer release wrote it, schema {version}")
+        if version == len(migrations):
             return
         self.connection.execute("BEGIN IMMEDIATE")
-        for script in schema.scripts[max(0, version + 1 - schema.oldest) :]:
-            # ``executescript`` would end the transaction.
-            for statement in script.split(";"):
-                self.connection.execute(statement)
-        self.connection.execute(f"PRAGMA user_version = {schema.newest}")
+        for migration in migrations[version:]:
+            if isinstance(migration, str):
+                run_script(self.connection, migration)
+            else:
+                migration(self.connection)
+        self.connection.execute(f"PRAGMA user_version = {len(migrations)}")
         self.connection.execute("COMMIT")
 
     @contextmanager

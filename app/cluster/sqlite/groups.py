@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, LiteralString
 
-from ...errors import CoordinatorFenced, GroupStoreFailed, SchemaNotSupported
+from ...errors import CoordinatorFenced, GroupStoreFailed
 from ..database import SqlTransaction, insert
 from ..group_store import PendingOffset, StoreChange, StoredGroups
 from ..group_tables import PENDING_COLUMNS, GroupTables
 from ..transaction_store import StoredAnswer, StoredTransactions, TransactionChange
 from .file import SqliteFailed, SqliteFile, SqliteTransaction
-from .schemas import GROUPS
+from .group_migrations import MIGRATIONS
 from .transactions import answer_ages, apply_change, stored_answer, stored_transactions
 
 # One that takes the place of another gets the next number.
@@ -71,13 +71,13 @@ class SqliteGroupStore:
     def open(self) -> StoredGroups:
         try:
             with self._translated():
-                self._opened = SqliteFile(self._path, GROUPS)
+                self._opened = SqliteFile(self._path, MIGRATIONS)
             with self._transaction() as sql:
                 # Read under the lock under which the epoch is taken, so no write comes in between.
                 sql.execute("UPDATE coordinator SET epoch = epoch + 1")
                 self._epoch = _current_epoch(sql)
                 return SqliteGroupTables(sql).stored(self._epoch)
-        except (GroupStoreFailed, SchemaNotSupported):
+        except GroupStoreFailed:
             self.close()
             raise
 

@@ -11,7 +11,6 @@ import pytest
 
 from app.cluster.catalog import USE_STORED_MS, Catalog
 from app.cluster.sqlite.catalog import SqliteCatalog
-from app.errors import SchemaNotSupported
 
 
 @pytest.fixture
@@ -89,17 +88,32 @@ def test_the_last_batch_counts_and_is_stored_when_it_is_a_day_newer(catalog: Sql
     assert forget(catalog, later_ms + 1, of_2=later_ms + 1) == [1]
 
 
-@pytest.mark.parametrize(
-    ("version", "wanted"), [(99, "newer release .* upgrade"), (7, "pre-release .* another --data-dir")]
-)
-def test_a_catalog_of_another_release_is_refused_and_left_as_it_is(
-    tmp_path: Path, version: int, wanted: str
-) -> None:
+def test_names_of_an_earlier_release_count_as_used_now(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
-    with sqlite3.connect(path) as database:
-        database.executescript(f"CREATE TABLE topics (name TEXT); PRAGMA user_version = {version}")
+    first = SqliteCatalog(path)
+    begin(first, 5, fresh_id=1, now_ms=1_000)
+    first.close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "DROP TABLE deleted_topics; ALTER TABLE named_producers DROP COLUMN used_at_ms;"
+        "ALTER TABLE scram_credentials RENAME COLUMN username TO user; PRAGMA user_version = 5;"
+    )
     database.close()
-    before = path.read_bytes()
-    with pytest.raises(SchemaNotSupported, match=wanted):
-        SqliteCatalog(path)
-    assert path.read_bytes() == before
+    second = SqliteCatalog(path)
+    assert forget(second, 1_000_000_000_000) == []
+    assert begin(second, 5, fresh_id=2) == (5, 1, 0, True)
+    second.close()
+
+
+def test_a_catalog_of_the_release_before_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    SqliteCatalog(path).close()
+    database = sqlite3.connect(path)
+    database.executescript(
+        "DROP TABLE acls; DROP TABLE api_keys; DROP TABLE scram_credentials; DROP TABLE configs; "
+        "DROP TABLE named_producers; DROP TABLE deleted_topics; PRAGMA user_version = 1;"
+    )
+    database.close()
+    opened = SqliteCatalog(path)
+    assert begin(opened, 0, fresh_id=1) == (0, 1, 0, False)
+    opened.close()

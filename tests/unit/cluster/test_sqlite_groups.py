@@ -6,11 +6,20 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
+from app.cluster.consumer_group_store import (
+    ClassicMembership,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    MemberState,
+    OwnedPartition,
+    StoredConsumerGroup,
+)
 from app.cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
@@ -21,10 +30,14 @@ from app.cluster.group_store import (
     MemberProtocol,
     MemberRecord,
     OffsetRecord,
+    OwnerRecord,
     PendingOffset,
 )
+from app.cluster.share_group_store import SharePartitionRecord, StoredRecords
+from app.cluster.sqlite.file import run_script
+from app.cluster.sqlite.group_migrations import MIGRATIONS
 from app.cluster.sqlite.groups import SqliteGroupStore
-from app.errors import CoordinatorFenced, GroupStoreFailed, SchemaNotSupported
+from app.errors import CoordinatorFenced, GroupStoreFailed
 
 TOPIC_ID = UUID(int=7)
 
@@ -175,6 +188,144 @@ def test_a_commit_or_a_deletion_drops_the_pending_offsets_of_its_partition(path:
     assert pending(path) == [(7, offset(0, 5, of="h"))]
 
 
+def at_version(database: sqlite3.Connection, version: int) -> None:
+    """Create the tables of an earlier release."""
+    for migration in MIGRATIONS[:version]:
+        assert isinstance(migration, str)
+        run_script(database, migration)
+    database.execute(f"PRAGMA user_version = {version}")
+
+
+def test_a_file_of_an_earlier_release_gets_room_for_pending_offsets(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        at_version(database, 2)
+        database.execute("UPDATE coordinator SET epoch = 41")
+        database.execute(
+            "INSERT INTO offsets VALUES ('g', 'orders', 1, ?, 5, -1, 'Ω', 1767225600000, NULL)",
+            (str(TOPIC_ID),),
+        )
+    database.close()
+    store = SqliteGroupStore(path)
+    stored = store.open()
+    assert (stored.epoch, list(stored.offsets), list(stored.pending)) == (42, [offset(1, 5)], [])
+    store.write([staged(offset(1, 6))])
+    store.close()
+    assert pending(path) == [(7, offset(1, 6))]
+
+
+def test_groups_of_an_earlier_release_are_taken_over(path: Path) -> None:
+    """Members and protocols were rows of tables of their own, as were the columns of consumer groups."""
+    first, second = UUID(int=1), UUID(int=2)
+    with sqlite3.connect(path) as database:
+        at_version(database, 7)
+        database.execute("INSERT INTO groups VALUES ('g', 3, 'consumer', 'z', 'm2', NULL)")
+        database.execute("INSERT INTO groups VALUES ('h', 3, 'consumer', NULL, NULL, 1767225600000)")
+        for place, (member_id, instance_id) in enumerate([("m2", "i"), ("m1", None)]):
+            database.execute(
+                "INSERT INTO members VALUES ('g', ?, ?, ?, ?, '127.0.0.1', 6000, 60000, ?, ?)",
+                (place, member_id, instance_id, "client\0 Ω", b"\0" * 9, place),
+            )
+            database.executemany(
+                "INSERT INTO member_protocols VALUES ('g', ?, ?, ?, ?)",
+                [(place, 0, "z", b"\x00\xff"), (place, 1, "a", b"")],
+            )
+        database.execute("INSERT INTO owners VALUES ('g', 'orders', 4, 'm1')")
+        database.execute(
+            "INSERT INTO offsets VALUES ('g', 'orders', 1, ?, 5, -1, 'Ω', 1767225600000, NULL)",
+            (str(TOPIC_ID),),
+        )
+        database.execute(
+            "INSERT INTO pending_offsets VALUES (9, 7, 3, 'g', 'orders', 1, ?, 6, -1, 'Ω', 1767225600000, NULL)",
+            (str(TOPIC_ID),),
+        )
+        database.execute(
+            "INSERT INTO share_partitions VALUES ('s', ?, 2, 'orders', 4, 10, '[[11,12,2,1]]')",
+            (str(TOPIC_ID),),
+        )
+        database.execute(
+            """INSERT INTO consumer_groups VALUES ('c', 7, 6, 'uniform', '{"a.*": ["ab"]}', NULL)"""
+        )
+        database.execute(
+            "INSERT INTO consumer_members VALUES ('c', 'm', 'one', NULL, 'client', '::1', 60000, ?, 'a.*', NULL, 5, 4, 1,"
+            " ?, ?, ?, ?)",
+            (
+                '["t", "\\u00fc"]',
+                f'{{"{first.hex}":[0,3,2,5],"{second.hex}":[11,5]}}',
+                "{}",
+                f'{{"{first.hex}":[0,1]}}',
+                '{"session_timeout_ms": 10000, "protocols": [["range", "00ff"]], "is_managed": true}',
+            ),
+        )
+        database.execute(
+            "INSERT INTO consumer_members SELECT group_id, 'n', instance_id, rack_id, client_id, client_host,"
+            " rebalance_timeout_ms, topics, regex, assignor, epoch, previous_epoch, state, assigned, revoking, target, NULL"
+            " FROM consumer_members"
+        )
+    database.close()
+    store = SqliteGroupStore(path)
+    stored = store.open()
+    store.close()
+    members = (member("m2", "i"), replace(member("m1"), is_managed=True))
+    owner = OwnerRecord(group="g", topic="orders", partition=4, member_id="m1")
+    assert list(stored.groups) == [replace(group("g", *members), owners=(owner,)), group("h")]
+    assert list(stored.offsets) == [offset(1, 5)]
+    assert list(stored.pending) == [staged(offset(1, 6))]
+    assert list(stored.share_partitions) == [
+        SharePartitionRecord(
+            group="s",
+            topic="orders",
+            topic_id=TOPIC_ID,
+            partition=2,
+            state_epoch=4,
+            start_offset=10,
+            records=(StoredRecords(11, 12, 2, 1),),
+        )
+    ]
+    consumer = ConsumerMember(
+        member_id="m",
+        instance_id="one",
+        client_id="client",
+        client_host="::1",
+        rebalance_timeout_ms=60_000,
+        topics=frozenset({"t", "ü"}),
+        regex="a.*",
+        epoch=5,
+        previous_epoch=4,
+        state=MemberState.UNREVOKED_PARTITIONS,
+        assigned={OwnedPartition(first, 0): 3, OwnedPartition(first, 2): 5, OwnedPartition(second, 11): 5},
+        target=frozenset({OwnedPartition(first, 0), OwnedPartition(first, 1)}),
+        classic=ClassicMembership(
+            session_timeout_ms=10_000, protocols=(MemberProtocol("range", b"\x00\xff"),), is_managed=True
+        ),
+    )
+    record = ConsumerGroupRecord(
+        group="c", epoch=7, assignment_epoch=6, assignor="uniform", regexes={"a.*": frozenset({"ab"})}
+    )
+    plain = replace(consumer, member_id="n", classic=None)
+    assert list(stored.consumer_groups) == [StoredConsumerGroup(record=record, members=(consumer, plain))]
+    # What is written after the take-over counts as newer.
+    written(path, staged(offset(1, 7), 8))
+    assert pending(path) == [(7, offset(1, 6)), (8, offset(1, 7))]
+
+
+def test_a_take_over_that_fails_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite3.connect(path) as database:
+        at_version(database, 7)
+        database.execute("INSERT INTO groups VALUES ('h', 3, 'consumer', NULL, NULL, 1767225600000)")
+        before = list(database.iterdump())
+    database.close()
+    with monkeypatch.context() as patched:
+        patched.setattr("app.cluster.sqlite.groups.MIGRATIONS", (*MIGRATIONS, "SELECT * FROM no_such_table"))
+        with pytest.raises(GroupStoreFailed, match="no_such_table"):
+            SqliteGroupStore(path).open()
+    with sqlite3.connect(path) as database:
+        assert list(database.iterdump()) == before
+    database.close()
+    assert reopened(path) == ([group("h")], [])
+
+
 def test_changes_are_made_in_their_order(path: Path) -> None:
     written(path, offset(0, 1), DeleteGroup(group="g"), offset(1, 2))
     assert reopened(path)[1] == [offset(1, 2)]
@@ -207,19 +358,13 @@ def test_an_earlier_opener_of_the_store_is_fenced(path: Path) -> None:
     assert reopened(path)[1] == [offset(0, 3)]
 
 
-@pytest.mark.parametrize(
-    ("version", "wanted"), [(99, "newer release .* upgrade"), (8, "pre-release .* another --data-dir")]
-)
-def test_a_store_of_another_release_is_refused_and_left_as_it_is(
-    path: Path, version: int, wanted: str
-) -> None:
+def test_a_store_of_a_newer_release_is_not_touched(path: Path) -> None:
+    written(path, offset(0, 1))
     with sqlite3.connect(path) as database:
-        database.executescript(f"CREATE TABLE offsets (group_id TEXT); PRAGMA user_version = {version}")
+        database.execute("PRAGMA user_version = 99")
     database.close()
-    before = path.read_bytes()
-    with pytest.raises(SchemaNotSupported, match=wanted):
+    with pytest.raises(GroupStoreFailed, match="newer release"):
         SqliteGroupStore(path).open()
-    assert path.read_bytes() == before
 
 
 def test_a_file_that_is_not_a_database_is_an_error(path: Path) -> None:
