@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+from app.cluster.postgres.catalog import SKIPPED_EPOCHS
 from app.storage.engine import AbortedTransaction
 from app.storage.keys.key_index import SALT_BYTES
 from app.storage.shared.commit_rules import (
@@ -112,6 +113,8 @@ class ModelMeta:
         self._first_dirty: dict[int, int] = {}
         # The newest epochs of named producers, by producer id.
         self.named_epochs: dict[int, int] = {}
+        # The histories in which they were given out.
+        self._named_in: dict[int, int] = {}
         # The transactional ids, by producer id, and what is called with those that a commit begins.
         self.id_rows: Callable[[], dict[int, IdRow]] = dict
         self.on_begun: Callable[[Sequence[int]], None] = lambda producer_ids: None
@@ -182,7 +185,9 @@ class ModelMeta:
 
     async def begin_version(self, producer_id: int) -> int:
         """Begin a version of a named producer; return its epoch."""
-        epoch = self.named_epochs[producer_id] = self.named_epochs.get(producer_id, -1) + 1
+        before, history = self.named_epochs.get(producer_id), self._named_in.get(producer_id, self.history)
+        epoch = 0 if before is None else before + 1 + (SKIPPED_EPOCHS if history < self.history else 0)
+        self.named_epochs[producer_id], self._named_in[producer_id] = epoch, self.history
         return epoch
 
     def epochs_of_names(self) -> dict[int, int]:

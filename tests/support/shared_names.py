@@ -129,9 +129,9 @@ class ModelNames:
         begun, producer_id, epoch = self._begun.get(name, (-1, fresh_id, -1))
         if version <= begun:
             return begun, producer_id, epoch, True
-        self._begun[name] = version, producer_id, epoch + 1
-        self._meta.named_epochs[producer_id] = epoch + 1
-        return version, producer_id, epoch + 1, False
+        epoch = await self._meta.begin_version(producer_id)
+        self._begun[name] = version, producer_id, epoch
+        return version, producer_id, epoch, False
 
     async def update(self, changes: Mapping[str, IdChange]) -> Updated[list[TransactionRecord]]:
         return await self._transactions.update(changes, lambda before, _: decide(before, changes))

@@ -24,7 +24,7 @@ _LOCK_UNUSED = (
 )
 _DELETE_UNUSED = f"DELETE FROM named_producers n WHERE {_IS_UNUSED} AND name = ANY (%s) RETURNING producer_id"
 # More than a lost part of the database has given out of a name (ADR-0071).
-_SKIPPED_EPOCHS = 1_000
+SKIPPED_EPOCHS = 1_000
 _CREATE_LOGS = """
     INSERT INTO logs (topic_id, part) SELECT %s, part FROM generate_series(0, %s - 1) AS part
     WHERE NOT EXISTS (SELECT FROM logs l WHERE l.topic_id = %s AND l.part = part.part)
@@ -62,7 +62,7 @@ class PostgresCatalog(Catalog):
             " WHERE n.name = %s AND n.history < h.epoch",
             (sql.name(name),),
         )
-        return _SKIPPED_EPOCHS if noted.rowcount else 0
+        return SKIPPED_EPOCHS if noted.rowcount else 0
 
     def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
         def work(sql: SqlTransaction) -> list[int]:

@@ -23,7 +23,7 @@ def dump(file: Path, show_hex: bool, form: str) -> None:
     segment may be large.
     """
     try:
-        server_module("storage.inspection.inspect").dump(
+        server_module("storage.inspection.dump_and_verify").dump(
             file, show_hex=show_hex, as_json=form == "json", out=sys.stdout
         )
     except (OSError, ValueError) as error:
@@ -62,7 +62,7 @@ def verify(data_dir: Path, form: str) -> None:
             click.echo(f"  {problem}")
 
     try:
-        problems = server_module("storage.inspection.inspect").verify(data_dir, report=report)
+        problems = server_module("storage.inspection.dump_and_verify").verify(data_dir, report=report)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     print_result(form, {"partitions": partitions, "problems": problems}, ())
