@@ -45,10 +45,8 @@ _ROWS_MAX = 1000
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # In which history a row got its producer id and epoch. A later one may have forgotten that the next epochs were given out.
 _HISTORY = "(SELECT epoch FROM history)"
-_LOCK = f"""
-    SELECT {TRANSACTION_COLUMNS}, history < {_HISTORY} FROM transactional_ids
-    WHERE transactional_id = ANY (%s::bytea[]) ORDER BY producer_id FOR UPDATE
-"""
+_READ = f"SELECT {TRANSACTION_COLUMNS}, history < {_HISTORY} FROM transactional_ids"
+_LOCK = f"{_READ} WHERE transactional_id = ANY (%s::bytea[]) ORDER BY producer_id FOR UPDATE"
 _INSERT = f"""
     INSERT INTO transactional_ids ({TRANSACTION_COLUMNS}, history)
     VALUES ({"%s, " * len(TRANSACTION_COLUMNS.split(", "))}{_HISTORY})
@@ -143,8 +141,7 @@ class PostgresTransactions:
                 connection.execute("BEGIN", prepare=False)
                 clock = connection.execute(f"SELECT {_NOW_MS}", prepare=True)
                 rows = connection.execute(_LOCK, (names,), prepare=True)
-            locked = [record_of(row, epochs_may_repeat=row[-1]) for row in rows]
-            records = {record.transactional_id: record for record in locked}
+            records = {record.transactional_id: record for record in map(_record, rows)}
             (now_ms,) = clock.fetchone() or (0,)
             update = decide(records, now_ms)
             return self._apply(connection, records, update, now_ms)
@@ -195,13 +192,11 @@ class PostgresTransactions:
         return Updated(result=update.result, partitions=partitions, has_offsets=has_offsets)
 
     async def records(self) -> list[TransactionRecord]:
-        query = f"SELECT {TRANSACTION_COLUMNS} FROM transactional_ids ORDER BY transactional_id"
-        return [record_of(row) for row in await self._rows(query)]
+        return [_record(row) for row in await self._rows(f"{_READ} ORDER BY transactional_id")]
 
     async def record(self, transactional_id: str) -> TransactionRecord | None:
-        query = f"SELECT {TRANSACTION_COLUMNS} FROM transactional_ids WHERE transactional_id = %s"
-        rows = await self._rows(query, (transactional_id.encode(),))
-        return record_of(rows[0]) if rows else None
+        rows = await self._rows(f"{_READ} WHERE transactional_id = %s", (transactional_id.encode(),))
+        return _record(rows[0]) if rows else None
 
     async def open_in_logs(
         self, *, partition: PartitionKey | None = None, producer_id: int | None = None
@@ -239,6 +234,10 @@ class PostgresTransactions:
 
     async def _rows(self, query: LiteralString, given: Any = ()) -> list[tuple[Any, ...]]:
         return await self._run(lambda connection: connection.execute(query, given, prepare=True).fetchall())
+
+
+def _record(row: Sequence[Any]) -> TransactionRecord:
+    return record_of(row, epochs_may_repeat=row[-1])
 
 
 def _commit(connection: Connection) -> None:
