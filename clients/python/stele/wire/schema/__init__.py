@@ -43,6 +43,7 @@ bytes, in flexible versions too, as in Kafka, so that every version can carry it
 Reading order:
 
 - ``fields``    what a class declares
+- ``rows``      arrays whose items stay encoded
 - ``varints``   numbers of variable length, and tagged fields
 - ``compiler``  one version of a class → one function
 - ``codecs``    compiled functions, cached, for whole messages
@@ -69,6 +70,7 @@ from .fields import Int64 as Int64
 from .fields import Label as Label
 from .fields import MalformedMessage as MalformedMessage
 from .fields import Records as Records
+from .fields import Rows as Rows
 from .fields import Type as Type
 from .fields import UInt16 as UInt16
 from .fields import Uuid as Uuid
@@ -78,6 +80,8 @@ from .fields import fields_of as fields_of
 from .fields import frozen_message as frozen_message
 from .fields import least_bytes as least_bytes
 from .fields import message as message
+from .rows import EncodedRows as EncodedRows
+from .rows import PartlyEncoded as PartlyEncoded
 from .varints import read_varint as read_varint
 from .varints import skip_tagged_fields as skip_tagged_fields
 from .varints import varint as varint

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import TypeVar
 
-from .compiler import ELEMENTS_MAX, Reader, Writer
+from .compiler import Reader, Writer
 from .fields import Buffer, MalformedMessage
 
 _T = TypeVar("_T")
@@ -22,12 +22,7 @@ def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int
     The function raises ``MalformedMessage``, ``IndexError``, ``struct.error`` or
     ``UnicodeDecodeError`` for a malformed message; see ``read_message``.
     """
-    code = Reader(version, flexible)
-    code.add("end = len(b)")
-    code.add(f"room = {ELEMENTS_MAX}")
-    made = code.structure(cls)
-    code.add(f"return {made}, p")
-    return code.compile("def codec(b, p):", f"read {cls.__name__} v{version}")
+    return Reader(version, flexible).message(cls)
 
 
 @functools.cache

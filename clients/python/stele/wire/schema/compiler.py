@@ -11,11 +11,14 @@ import struct
 from typing import Any, NamedTuple, cast
 
 from .fields import FORMATS, Field, MalformedMessage, Type, fields_of, least_bytes
+from .rows import EncodedRows
 from .varints import SMALL_VARINTS, read_varint, skip_tagged_fields, varint
 
 STRING_BYTES_MAX = 32767
 # Ten times the partitions of a large broker.
 ELEMENTS_MAX = 100_000
+# Of a message with fewer bytes, all items are decoded.
+ROWS_BYTES_MIN = 256
 
 
 def _is_short(what: str) -> MalformedMessage:
@@ -206,7 +209,7 @@ class Reader(Code):
             self.add("p = e")
             self.dedent()
         elif kind.kind == "array":
-            self._array(kind.element, name, what, nullable)
+            self._array(kind, name, what, nullable)
         elif nullable:
             flag = self.new("n")
             self.put("b", flag)
@@ -225,7 +228,8 @@ class Reader(Code):
         self.add("else:")
         self.indent()
 
-    def _array(self, item: Type, name: str, what: str, nullable: bool) -> None:
+    def _array(self, kind: Type, name: str, what: str, nullable: bool) -> None:
+        item = kind.element
         count = self.open_array(item, name, what, nullable=nullable)
         if item.kind == "uuid":
             self.add(f"{name} = [bytes(b[q:q + 16]) for q in range(p, p + {count} * 16, 16)]")
@@ -233,14 +237,54 @@ class Reader(Code):
         elif item.kind in FORMATS:
             self.add(f"{name} = list(unpack(f'>{{{count}}}{FORMATS[item.kind]}', b, p))")
             self.add(f"p += {count} * {self.least_bytes(item)}")
+        elif kind.is_rows and self._have_one_size(item.struct_class):
+            self._rows(item, name, count, what)
         else:
-            self.add(f"{name} = []")
-            self.add(f"for _ in range({count}):")
-            self.indent()
-            element = self.value(item, what, nullable=False)
-            self.add(f"{name}.append({element})")
-            self.dedent()
+            self._items(item, name, count, what)
         self.dedent()
+
+    def _items(self, item: Type, name: str, count: str, what: str) -> None:
+        self.add(f"{name} = []")
+        self.add(f"for _ in range({count}):")
+        self.indent()
+        element = self.value(item, what, nullable=False)
+        self.add(f"{name}.append({element})")
+        self.dedent()
+
+    def _have_one_size(self, cls: type) -> bool:
+        """Return whether all items that have no tagged fields have the same size."""
+        plain, _ = self.present(cls)
+        return all(field.type.kind in FORMATS for field in plain)
+
+    def _rows(self, item: Type, name: str, count: str, what: str) -> None:
+        """Leave the items encoded, unless one of them has tagged fields or the message is small."""
+        size, q = self.least_bytes(item), self.new("q")
+        cut = self.new("cut")
+        self.names[cut] = struct.Struct(f"{size}s").iter_unpack
+        read = Reader(self.version, self.flexible)
+        self.add(f"{q} = p + {count} * {size}")
+        is_decoded = f"end < {ROWS_BYTES_MIN}"
+        if self.flexible:
+            # The last byte of an item is the number of its tagged fields.
+            is_decoded += f" or bytes(b[p + {size - 1}:{q}:{size}]).count(0) != {count}"
+        self.add(f"if {is_decoded}:")
+        self.indent()
+        self._items(item, name, count, what)
+        self.dedent()
+        self.add("else:")
+        self.indent()
+        made_by = f"{self.bind(EncodedRows, 'rows')}([row for row, in {cut}(b[p:{q}])], {self.bind(read.message(item.struct_class), 'read')})"
+        self.add(f"{name} = {made_by}")
+        self.add(f"p = {q}")
+        self.dedent()
+
+    def message(self, cls: type) -> Any:
+        """Compile the function for a whole message."""
+        self.add("end = len(b)")
+        self.add(f"room = {ELEMENTS_MAX}")
+        made = self.structure(cls)
+        self.add(f"return {made}, p")
+        return self.compile("def codec(b, p):", f"read {cls.__name__} v{self.version}")
 
     def structure(self, cls: type) -> str:
         """Read the fields of a class; return the expression that creates it."""
@@ -363,7 +407,7 @@ class Writer(Code):
             else:
                 self.append(name)
         elif kind.kind == "array":
-            self._array(kind.element, name)
+            self._array(kind, name)
         elif kind.kind == "tuple":
             parts = [self.new() for _ in kind.parts]
             self.add(f"{', '.join(parts)}, = {name}")
@@ -376,7 +420,8 @@ class Writer(Code):
         if nullable:
             self.dedent()
 
-    def _array(self, item: Type, name: str) -> None:
+    def _array(self, kind: Type, name: str) -> None:
+        item = kind.element
         self.length(f"len({name})", "i")
         if item.kind == "uuid":
             self.append(f"b''.join({name})")
@@ -390,6 +435,10 @@ class Writer(Code):
             element = self.new()
             self.add(f"for {element} in {name}:")
             self.indent()
+            if kind.is_rows:
+                self.add(f"if {element}.__class__ is bytes:")
+                self.add(f"    {self.out} += {element}")
+                self.add("    continue")
             self.value(item, element, nullable=False)
             self.dedent()
 

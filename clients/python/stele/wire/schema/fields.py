@@ -8,7 +8,7 @@ import struct
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from reprlib import recursive_repr
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform, overload
 
@@ -27,6 +27,9 @@ Float64 = Annotated[float, "float64"]
 Uuid = Annotated[bytes, "uuid"]
 # Not copied: a slice of the buffer that is read, or any buffer to write.
 Records = Annotated[bytes | bytearray | memoryview, "records"]
+
+# An array of structs that may stay encoded (``rows``).
+Rows = Annotated[Sequence[_T], "rows"]
 
 NO_UUID = bytes(16)
 
@@ -144,7 +147,8 @@ class Type:
 
     ``kind`` is a key of ``FORMATS``, or ``string``, ``bytes``, ``records``,
     ``array`` (of ``item``), ``struct`` (the fields of ``cls``) or ``tuple`` (its
-    ``parts``). ``convert`` turns a number that was read into a value, or raises.
+    ``parts``). ``convert`` turns a number that was read into a value, or raises. ``is_rows``: items of an array may stay
+    encoded.
     """
 
     kind: str
@@ -152,6 +156,7 @@ class Type:
     cls: type | None = None
     parts: tuple[Field, ...] = ()
     convert: Callable[[Any], Any] | None = None
+    is_rows: bool = False
 
     @property
     def struct_class(self) -> type:
@@ -216,7 +221,9 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 def _type_of(hint: Any) -> Type:
     if typing.get_origin(hint) is Annotated:
-        _, kind, *convert = typing.get_args(hint)
+        inner, kind, *convert = typing.get_args(hint)
+        if kind == "rows":
+            return replace(_type_of(inner), is_rows=True)
         return Type(kind=kind, convert=convert[0] if convert else None)
     if hint is str:
         return Type(kind="string")
