@@ -542,15 +542,22 @@ class Broker:
             with_internal=with_internal,
         )
 
-    def fetch_now(
-        self, requests: Sequence[PartitionFetch], *, max_bytes: int, at_least_one: bool = True
-    ) -> list[PartitionRead] | None:
-        """Fetch from a few stored partitions, if no disk must be waited for.
+    async def read(
+        self, requests: Sequence[PartitionFetch], *, max_bytes: int, refreshes: bool
+    ) -> list[PartitionRead]:
+        """Read once, internal topics too; the bytes are not counted.
 
-        The result is that of ``fetch`` with ``is_scan`` and without a wait; None for every error. Without
-        ``at_least_one`` no batch may exceed the limits.
+        A caller that does not wait afterwards ``refreshes``: if there is nothing, it is asked whether the ends have
+        moved.
         """
-        return self._reader.fetch_now(requests, max_bytes=max_bytes, at_least_one=at_least_one)
+        return await self._reader.read(requests, max_bytes=max_bytes, with_internal=True, refreshes=refreshes)
+
+    def fetch_now(self, requests: Sequence[PartitionFetch], *, max_bytes: int) -> list[PartitionRead] | None:
+        """Read a few stored partitions, if no disk must be waited for.
+
+        The result is that of ``read``; None for every error.
+        """
+        return self._reader.fetch_now(requests, max_bytes=max_bytes)
 
     async def wait_for_more(
         self,

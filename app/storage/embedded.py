@@ -418,10 +418,8 @@ class EmbeddedEngine:
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         return await self._reader.read(requests, max_bytes)
 
-    def read_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool = True
-    ) -> list[PartitionRead] | None:
-        return self._reader.read_now(requests, max_bytes, at_least_one=at_least_one)
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
+        return self._reader.read_now(requests, max_bytes)
 
     async def wait(
         self,

@@ -487,13 +487,10 @@ class LogEngine(Protocol):
         """
         ...
 
-    def read_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool = True
-    ) -> list[PartitionRead] | None:
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
         """Read a few partitions whose batches are in memory or that end at the offset.
 
         The result is that of ``read``. None otherwise; then ``read`` waits for them, or says what is wrong.
-        Without ``at_least_one`` no batch may exceed the limits, because others have been read before.
         """
         ...
 

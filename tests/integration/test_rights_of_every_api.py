@@ -38,6 +38,8 @@ def sample(kind: Any) -> Any:
     hints = get_type_hints(kind, vars(sys.modules[kind.__module__]), include_extras=True)
     for field in fields(kind):
         hint = hints[field.name]
+        if get_args(hint)[1:] == ("rows",):
+            (hint, _) = get_args(hint)
         has_default = field.default is not MISSING or field.default_factory is not MISSING
         if get_origin(hint) is Sequence and not has_default:
             (item,) = get_args(hint)

@@ -156,7 +156,7 @@ SECURITY_MUTANTS = (
     ),
     # A client passes for a replica (CVE-2018-1288).
     Mutant(
-        "app/tcp/kafka/handlers/fetch_requests.py",
+        "app/tcp/kafka/fetching/requests.py",
         "if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):",
         "if False:",
         _MATRIX,
@@ -385,7 +385,7 @@ SECURITY_MUTANTS = (
         "if False:",
         f"{_UNIT}/test_credentials.py",
     ),
-    # The fast paths do not count for quotas.
+    # Fetches, and the fast path of Produce, do not count for quotas.
     Mutant(
         "app/tcp/kafka/connection.py",
         "delay_ms = 0 if charge is None else charge.produced(len(frame))\n",
@@ -394,10 +394,10 @@ SECURITY_MUTANTS = (
         "both_ways",
     ),
     Mutant(
-        "app/tcp/kafka/direct_charge.py",
-        "return self.consume.bytes_max(bytes_max) if free is None else free\n",
-        "return bytes_max\n",
-        "tests/unit/tcp/kafka/test_direct_fetch.py",
+        "app/tcp/kafka/throttling.py",
+        "if at_once_max is None or request.max_bytes <= at_once_max:",
+        "if True:",
+        "tests/unit/tcp/kafka/test_quick_look.py",
         "at_once",
     ),
     # Records of share groups do not count for quotas.
@@ -460,8 +460,8 @@ SECURITY_MUTANTS = (
     # How long a refusal takes tells whether a hidden topic exists.
     Mutant(
         "app/tcp/kafka/handlers/fetch.py",
-        "if access is None or access.allows(READ_TOPIC, topic.topic)\n",
-        "if True\n",
+        "elif access is None or access.allows(READ_TOPIC, topic.topic):",
+        "else:",
         "tests/unit/tcp/kafka/test_fetch_handler.py",
     ),
     Mutant(

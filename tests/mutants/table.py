@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 _STORAGE, _BROKER, _GROUPS = "tests/unit/storage", "tests/unit/broker", "tests/unit/groups"
 _LATE = "tests/integration/test_late_offsets.py"
-_WIDE_FETCH = "tests/unit/tcp/kafka/test_wide_fetch.py"
+_IDLE_READING = "tests/unit/tcp/kafka/test_idle_reading.py"
 _TRANSACTIONS = "tests/unit/transactions"
 _CONTRACT = f"{_STORAGE}/test_engine_contract.py"
 
@@ -46,39 +46,39 @@ MUTANTS = (
     ),
     # ── kept answers of idle partitions, grouped syncs ──
     Mutant(
-        "app/tcp/kafka/idle_answers.py",
+        "app/tcp/kafka/sessions/idle_answers.py",
         "            self._forget(name)\n",
         "            pass\n",
-        _WIDE_FETCH,
+        _IDLE_READING,
         "only_partitions_with_news",
     ),
     Mutant(
-        "app/tcp/kafka/idle_answers.py",
+        "app/tcp/kafka/sessions/idle_answers.py",
         "            self.watch.discard(name)\n",
         "            pass\n",
-        _WIDE_FETCH,
+        _IDLE_READING,
         "read_no_more",
     ),
     Mutant(
-        "app/tcp/kafka/fetching/wide_fetch.py",
-        "asked.partition in self._already_read[name]",
-        "False",
-        _WIDE_FETCH,
+        "app/tcp/kafka/fetching/idle_reading.py",
+        "if key in seen or ",
+        "if ",
+        _IDLE_READING,
         "named_twice",
     ),
     Mutant(
-        "app/tcp/kafka/fetching/wide_fetch.py",
-        "at_least_one=not self._records_bytes,\n",
-        "at_least_one=True,\n",
-        _WIDE_FETCH,
-        "limit",
+        "app/tcp/kafka/fetching/idle_reading.py",
+        "if block.key != last:",
+        "if True:",
+        _IDLE_READING,
+        "side_by_side",
     ),
     Mutant(
-        "app/tcp/kafka/fetching/wide_requests.py",
-        "or key == last",
+        "app/tcp/kafka/fetching/idle_reading.py",
+        "or not (look.is_current or _is_unchanged(self._context.broker, read))",
         "",
-        "tests/unit/tcp/kafka/test_wide_requests.py",
-        "side_by_side",
+        _IDLE_READING,
+        "during_a_read_that_waits",
     ),
     Mutant(
         "app/storage/syncing/flusher.py",

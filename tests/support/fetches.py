@@ -1,4 +1,4 @@
-"""Fetches of the Kafka protocol against a listener in this process, on the fast path or the generic one."""
+"""Fetches of the Kafka protocol against a listener in this process, whose reads wait or do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stele.wire import record_batch as rb
 from app.broker.producing.produce import Acks
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from tests.support.kafka_application import served
+from tests.support.kafka_application import served, slow
 from tests.support.kafka_peer import read_response, request_frame
 
 NOW_MS = 1_790_000_000_000
@@ -131,8 +131,11 @@ class FetchClient:
 
 
 @asynccontextmanager
-async def connected(listener: KafkaListener, *, is_generic: bool = False) -> AsyncGenerator[Send]:
-    """Yield a function that sends a frame and returns the response, ``closed`` if there is none."""
+async def connected(listener: KafkaListener, *, is_slow: bool = False) -> AsyncGenerator[Send]:
+    """Yield a function that sends a frame and returns the response, ``closed`` if there is none.
+
+    With ``is_slow`` every read waits, so that no fetch is answered at once.
+    """
     streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def send(frame: bytes) -> bytes:
@@ -147,7 +150,7 @@ async def connected(listener: KafkaListener, *, is_generic: bool = False) -> Asy
             streams.clear()
             return b"closed"
 
-    async with served(listener, is_generic=is_generic) as address:
+    async with served(slow(listener) if is_slow else listener) as address:
         yield send
         for _, writer in streams:
             writer.close()

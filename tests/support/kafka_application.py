@@ -6,9 +6,10 @@ import random
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from app.broker.broker import Broker
 from app.clock import SystemClock
@@ -25,6 +26,7 @@ from app.storage.embedded import EmbeddedEngine
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
+from app.tcp.kafka.sessions.idle_answers import Room
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator
@@ -75,7 +77,7 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
 
 
 class _Silent:
-    """A tracer that does nothing: where there is one, requests take the generic path."""
+    """A tracer that does nothing: where there is one, a Produce takes the generic path."""
 
     def request(self, *_: object) -> None: ...
     def response(self, *_: object) -> None: ...
@@ -83,9 +85,27 @@ class _Silent:
     def closed(self, *_: object) -> None: ...
 
 
+class _Waiting:
+    """A broker that finds nothing in memory, so that every fetch waits for its batches."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    def fetch_now(self, *_: object, **__: object) -> None:
+        return None
+
+
+def slow(listener: KafkaListener) -> KafkaListener:
+    """Return ``listener`` with reads that all wait, and without room for answers of idle partitions."""
+    return replace(listener, broker=cast("Broker", _Waiting(listener.broker)), idle_answers=Room(0))
+
+
 @asynccontextmanager
-async def served(listener: KafkaListener, *, is_generic: bool) -> AsyncGenerator[tuple[str, int]]:
-    """Accept connections; yield the address. With ``is_generic`` no request takes a fast path."""
+async def served(listener: KafkaListener, *, is_generic: bool = False) -> AsyncGenerator[tuple[str, int]]:
+    """Accept connections; yield the address. With ``is_generic`` no Produce takes the fast path."""
     tracers = (cast("RequestTracer", _Silent()),) if is_generic else ()
     server = TcpServer(
         "kafka",

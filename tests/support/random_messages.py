@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, cast
 
-from stele.wire.schema import Field, Type, fields_of
+from stele.wire.schema import EncodedRows, Field, Type, fields_of
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _TEXTS = ("", "a", "orders", "größe", "x" * 126, "x" * 127, "y" * 300)
@@ -67,7 +67,7 @@ def leaves(message: Any, version: int) -> list[object]:
 
 
 def _collect(value: Any, version: int, found: list[object]) -> None:
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, EncodedRows)):
         items = list(cast("Sequence[Any]", value))
         found.append(len(items))
         for item in items:

@@ -196,17 +196,6 @@ class Meter:
         self._use = machine.use(self._key, limit)
         return delay_ms
 
-    def free_bytes_max(self, wanted: int) -> int | None:
-        """Return ``wanted``, or less if the quota allows less at once.
-
-        None if a wait was ordered, or nothing has been charged yet: see ``bounds``.
-        """
-        use = self._use
-        if use is None or use.until_ms or use.is_forgotten or self._generation != self._machine.generation:
-            return None
-        at_once_max = self._at_once_max
-        return wanted if at_once_max is None or wanted <= at_once_max else at_once_max
-
     def bounds(self) -> tuple[int, int | None]:
         """Return when the last wait ends, and how much one request should use at most.
 

@@ -156,10 +156,6 @@ class Quotas:
         self._note(protocol, key, delay_ms)
         return 0 if self._is_closing else delay_ms
 
-    def left_ms(self, until_ms: int) -> int:
-        """Return how long a wait still lasts that ends at ``until_ms``."""
-        return 0 if self._is_closing else max(0, until_ms - self.now_ms())
-
     def charge_time(self, protocol: str, client: QuotaClient, seconds: float) -> int:
         """Count the time that a request held the event loop; otherwise as ``charge``."""
         return self.charge(protocol, QuotaKey.REQUEST, client, seconds * 100)
@@ -243,16 +239,6 @@ class QuotaMeter:
         quotas = self._quotas
         delay_ms = self.meter.charge(amount, quotas.now_ms())
         return quotas.noted(self.protocol, self.key, delay_ms) if delay_ms else 0
-
-    def bytes_max(self, wanted: int) -> int | None:
-        """Return ``wanted``, or less if the quota allows less at once.
-
-        None while the client has to wait.
-        """
-        until_ms, at_once_max = self.meter.bounds()
-        if until_ms and self._quotas.left_ms(until_ms):
-            return None
-        return wanted if at_once_max is None or wanted <= at_once_max else at_once_max
 
     def at_once_max(self) -> int | None:
         """Return how much one request should use at most; None without a quota."""

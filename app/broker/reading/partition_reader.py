@@ -24,7 +24,7 @@ from ...work_budget import WorkBudget
 from ..counts import Counts
 from ..topics import Topics
 from ..virtual import MAX_TIMESTAMP, PartitionLeader, VirtualTopics
-from .fetch import needs_more
+from .fetch import bytes_of, needs_more
 
 
 class PartitionReader:
@@ -68,28 +68,34 @@ class PartitionReader:
         is_scan: bool,
         with_internal: bool,
     ) -> list[PartitionRead]:
-        max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
         max_wait_ms = min(max_wait_ms, self._settings.fetch_wait_ms_max)
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
-        is_refreshed = False
         while True:
-            reads = await self._read(requests, max_bytes, with_internal=with_internal)
-            have = sum(len(read.batches) for read in reads)
+            reads = await self.read(
+                requests, max_bytes=max_bytes, with_internal=with_internal, refreshes=not max_wait_ms
+            )
+            have = bytes_of(reads)
             left_ms = deadline_ms - self._clock.monotonic_ms()
-            if not have and not max_wait_ms and not is_refreshed:
-                # Without a wait nothing else finds out whether the end has moved.
-                is_refreshed = True
-                names = [TopicPartition(read.topic, read.partition) for read in reads if read.error is None]
-                try:
-                    if len(names) == len(reads) and await self._engine.refresh(names):
-                        continue
-                except StorageUnavailable as error:
-                    return [replace(read, error=error) for read in reads]
             if left_ms <= 0 or self._is_closing or not needs_more(requests, reads, min_bytes):
                 if not is_scan:
                     self._counts.fetched_bytes += have
                 return reads
             await self.wait_for_more(requests, reads, min_bytes=min_bytes - have, timeout_ms=left_ms)
+
+    async def read(
+        self, requests: Sequence[PartitionFetch], *, max_bytes: int, with_internal: bool, refreshes: bool
+    ) -> list[PartitionRead]:
+        max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
+        reads = await self._read(requests, max_bytes, with_internal=with_internal)
+        if not refreshes or bytes_of(reads):
+            return reads
+        names = [TopicPartition(read.topic, read.partition) for read in reads if read.error is None]
+        try:
+            if len(names) == len(reads) and await self._engine.refresh(names):
+                return await self._read(requests, max_bytes, with_internal=with_internal)
+        except StorageUnavailable as error:
+            return [replace(read, error=error) for read in reads]
+        return reads
 
     async def wait_for_more(
         self,
@@ -108,16 +114,14 @@ class PartitionReader:
         }
         await self._wait(positions, min_bytes, timeout_ms, isolation)
 
-    def fetch_now(
-        self, requests: Sequence[PartitionFetch], *, max_bytes: int, at_least_one: bool
-    ) -> list[PartitionRead] | None:
+    def fetch_now(self, requests: Sequence[PartitionFetch], *, max_bytes: int) -> list[PartitionRead] | None:
         for request in requests:
             name = request.topic
             topic = self._topics.get(name)
             if topic is None or not 0 <= request.partition < topic.partitions or name in self._virtual:
                 return None
         max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
-        return self._engine.read_now(requests, max_bytes, at_least_one=at_least_one)
+        return self._engine.read_now(requests, max_bytes)
 
     async def _read(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool

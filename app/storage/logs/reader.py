@@ -115,12 +115,10 @@ class LogReader:
             )
         return reads
 
-    def read_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool = True
-    ) -> list[PartitionRead] | None:
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
         """See ``LogEngine.read_now``."""
         reads: list[PartitionRead] = []
-        left, is_empty = max_bytes, at_least_one
+        left, is_empty = max_bytes, True
         try:
             for request in requests:
                 log = self._logs.find(request.topic_partition)

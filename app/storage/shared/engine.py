@@ -442,9 +442,7 @@ class SharedEngine:
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         return await self._reader.read(requests, max_bytes)
 
-    def read_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool = True
-    ) -> list[PartitionRead] | None:
+    def read_now(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead] | None:
         """Return None: every read asks for what is cached and what is not."""
         return None
 

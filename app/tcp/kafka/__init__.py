@@ -10,10 +10,10 @@
 - ``schemas``                       requests and responses as declarations, one module per subject
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the fast path of the commonest produce, with the same result as its handler
-- ``fetching``, ``idle_answers``    the same for a fetch; cached responses for idle partitions
+- ``route_learning``                when a request is decoded to be remembered
+- ``direct_charge``                 charges requests of the fast path to quotas
 - ``sessions``                      of fetches and of members of share groups
-- ``direct_charge``                 charges requests of the fast paths to quotas
-- ``route_learning``                when a request is decoded for the fast paths
+- ``fetching``                      how a Fetch is read: looks, waits, cached answers of idle partitions
 - ``handlers``                      one handler per API, over the broker, and the rows of the table
 - ``throttling``                    charges a request to quotas
 - ``failures``                      the response to a request whose handler has failed, made from the schemas

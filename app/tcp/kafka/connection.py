@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -26,13 +26,13 @@ from typing import Any, cast
 from stele.wire.schema import MalformedMessage
 
 from ...broker.producing.produce import PendingProduce
-from ...broker.reading.fetch import Fetched
 from ...errors import SteleError, UnknownPartition
 from ...patience import Timeout
 from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
+from ...storage.waiters import PartitionWatch
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
@@ -43,19 +43,15 @@ from .context import Answer, Context, KafkaListener, NoResponse
 from .direct_charge import DirectCharge
 from .direct_produce import Route, Routes
 from .failures import failure_of
-from .fetching import fetch_routes
-from .fetching.direct_fetch import DirectFetch, begin_fetch, has_batches
-from .fetching.wide_fetch import WideFetch
-from .fetching.wide_requests import cut as cut_wide
+from .fetching.request_memo import RequestMemo
 from .handlers import produce
-from .handlers.fetch import fetch_changes, fetch_more
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
-from .idle_answers import IdleAnswers
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
 from .schemas.fetch import FETCH_API as FETCH
 from .schemas.produce import PRODUCE_API as PRODUCE
 from .served import Served
+from .sessions.idle_answers import IdleAnswers
 from .sessions.share_sessions import ClientConnection
 from .share_forwarding import FORWARDED, ForwardedShares
 from .throttling import ThrottledRequest
@@ -80,7 +76,7 @@ class KafkaConnection(Connection[memoryview]):
         "_asked_for",
         "_charge",
         "_delays",
-        "_fetch_routes",
+        "_fetches",
         "_frame_bytes_max",
         "_frames",
         "_idle_answers",
@@ -122,8 +118,7 @@ class KafkaConnection(Connection[memoryview]):
         # None until it produces.
         self._routes: Routes | None = None
         # None until it fetches.
-        self._fetch_routes: fetch_routes.Routes | None = None
-        # None until it fetches many partitions without a session.
+        self._fetches: RequestMemo | None = None
         self._idle_answers: IdleAnswers | None = None
         # The principal whose access this is.
         self._asked_for: Principal | None = None
@@ -234,10 +229,6 @@ class KafkaConnection(Connection[memoryview]):
         try:
             if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
                 return
-            if head.api_key == FETCH_KEY and (
-                self._fetch_directly(frame, head) or self._fetch_widely(frame, head)
-            ):
-                return
         except Exception as error:  # noqa: BLE001 - the edge of a connection
             response = self._failure_of_frame(head, frame, error)
             if isinstance(response, NoResponse):
@@ -254,7 +245,7 @@ class KafkaConnection(Connection[memoryview]):
                 raise MalformedMessage(
                     f"{len(frame)} bytes; without records it may have {PLAIN_REQUEST_BYTES_MAX}"
                 )
-            client_id, message = _read(head, served, frame)
+            client_id, message = self._decoded(head, served, frame)
         except MalformedMessage as error:
             self.unreadable(f"{served.api.name} v{head.version} cannot be read: {error}")
             return
@@ -285,11 +276,34 @@ class KafkaConnection(Connection[memoryview]):
         if isinstance(answer, DeferredResponse):
             self._answer_deferred(head, served, message, cast("DeferredResponse[Any]", answer))
         elif isinstance(answer, served.api.response):
-            self._answer_message(head, served, answer)
+            data = self._encode(head, served, answer)
+            if served.reads is None:
+                self.answer(data)
+            else:
+                self.answer_read(data)
         elif isinstance(answer, NoResponse):
             self._answer_nothing(head, served, answer)
         else:
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
+
+    def _decoded(self, head: RequestHead, served: Served, frame: memoryview) -> tuple[str, Any]:
+        """Return the client id and the request of a frame.
+
+        Raises ``MalformedMessage``.
+        """
+        if head.api_key == FETCH_KEY:
+            if self._fetches is None:
+                self._fetches = RequestMemo()
+                self._idle_answers = IdleAnswers(self._listener.idle_answers, self._new_watch)
+                # It has none.
+                self._last_context = None
+            known = self._fetches.read(frame)
+            if known is not None:
+                return known
+        return _read(head, served, frame)
+
+    def _new_watch(self) -> PartitionWatch:
+        return self._listener.broker.watch(notes_hidden=True)
 
     def _context(self, head: RequestHead, client_id: str) -> Context:
         """Return the context of a request: mostly that of the one before it, which had the same."""
@@ -313,6 +327,7 @@ class KafkaConnection(Connection[memoryview]):
             is_encrypted=bool(self.tls_version),
             access=access,
             connection=self._own,
+            idle_answers=self._idle_answers,
         )
         return context
 
@@ -390,94 +405,6 @@ class KafkaConnection(Connection[memoryview]):
         response.throttle_time_ms = delay_ms
         return self._encode(head, SERVED[PRODUCE_KEY], response)
 
-    def _fetch_directly(self, frame: memoryview, head: RequestHead) -> bool:
-        """Handle a Fetch on the fast path (``direct_fetch``).
-
-        False if it must take the generic one.
-        """
-        broker = self._listener.broker
-        # With shared storage no read is certain to need no wait.
-        if self._tracers or broker.cluster.is_shared:
-            return False
-        if self._fetch_routes is None:
-            self._fetch_routes = fetch_routes.Routes()
-        matched = self._fetch_routes.match(frame)
-        if matched is None:
-            return False
-        route, layout = matched
-        sessions = self._listener.fetch_sessions
-        charge = self._charge_of(route.client_id)
-        access = self._access if self._asked_for is self.principal else self._access_now()
-        fetch = begin_fetch(broker, sessions, route, layout, frame, charge)
-        reads = None if fetch is None else fetch.look(access)
-        if fetch is None or reads is None:
-            return False
-        must_wait = fetch.needs_more(reads)
-        if must_wait:
-            # The generic path can tell the time that a request holds the loop from the time that it waits.
-            if fetch.left_ms <= 0 or broker.quotas.times_requests:
-                return False
-        elif not has_batches(reads):
-            return False
-        if not fetch.take():
-            return False
-        if route.client_id:
-            self.client_id = route.client_id
-        if must_wait:
-            work = self._fetch_when_woken(fetch, reads, memoryview(bytes(frame)), head)
-            self.read_later(work, bytes_max=fetch.bytes_max)
-        else:
-            self.answer_read(fetch.response(head.correlation_id, reads, charge))
-        return True
-
-    def _fetch_widely(self, frame: memoryview, head: RequestHead) -> bool:
-        """Handle a Fetch of many partitions on the fast path (``wide_fetch``).
-
-        False if it must take the generic one.
-        """
-        broker = self._listener.broker
-        if self._tracers or broker.cluster.is_shared or broker.quotas.times_requests:
-            return False
-        if len(frame) > PLAIN_REQUEST_BYTES_MAX:
-            return False
-        if self._idle_answers is not None and self._idle_answers.is_in_use:
-            return False
-        request = cut_wide(frame)
-        if request is None:
-            return False
-        charge = self._charge_of(request.client_id)
-        bytes_max = request.bytes_max if charge is None else charge.readable_bytes(request.bytes_max)
-        if bytes_max is None:
-            return False
-        if self._idle_answers is None:
-            make_watch = partial(broker.watch, notes_hidden=True)
-            self._idle_answers = IdleAnswers(self._listener.idle_answers, make_watch)
-        if request.client_id:
-            self.client_id = request.client_id
-        bytes_max = min(bytes_max, broker.settings.fetch_bytes_max)
-        wait_ms = min(request.wait_ms_max, broker.settings.fetch_wait_ms_max)
-        fetch = WideFetch(
-            broker,
-            self._idle_answers,
-            request,
-            bytes_max,
-            min(request.bytes_min, bytes_max),
-            broker.monotonic_ms() + wait_ms,
-        )
-        self.read_later(self._answer_widely(fetch, memoryview(bytes(frame)), head), bytes_max=bytes_max)
-        return True
-
-    async def _answer_widely(self, fetch: WideFetch, frame: memoryview, head: RequestHead) -> Buffers:
-        try:
-            if await fetch.run(self._access_now):
-                return fetch.response(head.correlation_id, self._charge_of(fetch.request.client_id))
-        except Exception as error:  # noqa: BLE001 - the edge of a connection
-            return self._encode(head, SERVED[FETCH_KEY], self._failure_of_frame(head, frame, error))
-        if not fetch.has_waited:
-            return await self._fetch_generically(frame, head)
-        go_on = partial(fetch_more, partitions=fetch.partitions(), deadline_ms=fetch.deadline_ms)
-        return await self._fetch_generically(frame, head, bytes_max=fetch.bytes_max, go_on=go_on)
-
     def _forwarded(self, served: Served, request: Any) -> Served | None:
         """Return what forwards a request of a share group.
 
@@ -490,63 +417,6 @@ class KafkaConnection(Connection[memoryview]):
         if self._shares is None:
             self._shares = ForwardedShares(forwarding, self._own.number)
         return replace(served, handle=partial(self._shares.handle, member))
-
-    async def _fetch_when_woken(
-        self, fetch: DirectFetch, reads: list[Fetched], frame: memoryview, head: RequestHead
-    ) -> Buffers:
-        """Answer a Fetch of the fast path that waits for more than ``reads``."""
-        try:
-            while True:
-                await fetch.wait(reads)
-                news = fetch.look(self._access_now())
-                if news is None or not has_batches(news):
-                    break
-                if not fetch.needs_more(news):
-                    charge = self._charge_of(fetch.route.client_id)
-                    return fetch.response(head.correlation_id, news, charge)
-                if fetch.left_ms <= 0:
-                    break
-                reads = news
-        except Exception as error:  # noqa: BLE001 - the edge of a connection
-            return self._encode(head, SERVED[FETCH_KEY], self._failure_of_frame(head, frame, error))
-        return await self._fetch_after_waiting(fetch, frame, head)
-
-    async def _fetch_after_waiting(self, fetch: DirectFetch, frame: memoryview, head: RequestHead) -> Buffers:
-        """Continue on the generic path with a Fetch that has waited on the fast one."""
-        if fetch.session is not None:
-            go_on = partial(fetch_changes, session=fetch.session, waited_since=fetch.epoch)
-            return await self._fetch_generically(frame, head, wait_ms=max(0, fetch.left_ms), go_on=go_on)
-        # The rights are checked again at its end, because it had a time to wait at first.
-        go_on = partial(fetch_more, partitions=fetch.partitions(), deadline_ms=fetch.deadline_ms)
-        return await self._fetch_generically(frame, head, bytes_max=fetch.bytes_max, go_on=go_on)
-
-    async def _fetch_generically(
-        self,
-        frame: memoryview,
-        head: RequestHead,
-        *,
-        wait_ms: int | None = None,
-        bytes_max: int | None = None,
-        go_on: Callable[[Context, Any], Answer] | None = None,
-    ) -> Buffers:
-        """Answer on the generic path a Fetch that was begun on a fast one.
-
-        ``go_on`` does it if the request has waited. ``wait_ms`` and ``bytes_max`` replace what the request says.
-        """
-        served = SERVED[FETCH_KEY]
-        client_id, request = _read(head, served, frame)
-        request.max_wait_ms = request.max_wait_ms if wait_ms is None else wait_ms
-        request.max_bytes = request.max_bytes if bytes_max is None else bytes_max
-        if go_on is not None:
-            served = replace(served, handle=go_on)
-        context = self._context(head, client_id)
-        if context.access is not None:
-            served = served.guarded()
-        try:
-            answer = self._handle(served, context, request, len(frame))
-        except Exception as error:  # noqa: BLE001 - the edge of a connection
-            return self._encode(head, served, self._failure(head, served, request, error))
-        return await self._finish(head, served, request, cast("Coroutine[Any, Any, Any]", answer))
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""
@@ -561,7 +431,7 @@ class KafkaConnection(Connection[memoryview]):
         return self._delays
 
     def _charge_of(self, client_id: str) -> DirectCharge | None:
-        """Return what charges a request of a fast path.
+        """Return what charges a request of the fast path.
 
         It begins now. None without quotas.
         """
@@ -662,7 +532,7 @@ class KafkaConnection(Connection[memoryview]):
         return failure_of(served.api, head.version, request, error, peer=self.peer, counts=counts)
 
     def _failure_of_frame(self, head: RequestHead, frame: memoryview, error: Exception) -> Any:
-        """Return the response to a request of a fast path that has raised ``error``."""
+        """Return the response to a request of the fast path that has raised ``error``."""
         served = SERVED[head.api_key]
         return self._failure(head, served, _read(head, served, frame)[1], error)
 

@@ -24,8 +24,8 @@ from ...transactions.interface import TransactionService
 from ..deferred_response import DeferredResponse
 from ..errors import error_code_of
 from .frame_forwarding import FrameForwarding
-from .idle_answers import Room
 from .sessions.fetch_sessions import FetchSessionCache
+from .sessions.idle_answers import IdleAnswers, Room
 from .sessions.share_sessions import NO_CONNECTION, ClientConnection, ShareSession, ShareSessions
 
 # The protocol allows strings of 32 KiB; clients log messages as one line.
@@ -84,6 +84,8 @@ class Context:
     # None: access rules are not checked.
     access: Access | None = None
     connection: ClientConnection = NO_CONNECTION
+    # Those of the client's connection, if it is one of this broker.
+    idle_answers: IdleAnswers | None = None
 
     @property
     def may_carry_secrets(self) -> bool:

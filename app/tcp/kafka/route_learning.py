@@ -1,6 +1,6 @@
 """When a request that no route matches is decoded for one.
 
-For ``direct_produce`` and ``fetch_routes``.
+For ``direct_produce`` and ``fetching.request_memo``.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ThrottledRequest:
     def handle(self, served: Served, context: Context, request: Any, frame_bytes: int) -> Answer:
         """Call the handler; ``frame_bytes`` is the size of the request."""
         if served.api.key in _FETCHES:
-            self._limit_fetch(request)
+            request = self._limited(request)
         held = self._held
         answer: Answer
         if held is None:
@@ -46,10 +46,11 @@ class ThrottledRequest:
             self._delay_ms = self._delays.charge(self._meters.produce, frame_bytes)
         return self._wrapped(answer)
 
-    def _limit_fetch(self, request: FetchRequest | ShareFetchRequest) -> None:
+    def _limited(self, request: FetchRequest | ShareFetchRequest) -> FetchRequest | ShareFetchRequest:
         at_once_max = self._meters.consume.at_once_max()
-        if at_once_max is not None and request.max_bytes > at_once_max:
-            request.max_bytes = at_once_max
+        if at_once_max is None or request.max_bytes <= at_once_max:
+            return request
+        return replace(request, max_bytes=at_once_max)
 
     def _wrapped(self, answer: Answer) -> Answer:
         if isinstance(answer, DeferredResponse):
@@ -87,6 +88,9 @@ class ThrottledRequest:
 
 
 def _records_bytes(response: FetchResponse | ShareFetchResponse) -> int:
+    # What is encoded already has none.
     return sum(
-        len(partition.records or b"") for topic in response.responses for partition in topic.partitions
+        len(getattr(partition, "records", None) or b"")
+        for topic in response.responses
+        for partition in topic.partitions
     )

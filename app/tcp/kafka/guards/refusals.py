@@ -37,7 +37,11 @@ def code_of(action: Action) -> ErrorCode:
 
 @functools.cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, vars(sys.modules[kind.__module__]), include_extras=True)
+    hints = get_type_hints(kind, vars(sys.modules[kind.__module__]), include_extras=True)
+    # Rows are sequences.
+    return {
+        name: get_args(hint)[0] if get_args(hint)[1:] == ("rows",) else hint for name, hint in hints.items()
+    }
 
 
 def item_type(kind: type, field: str) -> type:

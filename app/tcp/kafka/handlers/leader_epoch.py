@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, and the fencing by known epochs (KIP-320)."""
+"""OffsetForLeaderEpoch (KIP-320)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ....security.acl import DESCRIBE_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..context import Context
+from ..fetching.leader_epochs import NO_EPOCH, check_leader_epoch
 from ..guards.rights import Parts, on_each
 from ..schemas.offsets import (
     OFFSET_FOR_LEADER_EPOCH_API,
@@ -20,30 +21,6 @@ from ..schemas.offsets import (
     OffsetForLeaderTopicResult,
 )
 from ..served import Served
-
-_NO_EPOCH = -1
-
-
-def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -> ErrorCode:
-    """Return NONE, or the error for a client whose ``epoch`` is not a current one.
-
-    After it, the client requests metadata again.
-
-    -1 means that the client knows no epoch. With several brokers, epochs rise with each change of leaders; what is
-    before the history of the database is out of date (ADR-0071). A broker that shows none accepts any: for -1 in
-    the metadata librdkafka sends 0.
-    """
-    if epoch == _NO_EPOCH:
-        return ErrorCode.NONE
-    try:
-        current = broker.leader_epoch(topic, partition)
-    except SteleError as error:
-        return error_code_of(error)
-    if current == _NO_EPOCH:
-        return ErrorCode.NONE
-    if epoch < broker.oldest_leader_epoch(topic, partition):
-        return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > current else ErrorCode.NONE
 
 
 async def offset_for_leader_epoch(
@@ -70,7 +47,7 @@ async def offset_for_leader_epoch(
 def _end_offset(
     broker: Broker, topic: str, partition: OffsetForLeaderPartition, unavailable: ErrorCode
 ) -> EpochEndOffset:
-    epoch, end_offset = _NO_EPOCH, -1
+    epoch, end_offset = NO_EPOCH, -1
     code = check_leader_epoch(broker, topic, partition.partition, partition.current_leader_epoch)
     code = code or unavailable
     if not code:

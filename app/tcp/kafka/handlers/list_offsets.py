@@ -21,6 +21,7 @@ from ....errors import SteleError
 from ....security.acl import DESCRIBE_TOPIC
 from ...errors import error_code_of
 from ..context import Context
+from ..fetching.leader_epochs import check_leader_epoch
 from ..guards.rights import PARTITIONS, on_each
 from ..schemas.offsets import (
     LIST_OFFSETS_API,
@@ -31,7 +32,6 @@ from ..schemas.offsets import (
     ListOffsetsTopicResponse,
 )
 from ..served import Served
-from .leader_epoch import check_leader_epoch
 
 # KIP-405, KIP-1005, KIP-1023: offsets of tiered storage, which Stele does not have. The local log is
 # the whole log, so its local start is its start, and no record was or will be moved to a tier.

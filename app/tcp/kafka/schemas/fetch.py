@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import NO_UUID, Int8, Int16, Int32, Int64, Records, Uuid, at, message
+from stele.wire.schema import NO_UUID, Int8, Int16, Int32, Int64, Records, Rows, Uuid, at, message
 
 from ..api import Api
 
@@ -31,7 +31,7 @@ class FetchPartition:
 class FetchTopic:
     topic: str = at("0-12", default="")
     topic_id: Uuid = at("13+", default=NO_UUID)
-    partitions: Sequence[FetchPartition]
+    partitions: Rows[FetchPartition]
 
 
 @message
@@ -100,7 +100,7 @@ class PartitionData:
 class FetchableTopicResponse:
     topic: str = at("0-12", default="")
     topic_id: Uuid = at("13+", default=NO_UUID)
-    partitions: Sequence[PartitionData]
+    partitions: Rows[PartitionData]
 
 
 @message

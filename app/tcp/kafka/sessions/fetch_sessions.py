@@ -255,6 +255,9 @@ class Round:
     may_begin: bool = False
 
 
+_WITHOUT_SESSION, _BEGINNING = Round(), Round(may_begin=True)
+
+
 class FetchSessionCache:
     """The sessions of a listener.
 
@@ -321,7 +324,7 @@ class FetchSessionCache:
         if epoch in (NEW_SESSION_EPOCH, FINAL_EPOCH):
             # Both end the session that they name.
             self._remove(session_id)
-            return Round(may_begin=epoch == NEW_SESSION_EPOCH)
+            return _WITHOUT_SESSION if epoch == FINAL_EPOCH else _BEGINNING
         session = self._sessions.get(session_id)
         if session is None:
             return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -334,7 +337,7 @@ class FetchSessionCache:
         if not len(session):
             # An empty session ends; the request is answered without one.
             self._remove(session_id)
-            return Round()
+            return _WITHOUT_SESSION
         self._touch(session, now_ms)
         if self.is_over_full:
             # The client sends a full request next, which gets a session if there is room.

@@ -55,7 +55,7 @@ def code_of_all(answer: Any) -> int:
 async def test_a_closing_broker_sends_clients_elsewhere(
     tmp_path: Path, asked: object, version: int, code_of: Callable[[Any], int], code: ErrorCode
 ) -> None:
-    async with kafka_listener(tmp_path) as listener, connected(listener, is_generic=False) as send:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
         listener.broker.begin_close()
         frame = await send(request_frame(asked, version))

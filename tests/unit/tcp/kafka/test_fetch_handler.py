@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 from stele.wire.error_codes import ErrorCode
 
+from app.broker.cluster import SoloCluster
 from app.broker.producing.produce import Acks
 from app.security.acl import Acl, Operation, ResourceType
 from app.security.policy import ListenerSecurity
@@ -24,6 +25,10 @@ from app.work_budget import pause
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
+
+
+async def _answer(answer: FetchResponse | Coroutine[Any, Any, FetchResponse]) -> FetchResponse:
+    return await answer if isinstance(answer, Coroutine) else answer
 
 
 async def test_a_name_that_may_not_be_read_is_not_looked_up(tmp_path: Path) -> None:
@@ -66,7 +71,10 @@ async def test_a_name_that_may_not_be_read_is_not_looked_up(tmp_path: Path) -> N
                 for name in names
             ],
         )
-        with mock.patch.object(plain.broker, "try_to_find_topics", find):
+        with (
+            mock.patch.object(plain.broker, "try_to_find_topics", find),
+            mock.patch.object(SoloCluster, "is_shared", new=True),
+        ):
             work = SERVED[FETCH_API.key].guard.check(context, request, fetch)
             answer: FetchResponse = await cast("Coroutine[Any, Any, FetchResponse]", work)
     assert looked_up == ["open"]
@@ -106,20 +114,23 @@ async def test_records_of_a_history_that_began_during_the_wait_are_not_returned(
             mock.patch.object(broker, "oldest_leader_epoch", current_epoch),
         ):
             if is_in_session:
-                begun = await fetch(context, request)
+                begun = await _answer(fetch(context, request))
                 request = replace(request, session_id=begun.session_id, session_epoch=1, topics=[])
-            waiting = asyncio.create_task(fetch(context, replace(request, max_wait_ms=60_000)))
+            waiting = asyncio.create_task(_answer(fetch(context, replace(request, max_wait_ms=60_000))))
             waiters = broker._engine.waiters
             while not any(waiters._by_partition.values()):
                 await pause()
-            read = broker.fetch
+            read = broker.read
 
             async def read_in_another_history(*given: Any, **options: Any) -> Any:
                 nonlocal epoch
                 epoch = 4
                 return await read(*given, **options)
 
-            with mock.patch.object(broker, "fetch", read_in_another_history):
+            with (
+                mock.patch.object(broker, "fetch_now", return_value=None),
+                mock.patch.object(broker, "read", read_in_another_history),
+            ):
                 if not is_in_session:
                     epoch = 4
                 broker.produce("orders", 0, batch_of([b"of the new history"]), acks=Acks.LEADER)

@@ -1,4 +1,4 @@
-"""What ends the wait of a fetch, and what it is answered then, is the same in both ways."""
+"""What ends the wait of a fetch, and what it is answered then, whether its reads wait or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from stele.wire import record_batch as rb
@@ -18,10 +18,9 @@ from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.storage.topic_partition import TopicPartition
-from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.idle_answers import Room
 from app.tcp.kafka.schemas.fetch import FETCH_API, FetchResponse, PartitionData
+from app.tcp.kafka.sessions.idle_answers import Room
 from app.work_budget import pause
 from tests.support.acls import authorizer_over
 from tests.support.charges import noted_charges, set_quotas
@@ -39,7 +38,7 @@ MANY = tuple(TopicPartition("many", partition) for partition in range(20))
 
 Kind = Literal["alone", "in a session", "with others", "with many others"]
 
-pytestmark = pytest.mark.parametrize("is_generic", [False, True])
+pytestmark = pytest.mark.parametrize("is_slow", [False, True])
 every_kind = pytest.mark.parametrize("kind", ["alone", "in a session", "with others", "with many others"])
 with_others = pytest.mark.parametrize("kind", ["with others", "with many others"])
 
@@ -98,13 +97,13 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def _consumer(listener: KafkaListener, *, kind: Kind, is_generic: bool) -> AsyncGenerator[_Consumer]:
+async def _consumer(listener: KafkaListener, *, kind: Kind, is_slow: bool) -> AsyncGenerator[_Consumer]:
     await listener.broker.create_topic("orders", placement=Placement(partitions=2))
     for name in ("payments", "users"):
         await listener.broker.create_topic(name, placement=Placement(partitions=1))
     await listener.broker.create_topic("many", placement=Placement(partitions=len(MANY)))
     append_to(listener, FIRST)
-    async with connected(listener, is_generic=is_generic) as send:
+    async with connected(listener, is_slow=is_slow) as send:
         consumer = _Consumer(listener, send, FetchClient(), kind)
         session = "begin" if kind == "in a session" else "none"
         await consumer.fetch(Fetch(VERSION, "orders", 0, 0, session=session))
@@ -137,36 +136,22 @@ def _records(partition: PartitionData) -> int:
     return count
 
 
-def _count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that grows with every request that takes the generic path, from the beginning or later."""
-    decoded: list[object] = []
-    decode = kafka_connection.read_client_id
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        decoded.append(arguments)
-        return decode(*arguments, **options)
-
-    monkeypatch.setattr(kafka_connection, "read_client_id", counted)
-    return decoded
-
-
 @pytest.mark.every(4)
 @pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12}, {"request_percentage": 1e6}])
 @every_kind
 async def test_an_append_ends_the_wait(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     kind: Kind,
-    is_generic: bool,
+    is_slow: bool,
     quotas: dict[str, float],
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         await set_quotas(listener.broker.quotas, quotas)
         before = listener.broker.counts.fetched_bytes
-        decoded, size = _count_decoded(monkeypatch), 0
+        size = 0
         with noted_charges(listener.broker.quotas) as charges:
             for number in range(1, 4):
                 fetch = consumer.at_the_end
@@ -178,18 +163,16 @@ async def test_an_append_ends_the_wait(
                 assert partition.high_watermark == number + 1
                 size += len(_bytes(partition))
         assert listener.broker.counts.fetched_bytes == before + size
-        takes_the_short_way = not is_generic and "request_percentage" not in quotas
-        assert len(decoded) == (0 if takes_the_short_way else 3)
         if "consumer_byte_rate" in quotas:
             assert sum(amount for _, _, _, amount in charges.noted) == size
 
 
 @pytest.mark.every(4)
 @every_kind
-async def test_too_little_does_not_end_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
+async def test_too_little_does_not_end_the_wait(tmp_path: Path, kind: Kind, is_slow: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         waiting = await consumer.begin(replace(consumer.at_the_end, bytes_min=1000))
         for _ in range(2):
@@ -205,10 +188,10 @@ async def test_too_little_does_not_end_the_wait(tmp_path: Path, kind: Kind, is_g
 
 @pytest.mark.every(4)
 @every_kind
-async def test_the_deletion_of_the_topic_ends_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
+async def test_the_deletion_of_the_topic_ends_the_wait(tmp_path: Path, kind: Kind, is_slow: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         await listener.broker.delete_topic("orders")
@@ -221,11 +204,11 @@ async def test_the_deletion_of_the_topic_ends_the_wait(tmp_path: Path, kind: Kin
 
 @every_kind
 async def test_a_fetch_out_of_time_is_answered_without_records(
-    tmp_path: Path, kind: Kind, is_generic: bool
+    tmp_path: Path, kind: Kind, is_slow: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         if kind == "in a session":
             # The answer to the first says what a session without news need not say again.
@@ -241,10 +224,10 @@ async def test_a_fetch_out_of_time_is_answered_without_records(
 
 @pytest.mark.every(4)
 @every_kind
-async def test_little_is_returned_when_the_time_is_up(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
+async def test_little_is_returned_when_the_time_is_up(tmp_path: Path, kind: Kind, is_slow: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         fetch = consumer.at_the_end
         little = replace(fetch, topic="orders", partition=0, offset=0, others=fetch.others[1:])
@@ -254,10 +237,10 @@ async def test_little_is_returned_when_the_time_is_up(tmp_path: Path, kind: Kind
 
 @pytest.mark.every(4)
 @every_kind
-async def test_the_close_of_the_broker_ends_the_wait(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
+async def test_the_close_of_the_broker_ends_the_wait(tmp_path: Path, kind: Kind, is_slow: bool) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         listener.broker.begin_close()
@@ -268,9 +251,9 @@ async def test_the_close_of_the_broker_ends_the_wait(tmp_path: Path, kind: Kind,
 
 @pytest.mark.long
 @every_kind
-async def test_nothing_waits_for_a_closed_connection(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
+async def test_nothing_waits_for_a_closed_connection(tmp_path: Path, kind: Kind, is_slow: bool) -> None:
     async with kafka_listener(tmp_path) as listener, AsyncExitStack() as stack:
-        consumer = await stack.enter_async_context(_consumer(listener, kind=kind, is_generic=is_generic))
+        consumer = await stack.enter_async_context(_consumer(listener, kind=kind, is_slow=is_slow))
         waiting = await consumer.begin(consumer.at_the_end)
         await stack.aclose()
         await _until(lambda: not consumer.waiting)
@@ -282,12 +265,12 @@ async def test_nothing_waits_for_a_closed_connection(tmp_path: Path, kind: Kind,
 @pytest.mark.every(4)
 @every_kind
 async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
-    tmp_path: Path, kind: Kind, is_generic: bool
+    tmp_path: Path, kind: Kind, is_slow: bool
 ) -> None:
     authorizer = await authorizer_over([_read(name) for name in ("orders", "payments", "users", "many")])
     async with kafka_listener(tmp_path) as plain:
         listener = replace(plain, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
-        async with _consumer(listener, kind=kind, is_generic=is_generic) as consumer:
+        async with _consumer(listener, kind=kind, is_slow=is_slow) as consumer:
             waiting = await consumer.begin(consumer.at_the_end)
             await authorizer.acls.remove(AclFilter(resource_name="orders"))
             append_to(listener, FIRST)
@@ -298,6 +281,23 @@ async def test_a_right_that_is_revoked_during_the_wait_is_missed_at_its_end(
             if kind in ("with others", "with many others"):
                 assert list(_answers(response)) == consumer.names
                 assert not _answers(response)[OTHERS[0]].error_code
+
+
+async def test_a_session_tells_when_a_right_is_back_that_was_missed_after_a_wait(
+    tmp_path: Path, is_slow: bool
+) -> None:
+    authorizer = await authorizer_over([_read("orders")])
+    async with kafka_listener(tmp_path) as plain:
+        listener = replace(plain, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
+        async with _consumer(listener, kind="in a session", is_slow=is_slow) as consumer:
+            waiting = await consumer.begin(consumer.at_the_end)
+            await authorizer.acls.remove(AclFilter(resource_name="orders"))
+            append_to(listener, FIRST)
+            assert _partition(await waiting).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            await authorizer.acls.add([_read("orders")])
+            told = await consumer.fetch(replace(consumer.at_the_end, wait_ms=0))
+            assert _partition(told).error_code == ErrorCode.NONE
+            assert not (await consumer.fetch(replace(consumer.at_the_end, wait_ms=0))).responses
 
 
 def _read(topic: str) -> Acl:
@@ -313,30 +313,28 @@ def _read(topic: str) -> Acl:
 @pytest.mark.parametrize("number", range(len(OTHERS)))
 @with_others
 async def test_an_append_to_any_of_several_partitions_ends_the_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, number: int, is_generic: bool
+    tmp_path: Path, kind: Kind, number: int, is_slow: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         await consumer.fetch(replace(consumer.at_the_end, wait_ms=1))
-        decoded = _count_decoded(monkeypatch)
         waiting = await consumer.begin(consumer.at_the_end)
         append_to(listener, Append(*OTHERS[number], 2, 100))
         answers = _answers(await waiting)
         assert {name: _records(answer) for name, answer in answers.items() if answer.records} == {
             OTHERS[number]: 2
         }
-        assert len(decoded) == is_generic
 
 
 @with_others
 async def test_the_bytes_of_several_partitions_end_the_wait_together(
-    tmp_path: Path, kind: Kind, is_generic: bool
+    tmp_path: Path, kind: Kind, is_slow: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         waiting = await consumer.begin(replace(consumer.at_the_end, bytes_min=700))
         for name in (ORDERS, OTHERS[0]):
@@ -350,12 +348,12 @@ async def test_the_bytes_of_several_partitions_end_the_wait_together(
 @pytest.mark.every(4)
 @every_kind
 async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
-    tmp_path: Path, kind: Kind, is_generic: bool
+    tmp_path: Path, kind: Kind, is_slow: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
-        connected(listener, is_generic=is_generic) as send,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
+        connected(listener, is_slow=is_slow) as send,
     ):
         fetch = consumer.at_the_end
         waiting = await consumer.begin(fetch)
@@ -373,11 +371,11 @@ async def test_the_next_request_of_a_session_ends_the_wait_of_the_one_before(
 
 
 async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_it(
-    tmp_path: Path, is_generic: bool
+    tmp_path: Path, is_slow: bool
 ) -> None:
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind="in a session", is_generic=is_generic) as consumer,
+        _consumer(listener, kind="in a session", is_slow=is_slow) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
         listener.fetch_sessions.take(
@@ -396,11 +394,11 @@ async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_
 
 @pytest.mark.every(4)
 @every_kind
-async def test_requests_that_follow_a_waiting_one_begin(tmp_path: Path, kind: Kind, is_generic: bool) -> None:
+async def test_requests_that_follow_a_waiting_one_begin(tmp_path: Path, kind: Kind, is_slow: bool) -> None:
     """Their responses keep the order."""
     async with (
         kafka_listener(tmp_path) as listener,
-        _consumer(listener, kind=kind, is_generic=is_generic) as consumer,
+        _consumer(listener, kind=kind, is_slow=is_slow) as consumer,
     ):
         first, second = consumer.at_the_end, Fetch(VERSION, "orders", 0, 0)
         frames = consumer.client.frame(listener, first) + consumer.client.frame(listener, second)

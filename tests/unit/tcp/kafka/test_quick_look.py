@@ -1,4 +1,4 @@
-"""The fast path of a fetch gives the same bytes and the same sessions as the generic one."""
+"""A fetch that is answered at once gives the same bytes and the same sessions as one whose reads wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -22,8 +21,8 @@ from app.clock import SystemClock
 from app.security.acl import Acl, AclFilter, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
-from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka.context import KafkaListener
+from app.tcp.kafka.handlers import fetch as fetch_handler
 from app.tcp.kafka.schemas.fetch import FETCH_API
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.kafka.schemas.transactions import INIT_PRODUCER_ID_API as INIT_PRODUCER_ID
@@ -250,7 +249,7 @@ def _sessions(listener: KafkaListener) -> list[object]:
 
 
 async def _outcome(
-    path: Path, steps: Sequence[Append | Delete | Fetch], quotas: Mapping[str, float], *, is_generic: bool
+    path: Path, steps: Sequence[Append | Delete | Fetch], quotas: Mapping[str, float], *, is_slow: bool
 ) -> tuple[list[bytes], list[object], list[Charge]]:
     """Return the responses, with the ids of the topics made equal, the sessions after all of them, and the charges."""
     responses: list[bytes] = []
@@ -264,7 +263,7 @@ async def _outcome(
         client = FetchClient()
         await set_quotas(listener.broker.quotas, quotas)
         with noted_charges(listener.broker.quotas) as charges:
-            async with connected(listener, is_generic=is_generic) as send:
+            async with connected(listener, is_slow=is_slow) as send:
                 for step in steps:
                     charges.now_ms += 3000
                     if isinstance(step, Append):
@@ -286,17 +285,17 @@ async def _outcome(
 
 @settings(max_examples=6)
 @given(steps=histories, quotas=quotas_set)
-def test_both_ways_give_the_same_responses_sessions_and_charges(
+def test_reads_that_wait_give_the_same_responses_sessions_and_charges(
     steps: list[Append | Delete | Fetch], quotas: dict[str, float]
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as direct,
-        tempfile.TemporaryDirectory() as generic,
+        tempfile.TemporaryDirectory() as slow,
         # Markers have the time of the clock.
         mock.patch.object(SystemClock, "now_ms", return_value=NOW_MS),
     ):
-        ours = asyncio.run(_outcome(Path(direct), steps, quotas, is_generic=False))
-        theirs = asyncio.run(_outcome(Path(generic), steps, quotas, is_generic=True))
+        ours = asyncio.run(_outcome(Path(direct), steps, quotas, is_slow=False))
+        theirs = asyncio.run(_outcome(Path(slow), steps, quotas, is_slow=True))
     assert ours == theirs
 
 
@@ -304,7 +303,7 @@ def test_both_ways_give_the_same_responses_sessions_and_charges(
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("isolation", [0, 1])
 @pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12, "request_percentage": 1e6}])
-async def test_the_usual_fetch_takes_the_short_way(
+async def test_the_usual_fetch_is_answered_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     version: int,
@@ -323,7 +322,7 @@ async def test_the_usual_fetch_takes_the_short_way(
                 # The first of a session has no state yet; the next one says which isolation level it wants.
                 for first in (replace(usual, session="begin"), replace(usual, session="next")):
                     client.note(first, await send(client.frame(listener, first)))
-            _refuse_the_generic_way(monkeypatch)
+            _refuse_to_wait(monkeypatch)
             for number in range(10):
                 wanted = replace(usual, offset=2 * number, session="next" if version >= 7 else "none")
                 response = await send(client.frame(listener, wanted))
@@ -338,7 +337,7 @@ async def test_the_usual_fetch_takes_the_short_way(
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("version", range(4, 19))
-async def test_a_fetch_of_several_partitions_takes_the_short_way(
+async def test_a_fetch_of_several_partitions_is_answered_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     async with kafka_listener(tmp_path) as listener:
@@ -350,7 +349,7 @@ async def test_a_fetch_of_several_partitions_takes_the_short_way(
             append_to(listener, Append("orders", 1, 2, 500))
             append_to(listener, Append("memory", 0, 1, 500))
         client = FetchClient()
-        _refuse_the_generic_way(monkeypatch)
+        _refuse_to_wait(monkeypatch)
         async with connected(listener) as send:
             for number in range(10):
                 fetch = Fetch(
@@ -376,12 +375,12 @@ async def test_the_limit_of_bytes_is_one_of_all_partitions(
                 append_to(listener, Append("orders", partition, 1, 500))
         others = (("orders", 1, 0), ("orders", 2, 0))
         fetch = Fetch(12, "orders", 0, 0, bytes_max=bytes_max, others=others, wait_ms=500)
-        async with connected(listener, is_generic=True) as send:
-            generic = await send(FetchClient().frame(listener, fetch))
-        _refuse_the_generic_way(monkeypatch)
+        async with connected(listener, is_slow=True) as send:
+            slow = await send(FetchClient().frame(listener, fetch))
+        _refuse_to_wait(monkeypatch)
         async with connected(listener) as send:
-            assert await send(FetchClient().frame(listener, fetch)) == generic
-        _, answer = read_response(generic, FETCH_API, 12)
+            assert await send(FetchClient().frame(listener, fetch)) == slow
+        _, answer = read_response(slow, FETCH_API, 12)
         none, first, second = (len(partition.records) for partition in answer.responses[0].partitions)
         batch = len(rb.build_rows([(NOW_MS, b"k", b"v" * 500, [])]))
         assert not none
@@ -391,7 +390,7 @@ async def test_the_limit_of_bytes_is_one_of_all_partitions(
 
 
 @pytest.mark.parametrize("quotas", [{"consumer_byte_rate": 1}, {"request_percentage": 1}])
-async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
+async def test_a_fetch_that_is_answered_at_once_tells_its_client_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quotas: dict[str, float]
 ) -> None:
     async with kafka_listener(tmp_path) as listener:
@@ -401,7 +400,7 @@ async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
         with noted_charges(listener.broker.quotas) as charges, monkeypatch.context() as patched:
             seconds = count(0, 5)
             listener.broker.quotas.clock_s = lambda: float(next(seconds))
-            _refuse_the_generic_way(patched)
+            _refuse_to_wait(patched)
             async with connected(listener) as send:
                 response = await send(FetchClient().frame(listener, Fetch(12, "orders", 0, 0)))
         _, answer = read_response(response, FETCH_API, 12)
@@ -415,8 +414,8 @@ async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
             assert answer.throttle_time_ms == (len(partition.records) - 10) * 1000
 
 
-@pytest.mark.parametrize("is_generic", [False, True])
-async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Path, is_generic: bool) -> None:
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Path, is_slow: bool) -> None:
     async with kafka_listener(tmp_path) as listener:
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
         for _ in range(10):
@@ -424,7 +423,7 @@ async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Pa
         # Ten seconds' worth: two batches.
         await set_quotas(listener.broker.quotas, {"consumer_byte_rate": 1200})
         with noted_charges(listener.broker.quotas) as charges:
-            async with connected(listener, is_generic=is_generic) as send:
+            async with connected(listener, is_slow=is_slow) as send:
                 response = await send(FetchClient().frame(listener, Fetch(12, "orders", 0, 0)))
         _, answer = read_response(response, FETCH_API, 12)
         records = answer.responses[0].partitions[0].records
@@ -434,17 +433,16 @@ async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Pa
         ]
 
 
-def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def _refuse_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("encoded on the generic path")
+        raise AssertionError("not answered at once")
 
-    monkeypatch.setattr(kafka_connection.Served, "write", refuse)
+    monkeypatch.setattr(fetch_handler, "_fetch", refuse)
+    monkeypatch.setattr(fetch_handler, "_fetch_more", refuse)
 
 
-async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoded: list[str] = []
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_a_right_that_is_revoked_is_missed_by_the_next_request(tmp_path: Path, is_slow: bool) -> None:
     read = Acl(
         resource_type=ResourceType.TOPIC,
         resource_name="orders",
@@ -456,15 +454,8 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
         append_to(listener, Append("orders", 0, 2, 500))
         listener = replace(listener, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
-        decode = kafka_connection.read_client_id
-
-        def counted(*arguments: Any, **options: Any) -> Any:
-            decoded.append("decoded")
-            return decode(*arguments, **options)
-
-        monkeypatch.setattr(kafka_connection, "read_client_id", counted)
         client, usual = FetchClient(), Fetch(11, "orders", 0, 0)
-        async with connected(listener) as send:
+        async with connected(listener, is_slow=is_slow) as send:
 
             async def codes(number: int) -> list[int]:
                 answers = [
@@ -474,7 +465,5 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
                 return [answer.responses[0].partitions[0].error_code for answer in answers]
 
             assert await codes(5) == [ErrorCode.NONE] * 5
-            assert len(decoded) == 1, "the first request asks and logs, the others rely on it"
             await authorizer.acls.remove(AclFilter())
             assert await codes(3) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
-            assert len(decoded) == 4

@@ -1,4 +1,4 @@
-"""The fast path of a fetch of many partitions gives the same bytes as the generic one, whatever has happened before."""
+"""A fetch of many partitions whose idle answers are kept gives the same bytes as one that reads them all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -28,24 +29,25 @@ from app.storage.transactional_produce import TransactionalProduce
 from app.storage.waiters import Waiters
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.fetching import wide_fetch, wide_requests
-from app.tcp.kafka.fetching.wide_fetch import WideFetch
-from app.tcp.kafka.idle_answers import IdleAnswers, Room
-from app.tcp.kafka.schemas.fetch import FETCH_API, PartitionData
+from app.tcp.kafka.fetching import idle_reading, looks
+from app.tcp.kafka.fetching.idle_reading import IdleReading
+from app.tcp.kafka.fetching.looks import Look
+from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, PartitionData
+from app.tcp.kafka.sessions.idle_answers import IdleAnswers, Room
 from app.transactions.messages import ProducerIdentity
 from app.work_budget import PARTITIONS_PER_TURN, pause
 from tests.support.acls import authorizer_over
 from tests.support.charges import noted_charges, set_quotas
 from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
 from tests.support.kafka_application import kafka_listener
-from tests.support.kafka_peer import read_response
+from tests.support.kafka_peer import read_response, request_frame
 
 VERSIONS = range(4, 19)
-# More than the narrow fast path takes, with one topic in two places where a request begins in its middle.
+# So many that answers are kept, with one topic in two places where a request begins in its middle.
 TOPICS = {"orders": 12, "a-topic-with-a-longer-name": 3, "memory": 5}
 CONFIGS = {"memory": {"stele.storage": "memory"}}
 NAMES = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
-WIDE = wide_requests.PARTITIONS_MIN
+WIDE = idle_reading.PARTITIONS_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ steps_of = st.integers(4, 18).flatmap(
 
 @settings(max_examples=5)
 @given(steps=steps_of)
-def test_both_ways_give_the_same_responses(steps: Sequence[Ask | Append | Delete | Recreate]) -> None:
+def test_kept_answers_give_the_same_responses(steps: Sequence[Ask | Append | Delete | Recreate]) -> None:
     with tempfile.TemporaryDirectory() as path:
         asyncio.run(_check(Path(path), steps))
 
@@ -168,7 +170,7 @@ async def _check(path: Path, steps: Sequence[Ask | Append | Delete | Recreate]) 
         broker, client = listener.broker, FetchClient()
         for name in TOPICS:
             await _create(listener, name)
-        async with connected(listener) as ours, connected(listener, is_generic=True) as generic:
+        async with connected(listener) as ours, connected(listener, is_slow=True) as slow:
             for step in steps:
                 if isinstance(step, Append):
                     append_to(listener, step)
@@ -181,7 +183,7 @@ async def _check(path: Path, steps: Sequence[Ask | Append | Delete | Recreate]) 
                     await _create(listener, step.topic)
                 else:
                     frame = client.frame(listener, step.fetch(listener))
-                    assert await ours(frame) == await generic(frame)
+                    assert await ours(frame) == await slow(frame)
 
 
 async def _create(listener: KafkaListener, name: str) -> None:
@@ -211,11 +213,11 @@ def _records(partition: PartitionData) -> bytes:
     return bytes(partition.records or b"")
 
 
-def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("encoded on the generic path")
+def _refuse_to_read_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("all partitions are read")
 
-    monkeypatch.setattr(kafka_connection.Served, "write", refuse)
+    monkeypatch.setattr(IdleReading, "_look_at_all", refuse)
 
 
 @pytest.mark.every(4)
@@ -227,7 +229,7 @@ async def test_only_partitions_with_news_are_read(
     async with kafka_listener(tmp_path) as listener, connected(listener) as send:
         for name in TOPICS:
             await _create(listener, name)
-        _refuse_the_generic_way(monkeypatch)
+        _refuse_to_read_all(monkeypatch)
         read: list[tuple[str, int]] = []
         fetch_now = listener.broker.fetch_now
 
@@ -258,7 +260,7 @@ async def test_partitions_are_the_same_in_any_order(tmp_path: Path, monkeypatch:
     async with kafka_listener(tmp_path) as listener, connected(listener) as send:
         for name in TOPICS:
             await _create(listener, name)
-        _refuse_the_generic_way(monkeypatch)
+        _refuse_to_read_all(monkeypatch)
         client = FetchClient()
         await send(client.frame(listener, _at_the_end(listener, 12)))
         monkeypatch.setattr(listener.broker, "fetch_now", None)
@@ -293,10 +295,10 @@ async def test_a_request_of_more_news_than_one_turn_reads_lets_others_run(
                 turns += 1
                 await pause()
 
-        async with connected(listener, is_generic=True) as generic:
-            expected = await generic(FetchClient().frame(listener, fetch))
+        async with connected(listener, is_slow=True) as slow:
+            expected = await slow(FetchClient().frame(listener, fetch))
         counting = asyncio.create_task(count_turns())
-        _refuse_the_generic_way(monkeypatch)
+        _refuse_to_read_all(monkeypatch)
         response = await send(FetchClient().frame(listener, fetch))
         is_over = True
         await counting
@@ -318,9 +320,9 @@ async def test_the_limit_of_bytes_is_one_of_all_partitions(
         for partition in range(count):
             append_to(listener, Append("wide", partition, 1, 1000))
         frame = FetchClient().frame(listener, fetch)
-        async with connected(listener, is_generic=True) as generic:
-            expected = await generic(frame)
-        _refuse_the_generic_way(monkeypatch)
+        async with connected(listener, is_slow=True) as slow:
+            expected = await slow(frame)
+        _refuse_to_read_all(monkeypatch)
         async with connected(listener) as ours:
             response = await ours(frame)
         assert response == expected
@@ -340,11 +342,66 @@ async def test_of_a_partition_that_is_named_twice_the_last_counts(
         client = FetchClient()
         fetch = _at_the_end(listener, 12)
         twice = replace(fetch, offset=offsets[0], others=(*fetch.others, (*NAMES[0], offsets[1])))
-        async with connected(listener, is_generic=True) as generic, connected(listener) as ours:
+        async with connected(listener, is_slow=True) as slow, connected(listener) as ours:
             if is_kept:
                 await ours(client.frame(listener, fetch))
             frame = client.frame(listener, twice)
-            assert await ours(frame) == await generic(frame)
+            assert await ours(frame) == await slow(frame)
+
+
+@pytest.mark.parametrize("version", [4, 12, 17])
+@pytest.mark.parametrize("order", [[0, 1], [0, 2, 1], [2, 1, 0, 0]])
+async def test_a_topic_that_stands_side_by_side_with_itself_is_one_in_the_response(
+    tmp_path: Path, version: int, order: list[int]
+) -> None:
+    """No client is known to send this."""
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("wide", placement=Placement(partitions=40))
+        await _create(listener, "orders")
+        ids = {name: listener.broker.topic(name).topic_id.bytes for name in ("wide", "orders")}
+        append_to(listener, Append("wide", 25, 1, 10))
+        topics = [
+            FetchTopic(
+                topic=name,
+                topic_id=ids[name],
+                partitions=[
+                    FetchPartition(
+                        partition=number, fetch_offset=3 * (name == "orders"), partition_max_bytes=1000
+                    )
+                    for number in numbers
+                ],
+            )
+            for name, numbers in (("wide", range(20)), ("wide", range(20, 40)), ("orders", range(12)))
+        ]
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topics[number] for number in order])
+        frame = request_frame(request, version)
+        async with connected(listener) as ours, connected(listener, is_slow=True) as slow:
+            for _ in range(2):
+                assert await ours(frame) == await slow(frame)
+
+
+async def test_nothing_is_missed_that_is_appended_during_a_read_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kafka_listener(tmp_path) as listener, connected(listener) as send:
+        for name in TOPICS:
+            await _create(listener, name)
+        usual = _at_the_end(listener, 12)
+        read = listener.broker.read
+
+        async def read_before_an_append(*given: Any, **options: Any) -> object:
+            reads = await read(*given, **options)
+            if len(reads) == len(NAMES):
+                append_to(listener, Append(*NAMES[3], 1, 10))
+            return reads
+
+        monkeypatch.setattr(listener.broker, "fetch_now", mock.Mock(return_value=None))
+        monkeypatch.setattr(listener.broker, "read", read_before_an_append)
+        client = FetchClient()
+        first = await send(client.frame(listener, usual))
+        assert not any(one.records for one in _answers(first, 12).values())
+        second = await send(client.frame(listener, usual))
+        assert [key for key, one in _answers(second, 12).items() if one.records] == [(0, 3)]
 
 
 async def test_a_transaction_is_shown_when_it_has_ended(tmp_path: Path) -> None:
@@ -359,14 +416,14 @@ async def test_a_transaction_is_shown_when_it_has_ended(tmp_path: Path) -> None:
             )
             for isolation in (0, 1)
         ]
-        generic = await stack.enter_async_context(connected(listener, is_generic=True))
+        slow = await stack.enter_async_context(connected(listener, is_slow=True))
 
         async def ends() -> list[tuple[int, int, bool]]:
             """Return the ends of one partition and whether it has records, by isolation level."""
             answers: list[PartitionData] = []
             for ours, frame in clients:
                 response = await ours(frame)
-                assert response == await generic(frame)
+                assert response == await slow(frame)
                 answers.append(_answers(response, 12)[0, 2])
             return [(one.high_watermark, one.last_stable_offset, bool(one.records)) for one in answers]
 
@@ -383,14 +440,14 @@ async def test_a_transaction_is_shown_when_it_has_ended(tmp_path: Path) -> None:
 async def test_an_open_transaction_ends_no_wait_and_its_end_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[WideFetch] = []
-    look = WideFetch._look
+    looked: list[IdleReading] = []
+    look = IdleReading.look
 
-    async def counted(self: WideFetch, access: Any) -> bool:
-        looks.append(self)
-        return await look(self, access)
+    async def counted(self: IdleReading) -> Look:
+        looked.append(self)
+        return await look(self)
 
-    monkeypatch.setattr(WideFetch, "_look", counted)
+    monkeypatch.setattr(IdleReading, "look", counted)
     async with kafka_listener(tmp_path) as listener, connected(listener) as send:
         for name in TOPICS:
             await _create(listener, name)
@@ -404,7 +461,7 @@ async def test_an_open_transaction_ends_no_wait_and_its_end_does(
         for number in range(20):
             _append_in_transaction(listener, producer, number)
             await pause()
-        assert len(looks) == 1
+        assert len(looked) == 1
         await transactions.end("t", producer, commit=True, bumps_epoch=False)
         answers = _answers(await waiting, 12)
         assert [key for key, one in answers.items() if one.records] == [(0, 2)]
@@ -425,11 +482,11 @@ def _append_in_transaction(listener: KafkaListener, producer: ProducerIdentity, 
 @pytest.mark.parametrize("version", [12, 13, 18])
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown(tmp_path: Path, version: int) -> None:
     responses: list[bytes] = []
-    for is_generic in (False, True):
-        async with kafka_listener(tmp_path / str(is_generic)) as listener:
+    for is_slow in (False, True):
+        async with kafka_listener(tmp_path / str(is_slow)) as listener:
             for name in TOPICS:
                 await _create(listener, name)
-            async with connected(listener, is_generic=is_generic) as send:
+            async with connected(listener, is_slow=is_slow) as send:
                 fetch = replace(_at_the_end(listener, version), wait_ms=10_000_000)
                 waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
                 while not listener.broker._engine.waiters.waited():
@@ -447,14 +504,14 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown(tmp_path: Path, vers
 
 async def test_a_request_ends_with_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is among its partitions when the connection breaks."""
-    count, looks = PARTITIONS_PER_TURN + 10, 0
+    count, looked = PARTITIONS_PER_TURN + 10, 0
     opened: list[kafka_connection.KafkaConnection] = []
-    look, connection_made = WideFetch._look, kafka_connection.KafkaConnection.connection_made
+    look, connection_made = IdleReading.look, kafka_connection.KafkaConnection.connection_made
 
-    async def counted(self: WideFetch, access: Any) -> bool:
-        nonlocal looks
-        looks += 1
-        return await look(self, access)
+    async def counted(self: IdleReading) -> Look:
+        nonlocal looked
+        looked += 1
+        return await look(self)
 
     def made(self: kafka_connection.KafkaConnection, transport: asyncio.BaseTransport) -> None:
         opened.append(self)
@@ -463,19 +520,19 @@ async def test_a_request_ends_with_its_connection(tmp_path: Path, monkeypatch: p
     async def break_off() -> None:
         opened[-1].connection_lost(None)
 
-    monkeypatch.setattr(WideFetch, "_look", counted)
+    monkeypatch.setattr(IdleReading, "look", counted)
     monkeypatch.setattr(kafka_connection.KafkaConnection, "connection_made", made)
     async with kafka_listener(tmp_path) as listener, connected(listener) as send:
         await listener.broker.create_topic("wide", placement=Placement(partitions=count))
         names = [("wide", partition) for partition in range(count)]
         fetch = replace(_at_the_end(listener, 12, names), wait_ms=5000)
-        monkeypatch.setattr(wide_fetch, "pause", break_off)
+        monkeypatch.setattr(looks, "pause", break_off)
         waiting = asyncio.create_task(send(FetchClient().frame(listener, fetch)))
-        while not looks:
+        while not looked:
             await pause()
         for _ in range(20):
             await pause()
-        assert looks == 1
+        assert looked == 1
         assert listener.idle_answers == Room()
         opened[-1].abort()
         await asyncio.wait((waiting,))
@@ -512,8 +569,8 @@ async def test_answers_are_kept_for_as_many_partitions_as_there_is_room_for(tmp_
         for name in TOPICS:
             await _create(listener, name)
         frame = FetchClient().frame(listener, _at_the_end(listener, 12))
-        async with connected(listener, is_generic=True) as generic:
-            expected = await generic(frame)
+        async with connected(listener, is_slow=True) as slow:
+            expected = await slow(frame)
         async with connected(listener) as first:
             assert await first(frame) == expected
             assert listener.idle_answers.left == 3
@@ -578,7 +635,7 @@ async def test_records_are_charged(
         await set_quotas(listener.broker.quotas, quotas)
         before = listener.broker.counts.fetched_bytes
         with noted_charges(listener.broker.quotas) as charges:
-            _refuse_the_generic_way(monkeypatch)
+            _refuse_to_read_all(monkeypatch)
             response = await send(FetchClient().frame(listener, usual))
         (partition,) = (one for one in _answers(response, 12).values() if one.records)
         size = len(_records(partition))

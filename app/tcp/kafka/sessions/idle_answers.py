@@ -1,7 +1,8 @@
-"""The answers of a connection for partitions that have nothing new (ADR-0061).
+"""Cache the encoded answers of a connection for partitions that have nothing new.
 
-They are kept by the bytes that ask for them. A client without a fetch session (KIP-227) names all its partitions in each Fetch, and most of them have been idle since
-the one before. Their answers are the same until something happens in the partition, and a watch says when.
+A client without a fetch session (KIP-227) names all its partitions in each Fetch, and most of them have been idle since
+the one before. The entry of such a partition has the same bytes in each request, and its answer stays the same until
+something happens in the partition, of which a watch tells. What it saves is in ``docs/notes/performance.md``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass, field
 
 from stele.wire.isolation_level import IsolationLevel
 
-from ...storage.topic_partition import TopicPartition
-from .sessions.fetch_sessions import Watch
+from ....storage.topic_partition import TopicPartition
+from .fetch_sessions import Watch
 
 # Each takes some 700 bytes.
 ANSWERS_MAX = 100_000
@@ -50,13 +51,13 @@ class IdleAnswers:
     ``make_watch`` returns a new watch each time, which notes each change, whatever its isolation level shows.
     """
 
-    __slots__ = ("_by_topic", "_count", "_is_closed", "_kind", "_make_watch", "_room", "is_in_use", "watch")
+    __slots__ = ("_by_topic", "_count", "_is_closed", "_kind", "_make_watch", "_room", "_watch", "is_in_use")
 
     def __init__(self, room: Room, make_watch: Callable[[], Watch]) -> None:
         self._room = room
         self._make_watch = make_watch
-        # Of exactly those partitions that have an answer here.
-        self.watch = make_watch()
+        # Of exactly those partitions that have an answer here; None until the first is asked for.
+        self._watch: Watch | None = None
         # Whether a request looks at them, or waits for a change.
         self.is_in_use = False
         self._is_closed = False
@@ -69,14 +70,20 @@ class IdleAnswers:
         """Whether nothing is kept or watched any more."""
         return self._is_closed
 
+    @property
+    def watch(self) -> Watch:
+        """What notes changes of the partitions that have an answer here, after ``begin``."""
+        assert self._watch is not None
+        return self._watch
+
     def begin(self, version: int, isolation: IsolationLevel) -> None:
         """Keep answers of this kind from now on; those of another one look different."""
         kind = version, isolation
         if kind != self._kind:
             self._clear()
             self._kind = kind
-            self.watch = self._make_watch()
-            self.watch.isolation = isolation
+            self._watch = self._make_watch()
+            self._watch.isolation = isolation
 
     def of(self, topic: str) -> TopicAnswers:
         """Return the answers for a topic, not to be changed."""
@@ -87,8 +94,9 @@ class IdleAnswers:
         for name in self.watch.take():
             self._forget(name)
 
-    def has_room(self, more: int) -> bool:
-        return self._room.left >= more
+    def has_room(self, more: int = 1) -> bool:
+        """Return whether ``more`` answers may be kept."""
+        return self._room.left >= more and not self._is_closed
 
     def keep(self, name: TopicPartition, entry: bytes, answer: bytes) -> None:
         """Keep the ``answer`` for ``entry``, as of now.
@@ -115,7 +123,8 @@ class IdleAnswers:
                 del self._by_topic[name.topic]
 
     def _clear(self) -> None:
-        self.watch.close()
+        if self._watch is not None:
+            self._watch.close()
         self._by_topic.clear()
         self._room.left += self._count
         self._count = 0

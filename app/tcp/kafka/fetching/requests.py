@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from stele.wire.isolation_level import IsolationLevel
+from dataclasses import replace
 
+from stele.wire.isolation_level import IsolationLevel
+from stele.wire.schema import EncodedRows
+
+from ....broker.broker import Broker
 from ....security.acl import CLUSTER_ACTION_CLUSTER
 from ..context import Context
-from ..schemas.fetch import FetchRequest
+from ..schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from ..sessions.fetch_sessions import FetchedPartition, PartitionKey
 
-FIRST_WITH_LOG_START = 5
 FIRST_WITH_SESSIONS = 7
 FIRST_WITH_TOPIC_IDS = 13
 FIRST_WITH_REPLICA_STATE = 15
+
+# An attribute of an enumeration takes several times as long.
+_COMMITTED, _UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 
 
 def requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
@@ -29,16 +35,24 @@ def requested(context: Context, request: FetchRequest) -> dict[PartitionKey, Fet
             name = "" if known is None else known.name
         topic_key = topic.topic_id if uses_topic_ids else name
         for partition in topic.partitions:
-            named[topic_key, partition.partition] = FetchedPartition(
-                topic=name,
-                topic_id=topic.topic_id,
-                index=partition.partition,
-                offset=partition.fetch_offset,
-                max_bytes=max(0, partition.partition_max_bytes),
-                leader_epoch=partition.current_leader_epoch,
-                is_by_id=uses_topic_ids,
-            )
+            fetched = fetched_partition(topic, partition, name, is_by_id=uses_topic_ids)
+            named[topic_key, partition.partition] = fetched
     return named
+
+
+def fetched_partition(
+    topic: FetchTopic, partition: FetchPartition, name: str, *, is_by_id: bool
+) -> FetchedPartition:
+    """Return a partition of a request; ``name`` is that of its topic, empty if there is none with its id."""
+    return FetchedPartition(
+        topic=name,
+        topic_id=topic.topic_id,
+        index=partition.partition,
+        offset=partition.fetch_offset,
+        max_bytes=max(0, partition.partition_max_bytes),
+        leader_epoch=partition.current_leader_epoch,
+        is_by_id=is_by_id,
+    )
 
 
 def forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[PartitionKey]:
@@ -66,5 +80,20 @@ def isolation_of(request: FetchRequest) -> IsolationLevel:
 
     Of an unknown one, and of versions without it, the one that shows everything.
     """
-    is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-    return IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+    return _COMMITTED if request.isolation_level == _COMMITTED else _UNCOMMITTED
+
+
+def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
+    """Return how many bytes of records the response may bring."""
+    return max(0, min(request.max_bytes, broker.settings.fetch_bytes_max))
+
+
+def owned(request: FetchRequest) -> FetchRequest:
+    """Return a copy that later requests of the connection do not overwrite (``request_memo``)."""
+    topics = [
+        topic
+        if isinstance(topic.partitions, EncodedRows)
+        else replace(topic, partitions=[replace(partition) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    return replace(request, topics=topics)
