@@ -59,9 +59,9 @@ class Ledger:
         *,
         is_dense: bool,
         is_once: bool,
-        shown: int | None = None,
+        until: int | None = None,
     ) -> None:
-        """Compare a whole partition, or what is before ``shown``, with what was acknowledged.
+        """Compare a whole partition, or what is before ``until``, with what was acknowledged.
 
         Raises:
             AssertionError: a record is lost, changed, there twice, or an offset is missing.
@@ -69,7 +69,7 @@ class Ledger:
         if is_dense:
             assert sorted(stored) == list(range(len(stored))), f"{place} has holes"
         for offset, content in self.acked[place].items():
-            if shown is not None and offset >= shown:
+            if until is not None and offset >= until:
                 continue
             assert offset in stored, f"offset {offset} of {place} was acked and is lost: {content}"
             assert content.is_kept_by(stored[offset]), (

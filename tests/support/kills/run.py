@@ -239,11 +239,11 @@ class KilledBroker:
         While the disk ``is_full``, a transaction that cannot end may hide what was committed after it began.
         """
         for place in sorted(self._ledger.acked):
-            shown = await self._last_stable_offset(place) if is_full and place[0] in TRANSACTIONAL else None
+            until = await self._last_stable_offset(place) if is_full and place[0] in TRANSACTIONAL else None
             seen = self._seen.setdefault(place, {})
             start = max(seen, default=-1) + 1
             seen |= await read_with_client(self._broker.binary_url, place, start)
-            self._check(place, seen, shown)
+            self._check(place, seen, until)
 
     async def _last_stable_offset(self, place: Place) -> int:
         topic, partition = place
@@ -252,10 +252,10 @@ class KilledBroker:
         assert answer.status_code == 200, answer.text
         return answer.json()["partitions"][partition]["last_stable_offset"]
 
-    def _check(self, place: Place, stored: Mapping[int, Content], shown: int | None = None) -> None:
+    def _check(self, place: Place, stored: Mapping[int, Content], until: int | None = None) -> None:
         topic = place[0]
         self._ledger.check(
-            place, stored, is_dense=topic not in TRANSACTIONAL, is_once=topic in ONCE, shown=shown
+            place, stored, is_dense=topic not in TRANSACTIONAL, is_once=topic in ONCE, until=until
         )
 
     async def check_all(self) -> Survived:
