@@ -397,7 +397,12 @@ SUITES = (
         test=_kafka_python,
         limit_s=900,
         # Of the broker that its fixtures start.
-        settings={"STELE_BROKER_ID": "0", "STELE_NUM_PARTITIONS": "4", **_ACLS},
+        settings={
+            "STELE_BROKER_ID": "0",
+            "STELE_NUM_PARTITIONS": "4",
+            "STELE_GROUP_MIN_SESSION_TIMEOUT_MS": "1000",
+            **_ACLS,
+        },
         known={
             f"test.integration.test_ssl_integration.TestSSLConnection::{name}": _OWN_BROKER for name in _SSL
         },
