@@ -58,7 +58,8 @@ class Transaction:
         self.groups: set[str] = set()
         self.pending: Pending | None = None
         self._ending: EndPlan | None = None
-        self._epochs_may_repeat = False
+        # Later epochs of the producer id may have been given out and forgotten (ADR-0071).
+        self.epochs_may_repeat = False
 
     @classmethod
     def restored(cls, record: TransactionRecord, *, now: Moment) -> Transaction:
@@ -88,12 +89,7 @@ class Transaction:
 
         This one has no more, or they may have been given out in a part of the store that is lost (ADR-0071).
         """
-        return self.epoch >= _LAST_EPOCH or self._epochs_may_repeat
-
-    @property
-    def epochs_may_repeat(self) -> bool:
-        """Whether later epochs of the producer id may have been given out and forgotten (ADR-0071)."""
-        return self._epochs_may_repeat
+        return self.epoch >= _LAST_EPOCH or self.epochs_may_repeat
 
     @property
     def is_idle(self) -> bool:
@@ -359,7 +355,7 @@ class Transaction:
 
     def _fence(self, fresh_id: int | None, *, last_epoch: int, now: Moment) -> EndPlan:
         """Abort what is open under an epoch that refuses all later requests of the producer."""
-        if self._epochs_may_repeat:
+        if self.epochs_may_repeat:
             # The epochs after this one are refused, too, and a producer that asks goes on with another id.
             assert fresh_id is not None
             return self._prepare(
@@ -469,7 +465,7 @@ class Transaction:
         self.state = TransactionState(record.state)
         self.started_at_ms = record.started_at_ms
         self.updated_at_ms = record.updated_at_ms
-        self._epochs_may_repeat = record.epochs_may_repeat
+        self.epochs_may_repeat = record.epochs_may_repeat
 
     def _record(
         self,

@@ -683,7 +683,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/transactions/transaction.py",
-        "return self.epoch >= _LAST_EPOCH or self._epochs_may_repeat\n",
+        "return self.epoch >= _LAST_EPOCH or self.epochs_may_repeat\n",
         "return self.epoch >= _LAST_EPOCH\n",
         f"{_TRANSACTIONS}/test_transaction.py",
         "another_history",
