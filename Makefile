@@ -39,7 +39,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test coverage long test-cluster long-cluster conformance suites lint format docs bench load demo cluster fuzz faults mutants constraints release torture clean
+.PHONY: help setup run test coverage long test-cluster long-cluster conformance suites lint format docs bench load demo demo-restore cluster fuzz faults mutants constraints release torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -111,6 +111,9 @@ load: $(DEVELOPMENT) ## load a temporary broker over HTTP and TCP for LOAD_SECON
 
 demo: $(DEVELOPMENT) ## replay 336,776 flights over both protocols and read each back through the other
 	$(BIN)/python -m load.demo_flights --flights $(DEMO_FLIGHTS) $(ARGS)
+
+demo-restore: $(DEVELOPMENT) ## kill a broker under load, delete its directory, restore it from a bucket and compare
+	$(BIN)/python -m load.demo_restore $(ARGS)
 
 cluster: $(DEVELOPMENT) ## start PostgreSQL, an S3 server and three brokers on this machine, until ctrl-c
 	@$(if $(findstring --inline,$(ARGS)),:,tests/integration/install_seaweedfs.sh)

@@ -21,7 +21,7 @@ from .broker.broker import Broker
 from .broker.cluster import SharedCluster
 from .broker.listeners import Endpoint
 from .broker.surveys import Surveys
-from .clock import Clock, SystemClock
+from .clock import SystemClock
 from .cluster.catalog import Catalog
 from .cluster.group_shards import lease_of_shard
 from .cluster.group_store import GroupStore
@@ -48,6 +48,7 @@ from .storage.cleaner import CleanerOptions
 from .storage.disk.files import DISK_FULL, LIMIT_REACHED, RealFiles
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
+from .storage.segments.remote_segments import RemoteLogs
 from .storage.setup_problems import InvalidStorage
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.services import Transactions, open_services, open_shared_services
@@ -72,13 +73,17 @@ _OPEN_SEGMENTS_MAX = 512
 _READ_FILES_SHARE = 16
 
 
-def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
-    """The engine that keeps its files in ``path``, on this machine."""
+def embedded_engine(settings: Settings, remote_logs: RemoteLogs | None = None) -> EmbeddedEngine:
+    """The engine that keeps its files in the data directory, on this machine.
+
+    ``remote_logs`` reads what is in the bucket of a replica alone.
+    """
     open_files_max = open_files_limit()
     return EmbeddedEngine(
         RealFiles(),
-        path,
-        clock=clock,
+        settings.data_dir.absolute(),
+        clock=SystemClock(),
+        remote_logs=remote_logs,
         options=EngineOptions(
             flush_interval_ms=settings.log_flush_interval_ms,
             checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
@@ -215,8 +220,12 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
     return SharedParts(settings, engine, incarnation, cluster, stores)
 
 
-async def open_broker(settings: Settings, shared: SharedParts | None = None) -> Broker:
+async def open_broker(
+    settings: Settings, shared: SharedParts | None = None, engine: LogEngine | None = None
+) -> Broker:
     """A broker over the data directory of ``settings``, its partitions recovered; or over what is shared.
+
+    ``engine`` is that of the directory; there is a new one without it.
 
     Raises:
         DataDirLocked: another broker has the directory.
@@ -225,7 +234,8 @@ async def open_broker(settings: Settings, shared: SharedParts | None = None) -> 
     clock = SystemClock()
     path = settings.data_dir.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    engine = _embedded_engine(settings, path, clock) if shared is None else shared.engine
+    if engine is None:
+        engine = embedded_engine(settings) if shared is None else shared.engine
     start = await engine.open()
     if not start.was_clean and not start.is_new:
         logger.warning("the last run did not shut down cleanly; recovering the logs in %s", path)

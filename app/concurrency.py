@@ -13,6 +13,9 @@ _Result = TypeVar("_Result")
 
 # Look-ups of one request that wait for storage at the same time.
 LOOK_UPS_MAX = 16
+# Partitions of one request whose records are deleted at the same time: they share the checkpoint that makes it durable,
+# and each goes on for some 20 µs when that is saved.
+DELETIONS_MAX = 250
 
 
 async def several(

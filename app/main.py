@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from pydantic import ValidationError
+from stele.wire.record_batch import load_codec
 
 from . import logs, process_memory
 from .broker.listeners import Endpoint
@@ -31,6 +32,7 @@ from .clock import SystemClock
 from .composition import (
     CATALOG,
     SharedParts,
+    embedded_engine,
     open_broker,
     open_groups,
     open_shared,
@@ -46,6 +48,8 @@ from .network.admission import (
     warn_of_few_files,
 )
 from .network.binding import bind
+from .replication import ReplicaBucket, open_bucket, open_replica
+from .restoring import prepare_directory
 from .security import audit
 from .security.forwarding import forwarding_key
 from .security.policy import LISTENERS, UnsafeSettings, check_exposure, is_loopback
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
     from .groups.services import GroupServices
     from .security.service import Security
     from .security.tls.peer_tls import PeerTls
+    from .storage.replica.replicator import Replicator
     from .tracing import Traces
     from .transactions.services import Transactions
 
@@ -82,8 +87,10 @@ logger = logging.getLogger(__name__)
 
 
 def _load_http_server() -> type[HttpServer]:
-    """Import ``HttpServer`` in a thread: that takes half of a start."""
+    """Import ``HttpServer``, and what requests would import, in a thread: that takes half of a start."""
     from .api.server import HttpServer
+
+    load_codec()
 
     return HttpServer
 
@@ -159,15 +166,24 @@ class _Parts:
     groups: GroupServices
     transactions: Transactions
     security: Security
+    bucket: ReplicaBucket | None
+    replica: Replicator | None
 
     @classmethod
     async def opened(cls, settings: Settings, shared: SharedParts | None, peer_tls: PeerTls | None) -> Self:
-        broker = await open_broker(settings, shared)
+        bucket = await open_bucket(settings)
+        engine = None
+        if shared is None:
+            engine = embedded_engine(settings, None if bucket is None else bucket.reads)
+        broker = await open_broker(settings, shared, engine)
         groups = await open_groups(broker, shared)
         transactions = await open_transactions(broker, groups, shared)
         catalog = settings.data_dir.absolute() / CATALOG
         stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
         security = await open_security(settings, stores, SystemClock())
+        replica = None
+        if bucket is not None and engine is not None:
+            replica = await open_replica(bucket, engine, broker, groups)
         return cls(
             shared=shared,
             peer_tls=peer_tls,
@@ -175,6 +191,8 @@ class _Parts:
             groups=groups,
             transactions=transactions,
             security=security,
+            bucket=bucket,
+            replica=replica,
         )
 
     def begin_close(self) -> None:
@@ -185,9 +203,17 @@ class _Parts:
 
     async def close(self) -> None:
         await self.transactions.close()
+        if self.replica is not None:
+            # Nothing changes any more, and its last cut needs the stores.
+            await self.replica.close()
         await self.groups.close()
         await self.security.close()
+        if self.bucket is not None:
+            # Before the broker waits for its threads: those that read from the bucket wait for the event loop.
+            await self.bucket.reads.close()
         await self.broker.close()
+        if self.bucket is not None:
+            await self.bucket.store.close()
         if self.shared is not None:
             await self.shared.close()
 
@@ -333,6 +359,7 @@ async def _start_listeners(
         listeners=(binary, kafka),
         traces=traces,
         forwarding=forwarding,
+        replica=parts.replica,
     )
     return _Listeners(tcp=(binary, kafka), http=http, forwarder=forwarder)
 
@@ -363,11 +390,14 @@ async def run(settings: Settings) -> None:
         TracesMissingError: an extra is not installed.
         InvalidTlsFiles: a certificate or key cannot be used.
         UnsafeSettings: the listeners would be open to the network.
+        InvalidStorage: the data directory is empty, and could not be restored as the settings ask for.
     """
     tls: dict[ListenerName, ListenerTls | None] = {name: listener_tls(settings, name) for name in LISTENERS}
     brokers_tls = peer_tls(settings, tls["http"])
     check_exposure(settings, tls)
     check_login_settings(settings)
+    if settings.storage == "embedded":
+        await prepare_directory(settings)
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     # Each log has a file.
     open_files = raise_open_files_limit()

@@ -14,12 +14,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
+from stele.wire.notation import parse_boolean
+
+from .spelling import nearest
 
 _PREFIX = "STELE_"
 KIB = 1024
@@ -146,6 +148,31 @@ class Settings(BaseModel):
         ge=4_000,
         le=60_000,
         description="With shared storage: time after its last heartbeat at which other brokers consider this one dead and take over its work (Kafka: broker.session.timeout.ms).",
+    )
+
+    # ── replica in a bucket ──
+    replicate_to: str | None = Field(
+        default=None,
+        description="Bucket that gets a replica of the data directory: s3://BUCKET/PREFIX?endpoint=URL, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX?account=NAME or file:///DIRECTORY (extra bucket).",
+    )
+    replica_interval_ms: int = Field(
+        default=1_000,
+        ge=100,
+        description="Time between two cuts of the replica, if anything has changed: what may be lost with the disk.",
+    )
+    replica_retention_ms: int = Field(
+        default=24 * 3600 * 1000,
+        ge=60_000,
+        description="How far back a restore from the replica can go.",
+    )
+    remote_cache_bytes_max: int = Field(
+        default=128 * MIB,
+        ge=16 * MIB,
+        description="Bytes in memory of segments that are in the bucket alone (remote.storage.enable).",
+    )
+    restore_if_empty: str | None = Field(
+        default=None,
+        description="Restore the data directory at the start if it does not exist or is empty: true takes the replica of replicate_to, any other value is the URL of one.",
     )
 
     # ── shared storage ──
@@ -360,6 +387,14 @@ class Settings(BaseModel):
         ge=1000,
         description="Time without a produce after which a producer id expires (Kafka: producer.id.expiration.ms).",
     )
+    producer_states_max: int = Field(
+        default=1_000_000,
+        ge=1000,
+        description=(
+            "Producer ids that the broker remembers, once for each partition they wrote to; each takes about 1 KiB. "
+            "Beyond it those idle for longest expire early, but none with an open transaction."
+        ),
+    )
 
     # ── groups ──
     group_initial_rebalance_delay_ms: int = Field(
@@ -462,7 +497,9 @@ class Settings(BaseModel):
         default=16 * MIB, ge=KIB, description="Largest frame of the binary protocol."
     )
     connections_max: int = Field(
-        default=10_000, ge=1, description="Maximum connections per listener: HTTP, binary and Kafka."
+        default=10_000,
+        ge=1,
+        description="Maximum connections per listener: HTTP, binary and Kafka. Over HTTP it is also the maximum of live tails and long polls, because each holds a connection.",
     )
     connections_per_address_max: int | None = Field(
         default=None,
@@ -501,7 +538,7 @@ class Settings(BaseModel):
     produce_queue_bytes_max: int = Field(
         default=64 * MIB,
         ge=KIB,
-        description="Bytes of batches waiting for codec threads at which the broker stops reading from their producers.",
+        description="Bytes of batches waiting for codec threads, or to be written because they exceed 2 MiB, at which the broker stops reading from their producers.",
     )
     fetch_bytes_max: int = Field(
         default=8 * MIB, ge=KIB, description="Maximum bytes of one fetch response, over all partitions."
@@ -525,7 +562,7 @@ class Settings(BaseModel):
     request_body_bytes_max: int = Field(
         default=32 * MIB,
         ge=KIB,
-        description="Largest body of a JSON or octet-stream request; NDJSON streams have no limit.",
+        description="Largest body of a request with records, as JSON or octet-stream; NDJSON streams have no limit, and other JSON bodies one of 4 MiB.",
     )
     pending_request_bytes_max: int = Field(
         default=256 * MIB,
@@ -611,6 +648,26 @@ class Settings(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_restore(self) -> Settings:
+        if self.restore_if_empty is None or parse_boolean(self.restore_if_empty) is False:
+            return self
+        if self.storage != "embedded":
+            raise ValueError("restore_if_empty needs storage=embedded: shared storage has no replica")
+        if self.restore_from is None:
+            raise ValueError(
+                "restore_if_empty=true restores from the bucket of replicate_to, which is not set"
+            )
+        return self
+
+    @property
+    def restore_from(self) -> str | None:
+        """The URL of the replica for an empty data directory; None if it stays empty."""
+        given = None if self.restore_if_empty is None else parse_boolean(self.restore_if_empty)
+        if given is None:
+            return self.restore_if_empty
+        return self.replicate_to if given else None
+
     def listener(self, name: ListenerName) -> ListenerSettings:
         return {"http": self.http, "binary": self.binary, "kafka": self.kafka}[name]
 
@@ -675,7 +732,7 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
 
 
 def _suggestion(name: str, prefix: str = "") -> str:
-    matches = get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
-    if not matches:
+    meant = nearest(name, SETTINGS)
+    if meant is None:
         return "; docs/settings.md lists all settings"
-    return f"; did you mean {prefix + matches[0].upper() if prefix else matches[0]}?"
+    return f"; did you mean {prefix + meant.upper() if prefix else meant}?"

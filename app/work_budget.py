@@ -7,6 +7,12 @@ partitions pauses after a bounded amount of work.
 from __future__ import annotations
 
 import asyncio
+import heapq
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from .turns import Turns
 
 # Records decoded in one turn of the loop; unless they are large, this takes some 10 µs.
 RECORDS_PER_TURN = 64
@@ -14,17 +20,44 @@ TURN_BYTES = 256 * 1024
 # Partitions visited in one turn of the loop; each takes about 10 µs at most.
 PARTITIONS_PER_TURN = 50
 _RECORDS_PER_PARTITION = RECORDS_PER_TURN / PARTITIONS_PER_TURN
+# Small pieces of work (members, partitions) of about 1 µs in one step, and the steps that ``Ongoing`` takes in one turn.
+_PIECES_PER_STEP = 500
+_STEPS_AT_ONCE = 4
+# Items that are sorted or merged in one turn.
+_SORTED_PER_TURN = 1000
+
+# Tasks that go on in one turn of the loop after a pause.
+STEPS_PER_TURN = 4
+
+T = TypeVar("T")
+# Work without I/O that yields after each step, and returns its outcome.
+Steps: TypeAlias = Generator[None, None, T]
+
+
+@lru_cache(maxsize=1)
+def _turns_of(_loop: asyncio.AbstractEventLoop) -> Turns:
+    return Turns(STEPS_PER_TURN)
 
 
 async def pause() -> None:
-    """Let the loop run other tasks."""
-    await asyncio.sleep(0)
+    """Let the loop run other tasks; of those that pause at the same time, some go on in each of its turns."""
+    turns = _turns_of(asyncio.get_running_loop())
+    if turns.take():
+        await asyncio.sleep(0)
+    else:
+        await _turn(turns)
 
 
-async def pause_among_partitions(done: int) -> None:
-    """Pause if ``done`` is a multiple of ``PARTITIONS_PER_TURN``."""
-    if done % PARTITIONS_PER_TURN == 0:
-        await pause()
+async def take_turn(turns: Turns) -> None:
+    """Return in a turn of the loop that has room for one more of ``turns``: in this one if it has."""
+    if not turns.take():
+        await _turn(turns)
+
+
+async def _turn(turns: Turns) -> None:
+    turn = asyncio.get_running_loop().create_future()
+    turns.call(lambda: turn.done() or turn.set_result(None))
+    await turn
 
 
 class WorkBudget:
@@ -42,7 +75,7 @@ class WorkBudget:
         self._records -= records
         return self._bytes <= 0 or self._records <= 0
 
-    async def visit(self, partitions: int = 1) -> None:
+    async def visit(self, partitions: float = 1) -> None:
         """Count visits of partitions, or of something as small; pause if the budget is used up."""
         self._records -= partitions * _RECORDS_PER_PARTITION
         if self._records <= 0:
@@ -57,3 +90,86 @@ class WorkBudget:
         """Count work, and pause if the budget is used up."""
         if self.is_over(size, records):
             await self.pause()
+
+
+async def visited(items: Iterable[T]) -> AsyncGenerator[T]:
+    """Yield ``items``, each a visit of something as small as a partition, with pauses.
+
+    Other requests may change what they are about meanwhile.
+    """
+    budget = WorkBudget()
+    for item in items:
+        await budget.visit()
+        yield item
+
+
+async def sorted_in_turns(items: Sequence[T], key: Callable[[T], Any]) -> list[T]:
+    """Sort ``items`` like ``sorted``, with pauses."""
+    runs: list[list[T]] = []
+    for first in range(0, len(items), _SORTED_PER_TURN):
+        runs.append(sorted(items[first : first + _SORTED_PER_TURN], key=key))
+        await pause()
+    ordered: list[T] = []
+    for item in heapq.merge(*runs, key=key):
+        ordered.append(item)
+        if len(ordered) % _SORTED_PER_TURN == 0:
+            await pause()
+    return ordered
+
+
+class Pace:
+    """Says when work in ``Steps`` has to yield."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _PIECES_PER_STEP
+
+    def is_due(self, pieces: int = 1) -> bool:
+        """Count pieces of work of about 1 µs each; True if a step is over."""
+        self._left -= pieces
+        if self._left > 0:
+            return False
+        self._left = _PIECES_PER_STEP
+        return True
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Do all of the work in this turn of the loop, because there is little of it; return its outcome."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        return ended.value
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """Do the work with a pause after each step; return its outcome."""
+    try:
+        while True:
+            next(steps)
+            await pause()
+    except StopIteration as ended:
+        return ended.value
+
+
+class Ongoing(Generic[T]):
+    """Work in ``Steps`` that may take several turns of the loop."""
+
+    def __init__(self, steps: Steps[T]) -> None:
+        self._steps = steps
+        self._outcome: list[T] = []
+
+    def go_on(self) -> bool:
+        """Do as much as one turn allows; True if all is done."""
+        try:
+            for _ in range(_STEPS_AT_ONCE):
+                next(self._steps)
+        except StopIteration as ended:
+            self._outcome.append(ended.value)
+        return bool(self._outcome)
+
+    @property
+    def outcome(self) -> T:
+        """What the work returned; it must be done."""
+        return self._outcome[0]

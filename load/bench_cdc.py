@@ -35,7 +35,6 @@ TRANSACTIONS = (1, 100, 10_000)
 SHOWN = 100
 TABLE = "t"
 TOPIC = f"pg.public.{TABLE}"
-_LEASE = "cdc.pg.stele"
 _TIMEOUT_S = 120.0
 _LOOK_S = 0.02
 # Rows per second; each is a transaction.
@@ -184,15 +183,6 @@ def create_table(server: PostgresServer) -> None:
     """Create the table, without rows."""
     server.run(f"DROP TABLE IF EXISTS {TABLE}")
     server.run(f"CREATE TABLE {TABLE} (id int PRIMARY KEY, v text)")
-
-
-def lease_holder(broker: BrokerProcess) -> int | None:
-    """Return the id of the broker that has the lease of the connector.
-
-    It is what ``broker`` knows; None if no broker has the lease.
-    """
-    leases = _get(broker, "/v1/cluster")["leases"]
-    return leases.get(_LEASE, {}).get("broker_id")
 
 
 def connector_state(broker: BrokerProcess) -> str:

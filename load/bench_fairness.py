@@ -11,7 +11,6 @@ core of its own, and on the other one the client that is measured comes before t
 from __future__ import annotations
 
 import base64
-import http.client
 import itertools
 import json
 import os
@@ -31,6 +30,7 @@ from stele import Client
 from stele.broker_process import BrokerLogin, run_broker
 
 from .bench_tls import tls_of
+from .decoded_reads import ask
 from .harness import Benchmark, percentile
 from .process_usage import raise_open_files, separate
 from .results import Measure, at_most
@@ -41,7 +41,7 @@ VALUE_BYTES = 1024 * 1024
 PER_STEP = 50
 # Room between two produces: they are single, not pipelined, and must not be the load themselves.
 PAUSE_S = 0.001
-_JSON = {"Content-Type": "application/json"}
+_RECORDS = "/v1/topics/values/records?acks=1"
 
 
 def p99_ms(client: Client, samples: int) -> float:
@@ -75,33 +75,23 @@ def value_bodies() -> list[bytes]:
 
 def write_values(port: int) -> None:
     """Write JSON values of 1 MiB, one in a request."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
     for body in itertools.cycle(value_bodies()):
-        _ask(connection, "POST", "/v1/topics/values/records?acks=1", body)
+        ask(port, "POST", _RECORDS, body)
 
 
 def read_values(port: int) -> None:
     """Read the same values of 1 MiB as JSON over and over."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
     for offset in itertools.cycle(range(3)):
-        _ask(connection, "GET", f"/v1/topics/values/partitions/0/records?from={offset}&limit=1&as=json")
+        ask(port, "GET", f"/v1/topics/values/partitions/0/records?from={offset}&limit=1&as=json")
 
 
 def fill(port: int) -> None:
     """Write the values that are read."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    topic = {"partitions": 1, "configs": {"max.message.bytes": 2 * VALUE_BYTES}}
-    _ask(connection, "PUT", "/v1/topics/values", json.dumps(topic).encode())
+    ask(
+        port, "PUT", "/v1/topics/values", {"partitions": 1, "configs": {"max.message.bytes": 2 * VALUE_BYTES}}
+    )
     for body in value_bodies():
-        _ask(connection, "POST", "/v1/topics/values/records?acks=1", body)
-
-
-def _ask(connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None) -> None:
-    connection.request(method, path, body, _JSON)
-    answer = connection.getresponse()
-    content = answer.read()
-    if answer.status >= 300:
-        raise RuntimeError(f"{method} {path}: {answer.status} {content[:500]!r}")
+        ask(port, "POST", _RECORDS, body)
 
 
 # ── half-open handshakes ──

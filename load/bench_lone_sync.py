@@ -98,7 +98,7 @@ def main() -> None:
             prepare(broker)
             answer = answer_to(exchange.request, broker.kafka_port, exchange.listener)
             sides.append(Side(stack.enter_context(connect(HOST, broker.kafka_port)), broker.pid))
-        port, pid = stack.enter_context(yardstick_process("answers", len(exchange.request), answer))
+        port, pid = stack.enter_context(yardstick_process(len(exchange.request), answer))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-")))
         file = stack.enter_context((directory / "log").open("wb", buffering=0)).fileno()
         sides.append(Side(stack.enter_context(connect(HOST, port)), pid, file))

@@ -179,7 +179,7 @@ def _drive(connection: socket.socket, exchange: Exchange, requests: int, answer_
             sent += 1
 
 
-def _drive_in_turns(
+def drive_in_turns(
     connections: list[socket.socket], exchange: Exchange, requests: int, answer_bytes: int
 ) -> None:
     """Send one request on every connection, read all answers, and begin again."""
@@ -202,11 +202,11 @@ def cost_us(exchange: Exchange, port: int, pid: int, rates: list[float]) -> floa
         connections = [stack.enter_context(connect(HOST, port)) for _ in range(exchange.connections)]
         # The size of an answer grows with the digits of the offset in JSON.
         answer_bytes = len(answer_to(exchange.request, port, exchange.listener))
-        _drive_in_turns(connections, exchange, len(connections), answer_bytes)
+        drive_in_turns(connections, exchange, len(connections), answer_bytes)
         before_s, begun_s = process_cpu_s(pid), time.perf_counter()
         requests = exchange.requests // len(connections) * len(connections)
         if exchange.in_flight == 1:
-            _drive_in_turns(connections, exchange, requests, answer_bytes)
+            drive_in_turns(connections, exchange, requests, answer_bytes)
         else:
             _drive(connections[0], exchange, requests, answer_bytes)
         rates.append(requests / (time.perf_counter() - begun_s))
@@ -274,7 +274,7 @@ def measure(
         with ExitStack() as stack:
             if other is None:
                 answer = answer_to(exchange.request, exchange.port(this), exchange.listener)
-                port, pid = stack.enter_context(yardstick_process("answers", len(exchange.request), answer))
+                port, pid = stack.enter_context(yardstick_process(len(exchange.request), answer))
             else:
                 port, pid = exchange.port(other), other.pid
             cost = in_turn(

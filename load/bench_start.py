@@ -1,12 +1,9 @@
-"""Measure starts, and the memory of a broker that has nothing to do and of idle connections.
+"""Measure starts, and the memory of a broker that has nothing to do.
 
 - ``kill``: the start after kill -9, with 10,000 partitions that have a record each since the last checkpoint. Every
   round starts on a copy of the same data directory, whose bytes are not synced yet. The yardstick imports the web
   framework, as every start does, reads every file of another copy in one thread, and then syncs the file system once.
   The rounds begin with files in the page cache, as they are after the death of the process alone.
-- ``connections``: thousands of connections are opened, and a request is answered over each; measured is by how much the
-  resident memory of the server grew, divided by their number. The kernel's own memory for a socket is not in it. The
-  yardstick is a bare asyncio protocol on uvloop that keeps nothing.
 - ``empty``: the start on an empty directory to the first response to Metadata, and the memory after it, beside Apache
   Kafka.
 """
@@ -19,28 +16,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from stele import Client, NewRecord
 from stele.broker_process import BrokerProcess, run_broker
-from stele.wire.messages import MetadataRequest
 
 from .apache_kafka import ApacheKafka
 from .harness import Benchmark, Rounds, in_turn
-from .kafka_frames import await_metadata, connect, metadata_request
-from .process_usage import raise_open_files, resident_mb
+from .kafka_frames import await_metadata
+from .process_usage import resident_mb
 from .results import at_most
 from .server_start import free_ports
-from .subjects import QUIET, THIS, environment_of, quiet_broker
-from .yardsticks import yardstick_process
+from .subjects import QUIET, THIS, environment_of
 
-PARTS = ("kill", "connections", "empty")
+PARTS = ("kill", "empty")
 _PARTITIONS_PER_TOPIC = 1_000
 _TIMEOUT_S = 60.0
-_REQUESTS = {"echo": b"x", "binary": MetadataRequest(topics=()).encode(), "kafka": metadata_request([])}
 
 
 # ── after kill -9 ──
@@ -112,54 +106,6 @@ def measure_kill(bench: Benchmark, rounds: int, partitions: int) -> None:
         )
 
 
-# ── idle connections ──
-
-
-def kib_for_each(kind: str, port: int, pid: int, count: int) -> float:
-    """Open connections, have a request answered over each, and return how much memory each took."""
-    before_mb = resident_mb(pid)
-    with ExitStack() as stack:
-        for _ in range(count):
-            connection = stack.enter_context(connect("127.0.0.1", port))
-            connection.sendall(_REQUESTS[kind])
-            if not connection.recv(65536):
-                raise RuntimeError(f"not all of {count} connections could be opened")
-        return (resident_mb(pid) - before_mb) * 1024 / count
-
-
-@contextmanager
-def server(kind: str, count: int) -> Generator[tuple[int, int]]:
-    """Port and process id of a fresh server: memory that was used once is used again before more is taken."""
-    if kind == "echo":
-        with yardstick_process(kind) as found:
-            yield found
-        return
-    with quiet_broker("--set", f"connections_max={count + 100}") as broker:
-        yield broker.kafka_port if kind == "kafka" else broker.binary_port, broker.pid
-
-
-def measure_connections(bench: Benchmark, rounds: int, count: int) -> None:
-    raise_open_files()
-
-    def measure(kind: str) -> float:
-        with server(kind, count) as (port, pid):
-            # What the first connections load and allocate is no connection's own.
-            kib_for_each(kind, port, pid, 20)
-            return kib_for_each(kind, port, pid, count)
-
-    for kind, name in {"binary": "binary", "kafka": "Kafka"}.items():
-        value = in_turn(
-            lambda kind=kind: measure(kind),
-            lambda: measure("echo"),
-            rounds=rounds,
-            unit="KiB",
-            goal=at_most(2.5),
-            warm=False,
-        )
-        what = f"memory per idle connection, {name}"
-        bench.row(what, table="memory", baseline="bare asyncio", value=value)
-
-
 # ── on an empty directory ──
 
 
@@ -211,13 +157,10 @@ def main() -> None:
     bench = Benchmark(__file__, __doc__, rounds=3)
     bench.parser.add_argument("--only", choices=PARTS)
     bench.add("--partitions", type=int, default=10_000, quick=200, help="that are dirty (default: 10,000)")
-    bench.add("--connections", type=int, default=5_000, quick=200, help="that are idle (default: 5,000)")
     with bench.run() as options:
         parts = [options.only] if options.only else PARTS
         if "kill" in parts:
             measure_kill(bench, options.rounds, options.partitions)
-        if "connections" in parts:
-            measure_connections(bench, options.rounds, options.connections)
         if "empty" in parts:
             measure_empty(bench, options.rounds)
 

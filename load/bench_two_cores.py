@@ -2,7 +2,7 @@
 
 Two brokers, each pinned to a core and with partitions of its own, are compared with one broker that may use both cores
 (ADR-0050). Two clients drive them; each has connections and a partition of its own. They share the cores with the
-brokers, so they are as cheap as clients can be.
+brokers, and send prepared bytes.
 
 The rate says what the whole machine gains, clients included. Per CPU second of the brokers, clients and other work on
 the machine change little: on a busy machine only that counts, because the scheduler gives two brokers two shares of
@@ -22,25 +22,24 @@ from statistics import median
 
 from stele.broker_process import BrokerProcess, run_broker
 
-from .bench_request_cost import HOST, answer_to, exchanges, prepare
-from .cheap_client import TIMEOUT_S, Drive, Kind, drive
+from .bench_request_cost import HOST, answer_to, drive_in_turns, exchanges, prepare
 from .harness import Benchmark, Rounds
+from .kafka_frames import connect
 from .process_usage import pinned, process_cpu_s
 from .results import Measure, at_least
 from .subjects import QUIET, THIS, environment_of
 
 CLIENTS = 2
-# Per client. With fewer the broker waits for requests now and then.
-CONNECTIONS = {"produce": 8, "fetch": 8, "http": 16}
 # What ADR-0050 asks of two cores.
 GOAL = 1.6
-# The requests of bench_request_cost that are sent.
-KINDS: dict[str, Kind] = {
-    "Kafka Produce, 100 B, acks=1, 5 in flight": "produce",
-    "Kafka Fetch of 16 KB, one at a time": "fetch",
-    "HTTP, JSON record, acks=1, 16 connections": "http",
+# The requests of bench_request_cost that are sent, and on how many connections per client. With fewer the broker waits
+# for requests now and then.
+CONNECTIONS = {
+    "Kafka Produce, 100 B, acks=1, 20 connections": 16,
+    "Kafka Fetch of 16 KB, 5 connections": 8,
+    "HTTP, JSON record, acks=1, 16 connections": 16,
 }
-# Connections are made and the first answers checked meanwhile.
+# Connections are made meanwhile.
 _PREPARE_S = 0.2
 # A broker on one core of a busy machine takes long.
 _START_TIMEOUT_S = 120.0
@@ -57,75 +56,54 @@ class Setup:
     client_cores: Sequence[frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One run: requests, seconds and CPU seconds of the brokers."""
+def drive(
+    what: str, client: int, port: int, cores: frozenset[int], start_s: float, seconds: float
+) -> tuple[int, float, float]:
+    """Send requests from ``start_s`` on, a time of ``time.monotonic``, which all processes share.
 
-    requests: int
-    seconds: float
-    broker_s: float
-
-    @property
-    def rate(self) -> float:
-        """Requests per second."""
-        return self.requests / self.seconds
-
-    @property
-    def rate_of_cpu(self) -> float:
-        """Requests per CPU second of the brokers."""
-        return self.requests / self.broker_s
-
-
-class Clients:
-    """The client processes."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        # A pool of its own for each: all must run at once.
-        self._pools = [
-            stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
-            for _ in range(CLIENTS)
-        ]
-
-    def run(self, setup: Setup, what: str, seconds: float) -> Sample:
-        """Drive the brokers of ``setup``.
-
-        Raises:
-            ConnectionError, ErrorAnswered: see ``cheap_client.drive``.
-        """
-        start_s = time.monotonic() + _PREPARE_S
-        running = [
-            pool.submit(drive, _drive_of(setup, what, client, start_s, seconds))
-            for client, pool in enumerate(self._pools)
-        ]
+    Return how many there were, and when the first began and the last ended.
+    """
+    os.sched_setaffinity(0, cores)
+    (exchange,) = (exchange for exchange in exchanges(1, client) if exchange.what == what)
+    answer_bytes = len(answer_to(exchange.request, port, exchange.listener))
+    requests = 0
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(HOST, port)) for _ in range(CONNECTIONS[what])]
         time.sleep(max(0.0, start_s - time.monotonic()))
-        broker_s = _cpu_s(setup.brokers)
-        driven = [future.result(seconds + 2 * TIMEOUT_S) for future in running]
-        return Sample(
-            requests=sum(client.requests for client in driven),
-            seconds=max(client.ended_s for client in driven) - min(client.started_s for client in driven),
-            broker_s=_cpu_s(setup.brokers) - broker_s,
+        begun_s = time.monotonic()
+        while time.monotonic() < begun_s + seconds:
+            drive_in_turns(connections, exchange, len(connections), answer_bytes)
+            requests += len(connections)
+        return requests, begun_s, time.monotonic()
+
+
+def measure(
+    pools: Sequence[ProcessPoolExecutor], setup: Setup, what: str, seconds: float
+) -> tuple[float, float]:
+    """Return requests per second, and per CPU second of the brokers."""
+    (exchange,) = (exchange for exchange in exchanges(1) if exchange.what == what)
+    start_s = time.monotonic() + _PREPARE_S
+    running = [
+        pool.submit(
+            drive,
+            what,
+            client,
+            exchange.port(setup.brokers[client % len(setup.brokers)]),
+            setup.client_cores[client],
+            start_s,
+            seconds,
         )
+        for client, pool in enumerate(pools)
+    ]
+    time.sleep(max(0.0, start_s - time.monotonic()))
+    before_s = _cpu_s(setup.brokers)
+    requests, begun_s, ended_s = zip(*(future.result(seconds + 60) for future in running), strict=True)
+    cpu_s = _cpu_s(setup.brokers) - before_s
+    return sum(requests) / (max(ended_s) - min(begun_s)), sum(requests) / cpu_s
 
 
 def _cpu_s(brokers: Sequence[BrokerProcess]) -> float:
     return sum(process_cpu_s(broker.pid) for broker in brokers)
-
-
-def _drive_of(setup: Setup, what: str, client: int, start_s: float, seconds: float) -> Drive:
-    (exchange,) = (exchange for exchange in exchanges(1, client) if exchange.what == what)
-    port = exchange.port(setup.brokers[client % len(setup.brokers)])
-    return Drive(
-        kind=KINDS[what],
-        host=HOST,
-        port=port,
-        request=exchange.request,
-        answer_bytes=len(answer_to(exchange.request, port, exchange.listener)),
-        connections=CONNECTIONS[KINDS[what]],
-        in_flight=exchange.in_flight,
-        cores=setup.client_cores[client],
-        start_s=start_s,
-        seconds=seconds,
-    )
 
 
 def main() -> None:
@@ -143,23 +121,27 @@ def main() -> None:
                     arguments=QUIET, environment=environment_of(THIS), start_timeout_s=_START_TIMEOUT_S
                 )
                 brokers.append(stack.enter_context(broker))
-        clients = Clients(stack)
+        # A pool of its own for each client: all must run at once.
+        pools = [
+            stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
+            for _ in range(CLIENTS)
+        ]
         two = Setup(brokers=brokers[1:], client_cores=[frozenset({core}) for core in cores])
         one = Setup(brokers=brokers[:1], client_cores=[frozenset(cores)] * CLIENTS)
         rounds = Rounds()
         for broker in brokers:
             for client in range(CLIENTS):
                 prepare(broker, client)
-        for what in KINDS:
+        for what in CONNECTIONS:
             if options.only not in what:
                 continue
             for number in range(options.rounds + 1):
                 for setup in (two, one) if number % 2 else (one, two):
-                    sample = clients.run(setup, what, options.seconds)
+                    rate, of_cpu = measure(pools, setup, what, options.seconds)
                     # The first round is for warmth.
                     if number:
-                        rounds.add(what, "rate", sample.rate, is_stele=setup is two)
-                        rounds.add(what, "cpu", sample.rate_of_cpu, is_stele=setup is two)
+                        rounds.add(what, "rate", rate, is_stele=setup is two)
+                        rounds.add(what, "cpu", of_cpu, is_stele=setup is two)
         ratios: list[float] = []
         baseline = "one on both"
         for what in rounds.values:

@@ -1,40 +1,48 @@
-"""Build a few messages of the Kafka protocol by hand, without a client.
-
-All are of versions before the compact encodings: what matters is when an answer comes, not what is in it.
-"""
+"""Messages of the Kafka protocol without a client, by the schemas of the broker."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import time
+from typing import Any, cast
 
+from stele.wire import schema
 from stele.wire.record_batch import build_values
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
-_PRODUCE_VERSION, _FETCH_VERSION, _METADATA_VERSION = 7, 4, 7
+from app.tcp.kafka.api import Api
+from app.tcp.kafka.schemas import fetch, metadata, produce
+
 _CLIENT_ID = b"stele-load"
+_PRODUCE_VERSION, _FETCH_VERSION, _METADATA_VERSION = 7, 4, 7
 _FETCH_BYTES = 1024 * 1024
 _POLL_PAUSE_S = 0.01
 
 
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
+class ErrorAnswered(Exception):
+    """The broker answered with a Kafka error code."""
 
 
-def request(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    head = struct.pack(">hhih", api_key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
-    return struct.pack(">i", len(head) + len(body)) + head + body
+def frame_of(api: Api, version: int, request: object) -> bytes:
+    flexible = api.is_flexible(version)
+    frame = bytearray(struct.pack(">ihhih", 0, api.key, version, 0, len(_CLIENT_ID)))
+    frame += _CLIENT_ID + b"\0" * flexible
+    schema.writer(cast("type[Any]", api.request), version, flexible)(request, frame)
+    struct.pack_into(">i", frame, 0, len(frame) - 4)
+    return bytes(frame)
 
 
-def metadata_request(topics: list[str] | None, correlation_id: int = 0) -> bytes:
-    """Of ``topics``, created if they are not there; None: of all."""
-    if topics is None:
-        named = struct.pack(">i", -1)
-    else:
-        named = struct.pack(">i", len(topics)) + b"".join(_string(topic) for topic in topics)
-    return request(METADATA, _METADATA_VERSION, correlation_id, named + b"\x01")
+def answer_of(api: Api, version: int, answer: bytes) -> Any:
+    """Decode an answer without its length."""
+    flexible = api.is_flexible(version)
+    return schema.read_message(cast("type[Any]", api.response), version, flexible, answer, 4 + flexible)[0]
+
+
+def metadata_request(topics: list[str]) -> bytes:
+    """Of ``topics``, created if they are not there."""
+    named = [metadata.MetadataRequestTopic(name=topic) for topic in topics]
+    request = metadata.MetadataRequest(topics=named, allow_auto_topic_creation=True)
+    return frame_of(metadata.METADATA_API, _METADATA_VERSION, request)
 
 
 def batch_of(values: int, size: int) -> bytes:
@@ -42,50 +50,31 @@ def batch_of(values: int, size: int) -> bytes:
     return bytes(build_values([b"x" * size] * values, time.time_ns() // 1_000_000))
 
 
-def produce_request(topic: str, batch: bytes, *, acks: int, correlation_id: int = 0) -> bytes:
+def produce_request(topic: str, batch: bytes, *, acks: int) -> bytes:
     """``batch`` (record batches v2) into partition 0."""
-    body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic)
-    body += struct.pack(">iii", 1, 0, len(batch)) + batch
-    return request(PRODUCE, _PRODUCE_VERSION, correlation_id, body)
+    data = produce.PartitionProduceData(index=0, records=batch)
+    topic_data = produce.TopicProduceData(name=topic, partition_data=[data])
+    request = produce.ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic_data])
+    return frame_of(produce.PRODUCE_API, _PRODUCE_VERSION, request)
 
 
-def fetch_request(topic: str, offset: int, *, max_wait_ms: int, correlation_id: int = 0) -> bytes:
+def fetch_request(topic: str, offset: int, *, max_wait_ms: int) -> bytes:
     """A Fetch of partition 0 from ``offset`` on, parked for up to ``max_wait_ms`` while it is empty."""
-    body = struct.pack(">iiiibi", -1, max_wait_ms, 1, _FETCH_BYTES, 0, 1) + _string(topic)
-    body += struct.pack(">iiqi", 1, 0, offset, _FETCH_BYTES)
-    return request(FETCH, _FETCH_VERSION, correlation_id, body)
-
-
-class ErrorAnswered(Exception):
-    """The broker answered with a Kafka error code."""
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+    topics = [fetch.FetchTopic(topic=topic, partitions=cast("Any", [partition]))]
+    request = fetch.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=_FETCH_BYTES, topics=topics)
+    return frame_of(fetch.FETCH_API, _FETCH_VERSION, request)
 
 
 def check_produce(answer: bytes) -> int:
     """The base offset that a produce got; ``answer`` is without its length.
 
-    Raises:
-        ErrorAnswered: it was refused.
+    Raises ``ErrorAnswered``.
     """
-    (topic_length,) = struct.unpack_from(">h", answer, 8)
-    error, base_offset = struct.unpack_from(">hq", answer, 10 + topic_length + 8)
-    if error:
-        raise ErrorAnswered(f"produce was answered with error {error}")
-    return base_offset
-
-
-def check_fetch(answer: bytes) -> int:
-    """Return the bytes of records in a response; ``answer`` is without its length.
-
-    Raises:
-        ErrorAnswered: it was refused.
-    """
-    (topic_length,) = struct.unpack_from(">h", answer, 12)
-    position = 14 + topic_length + 4
-    error, _, _, aborted = struct.unpack_from(">hqqi", answer, position + 4)
-    if error:
-        raise ErrorAnswered(f"fetch was answered with error {error}")
-    (size,) = struct.unpack_from(">i", answer, position + 4 + 22 + 16 * max(aborted, 0))
-    return max(size, 0)
+    (partition,) = answer_of(produce.PRODUCE_API, _PRODUCE_VERSION, answer).responses[0].partition_responses
+    if partition.error_code:
+        raise ErrorAnswered(f"produce was answered with error {partition.error_code}")
+    return partition.base_offset
 
 
 def receive(connection: socket.socket) -> bytes:
@@ -119,8 +108,7 @@ def knows_its_brokers(host: str, port: int, *, timeout_s: float) -> bool:
     try:
         with connect(host, port, timeout_s=timeout_s) as connection:
             connection.sendall(metadata_request([]))
-            # correlation id, throttle time, number of brokers
-            return struct.unpack_from(">i", receive(connection), 8)[0] > 0
+            return bool(_metadata(receive(connection)).brokers)
     except (OSError, struct.error):
         return False
 
@@ -147,20 +135,14 @@ def make_topic(host: str, port: int, topic: str, *, timeout_s: float = 30.0) -> 
     with connect(host, port) as connection:
         while time.monotonic() < deadline:
             connection.sendall(metadata_request([topic]))
-            if _has_leader(receive(connection), topic):
+            (found,) = _metadata(receive(connection)).topics
+            if found.partitions and all(
+                each.leader_id >= 0 and not each.error_code for each in found.partitions
+            ):
                 return
             time.sleep(_POLL_PAUSE_S)
     raise TimeoutError(f"topic {topic} had no leader after {timeout_s:g} s")
 
 
-def _has_leader(answer: bytes, topic: str) -> bool:
-    # The topic's part of the answer: error, name, internal, then its partitions with error, index, leader.
-    name = _string(topic)
-    at = answer.find(name)
-    if at < 2 or struct.unpack_from(">h", answer, at - 2)[0] != 0:
-        return False
-    (count,) = struct.unpack_from(">i", answer, at + len(name) + 1)
-    if count < 1:
-        return False
-    error, _, leader = struct.unpack_from(">hii", answer, at + len(name) + 5)
-    return error == 0 and leader >= 0
+def _metadata(answer: bytes) -> Any:
+    return answer_of(metadata.METADATA_API, _METADATA_VERSION, answer)

@@ -14,7 +14,7 @@ from .results import ROOT
 
 # Small differences show in the median of many short rounds.
 _SHORT_ROUNDS = ("--rounds", "41", "--scale", "0.2")
-# Each takes less than five minutes.
+# Each takes less than five minutes; of ``bench_growth``, each series.
 BENCHMARKS = (
     ("bench_kafka_requests",),
     ("bench_lone_sync",),
@@ -27,8 +27,10 @@ BENCHMARKS = (
     ("bench_tls",),
     ("bench_two_cores",),
     ("bench_start",),
-    ("bench_decoded_memory",),
+    ("bench_growth",),
     ("bench_compaction",),
+    ("bench_replica",),
+    ("bench_restore",),
     ("bench_transactions",),
     ("bench_share_groups",),
     ("bench_rebalance",),

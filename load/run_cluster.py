@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -31,18 +30,6 @@ _HTTP_PORT, _BINARY_PORT, _KAFKA_PORT = 8081, 9011, 9093
 _COORDINATOR_S = 30.0
 # What the main thread waits for.
 _STOP, _START = "stop", "start"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """``is_inline``: the records are in PostgreSQL.
-
-    ``has_free_ports``: the system chooses the ports.
-    """
-
-    brokers: int
-    is_inline: bool
-    has_free_ports: bool
 
 
 class _Stopped(Exception):
@@ -66,7 +53,7 @@ class _Broker(BrokerProcess):
 class Cluster:
     """The processes of a cluster. ``events`` receives ``stop`` and ``start``."""
 
-    def __init__(self, options: Options, events: SimpleQueue[str]) -> None:
+    def __init__(self, options: argparse.Namespace, events: SimpleQueue[str]) -> None:
         self._options = options
         self._events = events
 
@@ -90,7 +77,7 @@ class Cluster:
         _say("starting PostgreSQL")
         postgres = stack.enter_context(PostgresServer(find_bin(), parent=home))
         store = "inline"
-        if not self._options.is_inline:
+        if not self._options.inline:
             self._check_stopped()
             _say("starting the S3 server SeaweedFS")
             store = stack.enter_context(running_seaweedfs(parent=home))
@@ -114,15 +101,8 @@ class Cluster:
 
     def _broker(self, home: Path, number: int, postgres_url: str, store: str) -> BrokerProcess:
         # BrokerProcess lets the system choose; later arguments override its own.
-        ports = (
-            []
-            if self._options.has_free_ports
-            else [
-                f"--http-port={_HTTP_PORT + number - 1}",
-                f"--binary-port={_BINARY_PORT + number - 1}",
-                f"--kafka-port={_KAFKA_PORT + number - 1}",
-            ]
-        )
+        first = {"http": _HTTP_PORT, "binary": _BINARY_PORT, "kafka": _KAFKA_PORT}
+        ports = [f"--{name}-port={port + number - 1}" for name, port in first.items()]
         environment = {
             "STELE_STORAGE": "shared",
             "STELE_POSTGRES_URL": postgres_url,
@@ -133,7 +113,8 @@ class Cluster:
             "AWS_ACCESS_KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID", "stele"),
             "AWS_SECRET_ACCESS_KEY": os.environ.get("AWS_SECRET_ACCESS_KEY", "stele"),
         }
-        return _Broker(home / f"broker-{number}", arguments=ports, environment=environment)
+        arguments = [] if self._options.free_ports else ports
+        return _Broker(home / f"broker-{number}", arguments=arguments, environment=environment)
 
 
 def _stop_brokers(brokers: Sequence[BrokerProcess]) -> None:
@@ -211,13 +192,12 @@ def _read_lines(events: SimpleQueue[str]) -> None:
         events.put(_START)
 
 
-def _options() -> Options:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m load.run_cluster", description=__doc__)
     parser.add_argument("--inline", action="store_true", help="keep the records in PostgreSQL, without S3")
     parser.add_argument("--brokers", type=int, choices=range(1, 10), default=3, help="default: 3")
     parser.add_argument("--free-ports", action="store_true", help="let the system choose the ports")
-    given = parser.parse_args()
-    return Options(brokers=given.brokers, is_inline=given.inline, has_free_ports=given.free_ports)
+    return parser.parse_args()
 
 
 def main() -> int:

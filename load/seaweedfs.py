@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import tempfile
 import time
@@ -13,7 +12,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .server_start import START_S, free_ports, wait_until_it_serves
+from .server_start import START_S, S3Server, free_ports
 
 BUCKET = "stele"
 WEED = Path(__file__).resolve().parents[1] / ".seaweedfs" / "bin" / "weed"
@@ -45,8 +44,8 @@ def running_seaweedfs(
 @contextmanager
 def seaweedfs_server(
     bucket: str = BUCKET, *, parent: Path | None = None, login: tuple[str, str] | None = None
-) -> Generator[tuple[str, int]]:
-    """Run SeaweedFS as ``running_seaweedfs`` does; yield also the id of its process."""
+) -> Generator[tuple[str, S3Server]]:
+    """Run SeaweedFS as ``running_seaweedfs`` does; yield also the server."""
     if not WEED.exists():
         raise SeaweedMissing
     with ExitStack() as stack:
@@ -64,7 +63,6 @@ def seaweedfs_server(
             "volume.port.grpc",
         )
         ports = dict(zip(names, free_ports(len(names)), strict=True))
-        log = stack.enter_context((home / "log").open("wb"))
         identities: list[str] = []
         if login is not None:
             key, secret = login
@@ -76,7 +74,7 @@ def seaweedfs_server(
             }
             config.write_text(json.dumps({"identities": [identity]}))
             identities = [f"-s3.config={config}"]
-        process = subprocess.Popen(
+        server = S3Server(
             [
                 WEED,
                 "mini",
@@ -92,18 +90,15 @@ def seaweedfs_server(
                 *identities,
                 *(f"-{name}={port}" for name, port in ports.items()),
             ],
-            cwd=home,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "HOME": str(home)},
-            # Ctrl-C in a terminal reaches every process of a group; this one is stopped last.
-            start_new_session=True,
+            endpoint=f"http://127.0.0.1:{ports['s3.port']}",
+            bucket=bucket,
+            home=home,
+            environment={"HOME": str(home)},
         )
-        stack.callback(_stop, process)
-        endpoint = f"http://127.0.0.1:{ports['s3.port']}"
-        wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
+        stack.callback(server.stop)
+        server.start()
         _sync_each_put(f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}", bucket, home)
-        yield f"s3://{bucket}/weed?endpoint={endpoint}", process.pid
+        yield f"s3://{bucket}/weed?endpoint={server.endpoint}", server
 
 
 def _sync_each_put(master: str, bucket: str, home: Path) -> None:
@@ -124,12 +119,3 @@ def _sync_each_put(master: str, bucket: str, home: Path) -> None:
         if re.search(rf"^ *{re.escape(bucket)}\t", shell.stdout, re.MULTILINE):
             return
         assert time.monotonic() < give_up_s, shell.stdout + shell.stderr
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -1,16 +1,20 @@
-"""Free ports for servers of other projects, and the wait until one of them serves."""
+"""Free ports for servers of other projects, and S3 servers that can be killed and started again."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 from stele.broker_process import hold_port
 
 START_S = 60.0
+_STOP_S = 20
 # Between two looks at what nothing announces.
 _LOOK_S = 0.05
 
@@ -51,3 +55,58 @@ def wait_until_it_serves(process: subprocess.Popen[bytes], url: str, log: Path) 
         if status in (200, 403):
             return
         time.sleep(_LOOK_S)
+
+
+class S3Server:
+    """An S3 server, which has the same port and the same files at each start.
+
+    ``endpoint`` is its URL, and ``bucket`` a bucket of it. It logs to ``log`` in ``home``, its working directory.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        endpoint: str,
+        bucket: str,
+        home: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.endpoint = endpoint
+        self.bucket = bucket
+        self._command = command
+        self._home = home
+        self._environment = {**os.environ, **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def start(self) -> None:
+        """Return when it serves."""
+        log = self._home / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._home,
+                stdout=output,
+                stderr=output,
+                env=self._environment,
+                # Ctrl-C in a terminal reaches every process of a group; this one is stopped last.
+                start_new_session=True,
+            )
+        wait_until_it_serves(self._process, f"{self.endpoint}/{self.bucket}", log)
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+            self.kill()

@@ -23,7 +23,7 @@ from app.storage.shared.options import SharedOptions
 from app.storage.shared.postgres_engine import PostgresEngine, SharedStorage
 from app.storage.shared.upkeep import UpkeepOptions
 
-from .apache_kafka import VERSION, ApacheKafka
+from .apache_kafka import VERSION, ApacheKafka, apache_kafka
 from .postgres_server import PostgresServer, find_bin
 from .process_usage import cpu_seconds, resident_mb
 from .seaweedfs import seaweedfs_server
@@ -114,13 +114,9 @@ def stele_and_kafka(
         if only != "kafka":
             subjects.append(stele_subject(stack.enter_context(quiet_broker(environment=environment))))
         if only != "stele":
-            directory = Path(stack.enter_context(TemporaryDirectory(prefix="apache-kafka-")))
             # Deleted data is removed before the next measurement begins.
-            kafka = ApacheKafka(
-                directory, properties={"log.segment.delete.delay.ms": "0", **(properties or {})}
-            )
-            stack.callback(kafka.stop)
-            kafka.start()
+            of_kafka = {"log.segment.delete.delay.ms": "0", **(properties or {})}
+            kafka = stack.enter_context(apache_kafka(properties=of_kafka))
             subjects.append(kafka_subject(kafka))
         yield subjects
 

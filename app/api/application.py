@@ -63,10 +63,13 @@ from .routes import (
 )
 from .routes import groups as group_routes
 from .routes import (
+    replica as replica_routes,
+)
+from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView
+from .state import ApiState, CdcView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -127,6 +130,7 @@ def create_application(
     *,
     listeners: Sequence[ListenerView] = (),
     security: ListenerSecurity | None = None,
+    replica: ReplicaView | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -153,7 +157,15 @@ def create_application(
     authorizer = None if security is None else security.authorizer
     acls = None if authorizer is None else authorizer.acls
     state = ApiState(
-        broker, groups, transactions, settings, cdc.connectors if cdc else list, sampler, security, acls
+        broker,
+        groups,
+        transactions,
+        settings,
+        cdc.connectors if cdc else list,
+        sampler,
+        security,
+        acls,
+        replica,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -180,6 +192,7 @@ def create_application(
         transaction_routes.route.router,
         transactions_admin.route.router,
         cdc_routes.route.router,
+        replica_routes.route.router,
         quotas.route.router,
         overview.route.router,
         users.route.router,

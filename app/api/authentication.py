@@ -23,6 +23,7 @@ from ..security.authorizer import Access
 from ..security.policy import ListenerSecurity
 from ..security.principal import ANONYMOUS, Login, Principal
 from .errors import http_problem, problem_of, problem_response
+from .http.exchange import BODY, Exchange
 from .http.traffic import HttpPeer
 from .sessions import Sessions, cookie_name
 
@@ -41,6 +42,22 @@ class _Ended(Exception):
     """The login of a response has ended."""
 
 
+class _Open:
+    """A response under way, and whether its login has ended."""
+
+    __slots__ = ("_exchange", "is_ended")
+
+    def __init__(self, exchange: Exchange | None) -> None:
+        self._exchange = exchange
+        self.is_ended = False
+
+    def end(self) -> None:
+        self.is_ended = True
+        if self._exchange is not None:
+            # Streams notice it while they have nothing to send.
+            self._exchange.leave()
+
+
 class Authenticate:
     """ASGI middleware; sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``."""
 
@@ -52,13 +69,13 @@ class Authenticate:
         self._sessions = sessions
         self._is_metrics_open = is_metrics_open
         # Responses under way, by the credential of their login.
-        self._open: dict[str, set[asyncio.Event]] = {}
+        self._open: dict[str, set[_Open]] = {}
 
     def revoke(self, credential: str) -> None:
         """End sessions and responses of a credential that is no longer valid."""
         self._sessions.revoke(credential)
-        for ended in self._open.get(credential, ()):
-            ended.set()
+        for response in list(self._open.get(credential, ())):
+            response.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         authenticator = self._security.active
@@ -125,40 +142,29 @@ class Authenticate:
         self, login: Login, authenticator: Authenticator, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serve the request until its login ends."""
-        ended = asyncio.Event()
-        self._open.setdefault(login.credential, set()).add(ended)
+        response = _Open(scope.get(BODY))
+        self._open.setdefault(login.credential, set()).add(response)
         timer: asyncio.TimerHandle | None = None
         if login.expires_at_ms is not None:
             left_ms = max(0, login.expires_at_ms - authenticator.now_ms())
-            timer = asyncio.get_running_loop().call_later(left_ms / 1000, ended.set)
-
-        async def receive_until_end() -> Message:
-            # Streams watch for a disconnect while they have nothing to send.
-            received = asyncio.ensure_future(receive())
-            over = asyncio.ensure_future(ended.wait())
-            try:
-                await asyncio.wait((received, over), return_when=asyncio.FIRST_COMPLETED)
-                return received.result() if received.done() else {"type": "http.disconnect"}
-            finally:
-                received.cancel()
-                over.cancel()
+            timer = asyncio.get_running_loop().call_later(left_ms / 1000, response.end)
 
         async def send_until_end(message: Message) -> None:
-            if ended.is_set() and message["type"] == "http.response.body":
+            if response.is_ended and message["type"] == "http.response.body":
                 # The response has no end, so that the client does not take it for complete.
                 raise _Ended
             await send(message)
 
         try:
-            await self._app(scope, receive_until_end, send_until_end)
+            await self._app(scope, receive, send_until_end)
         except _Ended:
             pass
         finally:
             if timer is not None:
                 timer.cancel()
-            events = self._open[login.credential]
-            events.discard(ended)
-            if not events:
+            responses = self._open[login.credential]
+            responses.discard(response)
+            if not responses:
                 del self._open[login.credential]
 
 

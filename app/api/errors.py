@@ -43,6 +43,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.UnknownTopicId: ProblemKind(
         404, "unknown-topic-id", "Unknown topic id", ErrorCode.UNKNOWN_TOPIC_ID
     ),
+    errors.TopicRecreated: ProblemKind(
+        410, "topic-recreated", "Topic was created again", ErrorCode.UNKNOWN_TOPIC_ID
+    ),
     errors.UnknownPartition: ProblemKind(
         404, "unknown-partition", "Unknown partition", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ),
@@ -334,6 +337,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.StorageUnavailable: ProblemKind(
         503, "storage-unavailable", "Storage not available", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
+    errors.NotReplicated: ProblemKind(
+        503, "not-replicated", "Not replicated", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, retriable=True
+    ),
     errors.LogDirFailed: ProblemKind(
         503, "log-dir-failed", "The log has stopped", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
@@ -437,7 +443,8 @@ def kind_of(error: errors.SteleError) -> ProblemKind:
 
 
 def problem_of(error: errors.SteleError) -> dict[str, Any]:
-    """Return the problem document of ``error``."""
+    """Return the problem document of ``error``, which is answered with it and forgets its frames."""
+    errors.forget_frames(error)
     kind = kind_of(error)
     document: dict[str, Any] = {
         "type": f"/problems/{kind.slug}",

@@ -1,4 +1,4 @@
-"""Check the rights of a request before its route, after its body and in streams."""
+"""Check the rights of a request before its route, after its body and in streams; and its query before the route."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stele.wire.notation import parse_whole
 from ..errors import AuthorizationError
 from ..security.authorizer import Access
 from .errors import HttpError, error_response
+from .openapi.operations import OPERATIONS
 from .requests import CHECK_AGAIN, INT32_MAX
 from .rights import NEEDS, Need, access_of
 from .state import broker_of
@@ -75,19 +76,24 @@ async def _find_topic(request: Request) -> None:
 
 
 class GuardedRoute(APIRoute):
-    """Route whose needs are in ``rights``."""
+    """Route whose needs are in ``rights``, and whose parameters are in ``OPERATIONS``."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         needs = needs_of(self.methods, self.path)
+        query = OPERATIONS[self.name].query
 
         async def guarded(request: Request) -> Response:
             access = access_of(request)
             if access is None:
+                if query is not None:
+                    query.check(request)
                 await _find_topic(request)
                 return await handle(request)
             check = request.scope[CHECK_AGAIN] = _Rights(access, needs)
             check(request)
+            if query is not None:
+                query.check(request)
             await _find_topic(request)
             response = await handle(request)
             # Only a plain response is sent in one piece.

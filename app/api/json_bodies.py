@@ -13,12 +13,14 @@ from starlette.responses import Response
 from ..errors import InvalidRequest
 from .errors import HttpError
 from .openapi.operations import JSON, Content
-from .records.json_records import encode
+from .records.json_records import RECORDS_MAX, check_record_count, encode
 from .requests import content_type, read_body
 from .schemas import Components, Schema
 from .state import api_state
 
 _FORM = "application/x-www-form-urlencoded"
+# Of a body without records, which may become twenty times as many bytes of objects; as over the Kafka protocol.
+_BYTES_MAX = 4 * 1024 * 1024
 
 _T = TypeVar("_T", bound=Struct)
 
@@ -26,15 +28,23 @@ _T = TypeVar("_T", bound=Struct)
 class JsonBody(Generic[_T]):
     """The JSON body of a route, decoded as ``kind``; ``example`` can be sent as it stands.
 
-    If it is not required, an empty body is a ``kind`` of defaults.
+    If it is not required, an empty body is a ``kind`` of defaults. Only one that ``has_records`` may be as large as
+    ``request_body_bytes_max``.
     """
 
     def __init__(
-        self, kind: type[_T], example: str, *, is_required: bool = True, may_be_form: bool = True
+        self,
+        kind: type[_T],
+        example: str,
+        *,
+        is_required: bool = True,
+        may_be_form: bool = True,
+        has_records: bool = False,
     ) -> None:
         self._kind = kind
         self._example = example
         self._is_required = is_required
+        self._has_records = has_records
         # curl sends JSON as a form unless it is told otherwise.
         self._media_types = (JSON, _FORM) if may_be_form else (JSON,)
 
@@ -50,7 +60,11 @@ class JsonBody(Generic[_T]):
 
     async def read_raw(self, request: Request) -> tuple[bytes, _T]:
         """Read the body as ``read`` does; return its bytes, too."""
-        raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
+        settings = api_state(request).settings
+        limit = settings.request_body_bytes_max
+        raw = await read_body(request, limit if self._has_records else min(limit, _BYTES_MAX))
+        if self._has_records:
+            check_record_count(raw, max(RECORDS_MAX, settings.transaction_request_records_max))
         if not raw and not self._is_required:
             return raw, self._kind()
         media_type = content_type(request, JSON)

@@ -11,6 +11,7 @@ from stele.wire.isolation_level import IsolationLevel
 from stele.wire.notation import INT64_MAX, parse_boolean, parse_signed, parse_whole
 
 from ..errors import InvalidRequest
+from ..spelling import nearest
 from .errors import HttpError
 from .requests import INT32_MAX
 from .schemas import Components, Schema, Shown
@@ -23,6 +24,7 @@ class Parameter:
     """A parameter in the query, unless a subclass says otherwise; ``kind`` is its type in the document."""
 
     place = "query"
+    may_repeat = False
 
     def __init__(
         self, name: str, description: str, kind: Any = str, *, is_required: bool = False, **keywords: Any
@@ -59,6 +61,8 @@ class Text(Parameter):
 
 class Texts(Parameter):
     """A parameter that may be given several times."""
+
+    may_repeat = True
 
     def read(self, request: Request) -> list[str]:
         return request.query_params.getlist(self.name)
@@ -191,6 +195,39 @@ class NumberInPath(InPath):
                 f"{self.name} is {text[:_SHOWN_CHARACTERS]!r}; it must be a whole number from 0 to {self._maximum}",
             )
         return number
+
+
+class Query:
+    """The parameters that the query of a ``target``, such as ``GET /v1/topics``, may have."""
+
+    def __init__(self, target: str, parameters: Sequence[Parameter]) -> None:
+        self._target = target
+        self._known = {
+            parameter.name: parameter for parameter in parameters if parameter.place == Parameter.place
+        }
+
+    def check(self, request: Request) -> None:
+        """Raise ``InvalidRequest`` if a parameter is not known, or is given twice and has one value."""
+        if not request.scope["query_string"]:
+            return
+        seen: set[str] = set()
+        for name, _ in request.query_params.multi_items():
+            parameter = self._known.get(name)
+            if parameter is None:
+                raise InvalidRequest(self._unknown(name))
+            if name in seen and not parameter.may_repeat:
+                raise InvalidRequest(f"{name} is given several times; give it once")
+            seen.add(name)
+
+    def _unknown(self, name: str) -> str:
+        if name:
+            meant = nearest(name.lower(), self._known)
+            problem = f"there is no query parameter {name[:_SHOWN_CHARACTERS]!r}"
+            problem += "" if meant is None else f", did you mean {meant}?"
+        else:
+            problem = "a query parameter has no name"
+        names = ", ".join(sorted(self._known))
+        return f"{problem}; {self._target} has {f'the parameters {names}' if names else 'none'}"
 
 
 IN_PATHS: dict[str, InPath] = {}

@@ -28,6 +28,9 @@ AS: Choice[Literal["json"] | None] = Choice(
     "as", "ValuesAs", ("json",), "json: show values that are valid JSON as JSON, not as strings", default=None
 )
 LAST_EVENT_ID = Header("Last-Event-ID", "resume after this event")
+TOPIC_ID = Header(
+    "Topic-Id", "the id of the topic that is meant; another topic of its name is refused with 410"
+)
 LINE = '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228","value":"{\\"from\\":\\"EWR\\"}","headers":[]}\n'
 LINES, EVENTS = Content(NDJSON, str, LINE), Content(SSE, str, f"id: 0:41\ndata: {LINE}\n")
 

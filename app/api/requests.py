@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Annotated
@@ -14,6 +15,8 @@ from .errors import HttpError
 from .schemas import Shown
 
 _OCTETS = "application/octet-stream"
+# A larger body is joined by a thread, which takes half a millisecond per MiB, mostly without the interpreter.
+_JOINED_BYTES_MAX = 1024 * 1024
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?", re.ASCII)
 INT32_MAX = 2**31 - 1
@@ -45,6 +48,15 @@ async def read_body(request: Request, limit: int) -> bytes:
             )
         parts.append(chunk)
     check_again(request)
+    return await join(parts)
+
+
+async def join(parts: list[bytes]) -> bytes:
+    """Return ``parts`` as one, without a long turn."""
+    if len(parts) == 1:
+        return parts[0]
+    if sum(map(len, parts)) > _JOINED_BYTES_MAX:
+        return await asyncio.to_thread(b"".join, parts)
     return b"".join(parts)
 
 

@@ -213,6 +213,7 @@ NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
     ("GET", "/v1/quotas"): (_on_cluster(DESCRIBE_CONFIGS_CLUSTER),),
     ("PATCH", "/v1/quotas"): (_on_cluster(ALTER_CONFIGS_CLUSTER),),
     ("GET", "/v1/cdc"): (_on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/replica"): (_on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/overview"): (_on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/overview/history"): (_on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/connections"): (_on_cluster(DESCRIBE_CLUSTER),),

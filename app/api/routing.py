@@ -49,8 +49,9 @@ class Routes:
         described as the answer, with ``example``; ``answers`` describes responses that have no type, and ``also`` has the
         descriptions of other successes.
 
-        ``parameters`` are those in the query and the headers; those in the path need no declaration. ``errors`` are the
-        statuses of ``STATUSES`` that are worth a mention; those for parameters and bodies that are not valid are added.
+        ``parameters`` are those in the query and the headers; those in the path need no declaration, and any other one
+        in the query is refused (``Query``). ``errors`` are the statuses of ``STATUSES`` that are worth a mention; those
+        for queries and bodies that are not valid are added.
         """
 
         method, path = target.split(" ")
@@ -60,7 +61,16 @@ class Routes:
             code = 204 if returned.endswith("None") else status
             assert name not in OPERATIONS, f"two routes are named {name}"
             OPERATIONS[name] = Operation(
-                path, handler, parameters, code, body, answers, example, also or {}, (*self._errors, *errors)
+                method,
+                path,
+                handler,
+                parameters,
+                code,
+                body,
+                answers,
+                example,
+                also or {},
+                (*self._errors, *errors),
             )
             # A route that answers by itself may be on the hot path: nothing is put around it.
             endpoint = handler if returned == "Response" else _answering(handler, code, headers)

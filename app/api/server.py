@@ -10,11 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from ..broker.broker import Broker
 from ..broker.listeners import ListenerView
 from ..groups.services import GroupServices
+from ..monitor.loop_probe import LoopProbe
 from ..monitor.sampler import Sampler
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
@@ -32,7 +34,7 @@ from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, counted_protocol
 from .routes.status import VERSION
-from .state import CdcView
+from .state import CdcView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -62,10 +64,18 @@ class HttpServer(uvicorn.Server):
         listeners: Sequence[ListenerView] = (),
         traces: Traces | None = None,
         forwarding: Forwarding | None = None,
+        replica: ReplicaView | None = None,
     ) -> None:
         settings = broker.settings
         application = create_application(
-            broker, groups, transactions, settings, cdc, listeners=listeners, security=security
+            broker,
+            groups,
+            transactions,
+            settings,
+            cdc,
+            listeners=listeners,
+            security=security,
+            replica=replica,
         )
         state = application.state
         # Traces are made by the application, of every request.
@@ -118,6 +128,7 @@ class HttpServer(uvicorn.Server):
         )
         self.listening = asyncio.Event()
         self._sampler: Sampler = application.state.stele.sampler
+        self._loop_probe: LoopProbe = application.state.stele.loop_probe
         broker.cluster.report_by(partial(broker_report, broker, self._sampler, VERSION))
         self._accept = traffic.accept = AcceptLoop(
             "http",
@@ -134,14 +145,18 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn starts with no socket of its own: connections come from the accept loop.
+        # It has Starlette's anyio import its backend, which the first streaming response would do otherwise.
+        await run_in_threadpool(bool)
         await super().startup([])
         for listening in sockets or ():
             self._accept.start(listening)
         self._sampler.start()
+        self._loop_probe.start()
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._accept.close()
+        await self._loop_probe.stop()
         await self._sampler.stop()
         await super().shutdown([])
 

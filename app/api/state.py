@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from ..broker.broker import Broker
 from ..groups.services import Groups, GroupServices
+from ..monitor.loop_probe import LoopProbe
 from ..monitor.sampler import Sampler
 from ..monitor.verifications import Verifications
 from ..query.searching import SEARCHES_MAX, SearchTotals
@@ -20,7 +21,9 @@ from ..query.tailing import FILTERED_TAILS_MAX
 from ..security.acls import Acls
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..storage.replica.status import ReplicaStatus
 from ..transactions.services import Transactions
+from .records.page import PageRoom
 from .records.stream_slots import StreamSlots
 
 
@@ -30,6 +33,13 @@ class CdcView(Protocol):
     @property
     def collector(self) -> Collector: ...
     def connectors(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+class ReplicaView(Protocol):
+    """The state of the replica in a bucket, for the API and the metrics."""
+
+    @property
+    def status(self) -> ReplicaStatus: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,8 @@ class ApiState:
     security: ListenerSecurity | None = None
     # None if access rules are not checked.
     acls: Acls | None = None
+    # None if there is no replica.
+    replica: ReplicaView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(
@@ -53,7 +65,9 @@ class ApiState:
     )
     table_slots: StreamSlots = field(default_factory=lambda: StreamSlots("table snapshots", TABLES_MAX))
     tail_reads: TailReads = field(init=False)
+    page_room: PageRoom = field(default_factory=PageRoom)
     verifications: Verifications = field(default_factory=Verifications)
+    loop_probe: LoopProbe = field(default_factory=LoopProbe)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tail_reads", TailReads(self.broker))

@@ -10,6 +10,7 @@ one class: a method states what a listener may rely on, and calls the part that 
 from __future__ import annotations
 
 import time
+from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 
@@ -25,6 +26,7 @@ from ..storage.engine import (
     LogState,
     PartitionFetch,
     PartitionRead,
+    TierOffsets,
 )
 from ..storage.sequences import ProducerView
 from ..storage.topic_partition import TopicPartition
@@ -108,7 +110,7 @@ class Broker:
             cluster=self.cluster,
         )
         self._partitioner = Partitioner(settings.partitioner)
-        self._tail_subscriptions = TailSubscriptions()
+        self._tail_subscriptions = TailSubscriptions(engine.waiters.turns)
         self._appender = Appender(
             engine=engine,
             topics=self._topics,
@@ -213,6 +215,10 @@ class Broker:
         """Call ``observer`` with the seconds of each sync."""
         self._engine.observe_syncs(observer)
 
+    def run_in_catalog(self, call: Callable[[], bool]) -> Future[bool]:
+        """Run ``call`` in the thread of the catalog, which has it before this returns."""
+        return self._catalog.submit(call)
+
     @property
     def is_closing(self) -> bool:
         return self._is_closing
@@ -307,6 +313,10 @@ class Broker:
     def was_deleted(self, name: str) -> bool:
         """Return whether this topic was deleted in this run and not created again."""
         return self._topic_changes.was_deleted(name)
+
+    def topic_by_name(self, name: str) -> Topic | None:
+        """Return the topic with this name, None if there is none."""
+        return self._topics.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Return the topic, also an internal one, with this 16-byte id (KIP-516)."""
@@ -411,8 +421,8 @@ class Broker:
         first time.
 
         Batches that the topic compresses itself, or whose records must be looked at, are
-        appended after a thread has done that, in the order of the calls; errors in
-        such batches are raised by the result. Await ``produce_room`` first.
+        appended after a thread has done that, and large ones in slices, in the order of the
+        calls; errors in such batches are raised by the result. Await ``produce_room`` first.
 
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
@@ -450,6 +460,13 @@ class Broker:
         """
         return self._appender.append_markers(orders, sync=sync)
 
+    def open_since(self, topic_partition: TopicPartition, producer_id: int) -> int | None:
+        """Return where the open transaction of a producer begins in a partition; None if it has none there.
+
+        Thousands of others may be open there. Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
+        return self._producers.open_since(self._partition(*topic_partition), producer_id)
+
     def open_transactions(self, topic_partition: TopicPartition | None = None) -> list[OpenTransaction]:
         """Return the transactions without a marker, of one partition or of all.
 
@@ -467,13 +484,18 @@ class Broker:
             await self._engine.flush(topic_partitions)
 
     @property
+    def producer_counts(self) -> tuple[int, int]:
+        """How many producers partitions remember, and how many they forgot because there were too many."""
+        return self._producers.count, self._producers.forgotten
+
+    @property
     def produce_queue(self) -> QueueSize:
-        """The size of the queue of batches that a thread must prepare."""
+        """The size of the queue of batches that are large or that a thread must prepare."""
         return self._appender.queue.size
 
     @property
     def is_produce_queue_full(self) -> bool:
-        """True if batches that need a thread must wait for ``produce_room``."""
+        """True if batches that are large or need a thread must wait for ``produce_room``."""
         return self._appender.queue.is_full
 
     def may_queue(self, topic: Topic) -> bool:
@@ -669,9 +691,9 @@ class Broker:
         return await self._engine.delete_records(name, before_offset)
 
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch up to ``epoch``, and its end offset (KIP-101).
+        """Return the largest epoch up to ``epoch``, itself if all are later, and its end offset (KIP-101).
 
-        (-1, -1) if there is none.
+        (-1, -1) for an epoch that has not begun.
         """
         return self._reader.epoch_end_offset(topic, partition, epoch)
 
@@ -709,6 +731,12 @@ class Broker:
         None if every broker would: ``cluster.leaders`` says where clients are sent. Raises ``UnknownPartition``.
         """
         return self._reader.leader(topic, partition)
+
+    def tiers(self, topic: str, partition: int) -> TierOffsets:
+        """Return which records of a partition are on this disk, and which in the bucket."""
+        if topic in self._virtual:
+            return TierOffsets(self.log_state(topic, partition).log_start_offset, -1)
+        return self._engine.tiers(self._partition(topic, partition))
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the leader epoch that clients are shown; raises as ``log_state``."""

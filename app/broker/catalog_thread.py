@@ -24,6 +24,10 @@ class CatalogThread:
         """Run ``work`` with the catalog in its thread. Raises what ``work`` raises."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._catalog)
 
+    def submit(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Hand ``work`` to the thread before this returns: it runs between the calls before and those after."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     async def close(self) -> None:
         """Finish the calls that were made, then close the catalog."""
         await self.run(lambda catalog: catalog.close())

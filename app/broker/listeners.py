@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -69,7 +69,10 @@ class ListenerView(Protocol):
     @property
     def name(self) -> str: ...
     def traffic(self) -> Traffic: ...
-    def connection_views(self) -> list[ConnectionView]: ...
+    def connection_views(self) -> Iterator[ConnectionView]:
+        """Return the connections that are open now; the caller may pause in between."""
+        ...
+
     def tls_status(self) -> TlsStatus | None:
         """Return None without TLS."""
         ...

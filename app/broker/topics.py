@@ -44,6 +44,7 @@ from ..storage.topic_config import (
     type_of_topic_config,
 )
 from ..storage.topic_partition import TopicPartition
+from ..work_budget import WorkBudget, visited
 from .catalog_thread import CatalogThread, whole
 from .placement import Placement
 
@@ -55,8 +56,6 @@ TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 
 NAME_LENGTH_MAX = 249
-# Topics that take on new defaults before other work on the event loop continues.
-_TOPICS_AT_ONCE = 100
 # More conflicts in a row mean that something else is wrong.
 _ALTER_ATTEMPTS = 10
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -164,7 +163,7 @@ class Topics:
                 )
                 continue
             topics.append(self._topic(record))
-        await self._engine.create([spec for topic in topics for spec in self._specs(topic)])
+        await self._engine.create([spec for topic in topics for spec in await self._specs(topic)])
         for topic in topics:
             self._set(topic)
         for deleted in await self._catalog.run(lambda catalog: catalog.deleted_topics()):
@@ -205,14 +204,14 @@ class Topics:
         """Apply ``defaults`` to every topic, where it sets no value of its own."""
         async with self._changes:
             self._defaults = defaults
-            for number, topic in enumerate(self.all(), 1):
+            budget = WorkBudget()
+            for topic in self.all():
                 shown = stored_topic_config(topic.configs, defaults=defaults)
                 changed = replace(topic, shown=shown, config=shown.enforced())
                 self._topics[topic.name] = changed
                 for topic_partition in topic.topic_partitions():
                     self._engine.configure(topic_partition, changed.config)
-                if number % _TOPICS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                await budget.visit(topic.partitions)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         name = self._names.get(topic_id)
@@ -240,7 +239,7 @@ class Topics:
     def all(self) -> list[Topic]:
         return [self._topics[name] for name in sorted(self._topics)]
 
-    def _specs(self, topic: Topic, *, first_partition: int = 0) -> list[PartitionSpec]:
+    async def _specs(self, topic: Topic, *, first_partition: int = 0) -> list[PartitionSpec]:
         return [
             PartitionSpec(
                 topic_partition=name,
@@ -248,7 +247,7 @@ class Topics:
                 config=topic.config,
                 producer_state=self._make_producer_state(name),
             )
-            for name in topic.topic_partitions()[first_partition:]
+            async for name in visited(topic.topic_partitions()[first_partition:])
         ]
 
     def _check_partitions(self, name: str, partitions: int, *, more: int) -> None:
@@ -299,7 +298,7 @@ class Topics:
             return await whole(self._create(topic, record))
 
     async def _create(self, topic: Topic, record: TopicRecord) -> Topic:
-        specs = self._specs(topic)
+        specs = await self._specs(topic)
         await self._engine.prepare(specs)
         try:
             if not await self._catalog.run(lambda catalog: catalog.create_topic(record)):
@@ -389,7 +388,7 @@ class Topics:
 
     async def _replace(self, topic: Topic, record: TopicRecord, previous: TopicRecord) -> Topic | None:
         altered = self._topic(record)
-        specs = self._specs(altered, first_partition=topic.partitions)
+        specs = await self._specs(altered, first_partition=topic.partitions)
         await self._engine.prepare(specs)
         try:
             # A lower retention frees space.
@@ -469,7 +468,7 @@ class Topics:
         if known is not None and (known.partitions, known.configs) == (record.partitions, record.configs):
             return
         topic = self._topic(record)
-        specs = self._specs(topic, first_partition=0 if known is None else known.partitions)
+        specs = await self._specs(topic, first_partition=0 if known is None else known.partitions)
         try:
             await self._engine.create(specs)
         except UnknownTopic:

@@ -7,7 +7,6 @@ notifies waiters of new ones. Clients see an ordinary, read-only topic (ADR-0022
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -19,6 +18,7 @@ from ..errors import NotLeader, SteleError, UnknownPartition
 from ..storage.engine import LogState, PartitionFetch, PartitionRead
 from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import Waiters
+from ..work_budget import pause
 from .topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, Topic
 
 __all__ = [
@@ -191,7 +191,7 @@ class VirtualTopics:
                 max_bytes = max(0, max_bytes - len(batch))
                 at_least_one = False
                 # Making a batch takes time: let the loop serve others before the next.
-                await asyncio.sleep(0)
+                await pause()
             reads.append(
                 PartitionRead(
                     topic=name[0],

@@ -64,6 +64,11 @@ class ClassicMembership:
     protocols: tuple[MemberProtocol, ...]
     is_managed: bool = False
 
+    @property
+    def protocol_names(self) -> frozenset[str]:
+        """The names of the assignors that it supports."""
+        return frozenset(name for name, _ in self.protocols)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:

@@ -53,9 +53,13 @@ Decide: TypeAlias = Callable[[Mapping[str, TransactionRecord], int], Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updated(Generic[T]):
-    """``partitions`` have markers now. ``has_offsets``: a group has offsets to settle."""
+    """``partitions`` have markers now. ``has_offsets``: a group has offsets to settle.
+
+    ``history`` is the epoch of the history of the metadata in which that was stored.
+    """
 
     result: T
+    history: int
     partitions: Sequence[PartitionKey]
     has_offsets: bool
 

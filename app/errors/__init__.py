@@ -8,6 +8,7 @@
     │   ├── TopicError               (``topics``)
     │   │   ├── UnknownTopic
     │   │   ├── UnknownTopicId       no topic has this id; a new topic may have its name
+    │   │   ├── TopicRecreated       the position is in a deleted topic of this name
     │   │   ├── UnknownPartition
     │   │   ├── TopicExists
     │   │   ├── TopicDiffers         it exists with other partitions or configurations
@@ -100,6 +101,7 @@
         ├── StorageFull              no space; acknowledged records are safe
         ├── StorageLimitReached      too many open files, too little memory; the log goes on
         ├── StorageUnavailable       a storage that is elsewhere cannot be reached; try again
+        ├── NotReplicated            no cut of the replica has, or will have, the records
         ├── LogDirFailed             a write or sync failed; the log accepts nothing more
         ├── CatalogFailed            topics and configurations cannot be read or written
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
@@ -121,6 +123,7 @@ from .base import (
     RequestError,
     RequestTimedOut,
     SteleError,
+    forget_frames,
 )
 from .consumer_groups import (
     CommitVersionTooOld,
@@ -197,6 +200,7 @@ from .storage import (
     DataDirLocked,
     GroupStoreFailed,
     LogDirFailed,
+    NotReplicated,
     StorageError,
     StorageFull,
     StorageLimitReached,
@@ -215,6 +219,7 @@ from .topics import (
     TopicError,
     TopicExists,
     TopicNotCompacted,
+    TopicRecreated,
     UnknownPartition,
     UnknownTopic,
     UnknownTopicId,
@@ -295,6 +300,7 @@ __all__ = [
     "MissingKey",
     "NotCoordinator",
     "NotLeader",
+    "NotReplicated",
     "OffsetMetadataTooLarge",
     "OffsetOutOfRange",
     "OperationNotAttempted",
@@ -326,6 +332,7 @@ __all__ = [
     "TopicError",
     "TopicExists",
     "TopicNotCompacted",
+    "TopicRecreated",
     "TransactionAbortable",
     "TransactionError",
     "TransactionFenced",
@@ -341,4 +348,5 @@ __all__ = [
     "UnstableOffset",
     "UnsupportedAssignor",
     "UnsupportedCompression",
+    "forget_frames",
 ]

@@ -47,3 +47,17 @@ class BrokerClosing(SteleError):
 def short(text: str) -> str:
     """Return ``text`` for a message; the client chose it, so a long one is cut."""
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error that a client is answered with, and of the errors that it came from.
+
+    Their frames hold what the request held, such as an unpacked batch of 64 MiB, and often the error itself. Such a
+    cycle stays until a collection of garbage, and those count objects, not bytes.
+    """
+    found: list[BaseException | None] = [error]
+    while found:
+        one = found.pop()
+        if one is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            found += (one.__cause__, one.__context__)

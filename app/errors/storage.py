@@ -77,6 +77,15 @@ class StorageUnavailable(StorageError):
         self.reason = reason
 
 
+class NotReplicated(StorageError):
+    """No replica has, or will have, what a producer wants in one (``stele.acks=replicated``)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}; GET /v1/replica says how it is. Records that were appended stay in the log"
+        )
+
+
 class LogDirFailed(StorageError):
     """A write or sync failed, so nothing more is accepted (fsyncgate, ADR-0003)."""
 

@@ -32,6 +32,16 @@ class UnknownTopicId(TopicError):
         self.topic_id = topic_id
 
 
+class TopicRecreated(TopicError):
+    def __init__(self, topic: str, topic_id: str) -> None:
+        super().__init__(
+            f"topic {short(topic)!r} is not the one with the id {topic_id}, which was deleted: positions in that mean "
+            "nothing here; read it from the beginning, without them",
+            topic=topic,
+        )
+        self.topic_id = topic_id
+
+
 class UnknownPartition(TopicError):
     def __init__(self, topic: str, partition: int, *, partitions: int) -> None:
         super().__init__(

@@ -11,6 +11,7 @@ Every listener serves them. Reading order:
 - ``share_queue``, ``redrive``      single records of share groups without a session (ADR-0045); dead letters again
 - ``transactional_offsets``, ``ended_elsewhere``   offsets of transactions, including those that end at other brokers
 - ``offset_retention``, ``lag``     expiry of offsets; lag and resets
+- ``topic_changes``                 tells groups of topics that were created, deleted or grown
 - ``leases``                        polls under leases, for consumers that are no members
 - ``shard_lease``, ``shards``       which broker of a cluster serves which groups (ADR-0047, ADR-0053)
 - ``offsets_topic``                 the topic ``__consumer_offsets``

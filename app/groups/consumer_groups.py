@@ -12,8 +12,8 @@ from ..errors import (
 )
 from ..linear_regex import InvalidPattern, LinearRegex
 from ..work_budget import WorkBudget
+from .base.assignors import CONSUMER_ASSIGNORS
 from .base.checks import check_group_id, check_member_size
-from .consumer.assignors import CONSUMER_ASSIGNORS
 from .consumer.commits import check_fetch
 from .consumer.live_group import Resolved, Sees
 from .consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat, ConsumerHeartbeatAnswer
@@ -144,7 +144,6 @@ class ConsumerGroups:
         if consumer is None:
             raise GroupOfOtherType(group, live.type)
         described = consumer.group
-        names = {name for member in described.members.values() for name in described.topics_of_member(member)}
         return ConsumerGroupDescription(
             group=group,
             state=described.state,
@@ -152,5 +151,5 @@ class ConsumerGroups:
             assignment_epoch=described.assignment_epoch,
             assignor=described.assignor or next(iter(CONSUMER_ASSIGNORS)),
             members=[described.members[member_id] for member_id in sorted(described.members)],
-            names={facts.topic_id: name for name, facts in self._table.topic_facts(names).items()},
+            names={facts.topic_id: name for name, facts in self._table.topic_facts(described.topics).items()},
         )

@@ -19,7 +19,8 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ..errors import (
     CoordinatorNotAvailable,
@@ -32,8 +33,9 @@ from ..errors import (
     UnknownMember,
     UnknownPartition,
 )
+from ..work_budget import in_turns, visited
 from .base.checks import check_group_id, check_join
-from .base.committed_offsets import GroupOffsets
+from .base.committed_offsets import GroupOffsets, records_of
 from .base.consumer_protocol import CONSUMER
 from .base.messages import (
     NO_MEMBER,
@@ -55,12 +57,13 @@ from .base.messages import (
 from .classic.managed_members import join_request_of
 from .consumer.ownership import Claimant
 from .consumer_groups import ConsumerGroups
-from .descriptions import description_of, listing_of
+from .descriptions import ManagedMember, description_of, listing_of, managed_member, member_count
 from .ended_elsewhere import AskEnded, EndedElsewhere
 from .live_group import LiveGroup
 from .offset_retention import OffsetRetention
 from .share_groups import ShareGroups
 from .table import GroupTable
+from .topic_changes import TopicChanges
 from .transactional_offsets import TransactionalOffsets
 
 
@@ -78,6 +81,7 @@ class GroupCoordinator:
         self.consumers = ConsumerGroups(self.table)
         self.shares = ShareGroups(self.table)
         self._retention = OffsetRetention(self.table)
+        self._topics = TopicChanges(self.table)
 
     # ── life ──
 
@@ -195,11 +199,9 @@ class GroupCoordinator:
     def topics_changed(self, topic: str) -> None:
         """Assign groups that the broker leads again, because ``topic`` changed.
 
-        It was created or deleted, or its number of partitions changed.
+        It was created or deleted, or its number of partitions changed. With many groups it takes several turns.
         """
-        if self.table.is_open:
-            for live in list(self.table.groups.values()):
-                live.topics_changed(topic)
+        self._topics.changed(topic)
 
     def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
         """Return a member's assignment; the leader brings all of them.
@@ -259,6 +261,10 @@ class GroupCoordinator:
         live = self.table.existing_or_new(request.group)
         live.check_commit(request)
         return self._keep_offsets(live, request)
+
+    async def checked(self, request: CommitRequest) -> CommitRequest:
+        """Check the offsets of a long request with pauses, so that a commit in one turn only has to keep them."""
+        return replace(request, checked=await in_turns(records_of(self.table, request)))
 
     def commit_owned(self, claimant: Claimant, offset: OffsetToCommit) -> asyncio.Future[Results]:
         """Commit as the owner; raises what ``check_owner`` raises; the results are those of ``commit``."""
@@ -325,7 +331,7 @@ class GroupCoordinator:
         self, request: CommitRequest, *, producer_id: int, producer_epoch: int
     ) -> Results:
         """As ``stage_offsets``, once those of earlier transactions are settled."""
-        if self._ended is not None and producer_id in self.table.pending_producers.groups():
+        if self._ended is not None and producer_id in self.table.pending_producers:
             await self._ended.settle()
         return await self.stage_offsets(request, producer_id=producer_id, producer_epoch=producer_epoch)
 
@@ -443,24 +449,29 @@ class GroupCoordinator:
         """
         return self.table.forget_topic(topic)
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
         """Drop the offsets whose retention is over, and groups in which nothing is left."""
-        self._retention.sweep()
+        await self._retention.sweep()
 
     # ── describing and deleting groups ──
 
-    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """List groups by name.
+    def listings(self) -> Iterator[GroupListing]:
+        """Return all groups by name, each as it is when it is taken: the caller may pause in between."""
+        self.table.check_open()
+        return (listing_of(live) for _, live in sorted(self.table.groups.items()))
+
+    async def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """List groups by name, with pauses.
 
         ``states`` and ``types`` (``classic``, ``consumer``, ``share``) filter regardless of case.
         """
-        self.table.check_open()
         wanted_states = {state.casefold() for state in states}
         wanted_types = {kind.casefold() for kind in types}
-        listings = [listing_of(live) for _, live in sorted(self.table.groups.items())]
         return [
             listing
-            for listing in listings
+            async for listing in visited(self.listings())
             if (not wanted_states or listing.state.value.casefold() in wanted_states)
             and (not wanted_types or listing.type in wanted_types)
         ]
@@ -482,6 +493,16 @@ class GroupCoordinator:
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""
         return description_of(self.table.existing(group), self.table)
+
+    def member_count(self, group: str) -> int:
+        """Raises ``GroupNotFound``."""
+        return member_count(self.table.existing(group))
+
+    def managed_member(self, group: str, client_id: str) -> ManagedMember | None:
+        """Return the managed member with a client id; None if there is none, or no such group."""
+        self.table.check_open()
+        live = self.table.groups.get(group)
+        return None if live is None else managed_member(live, client_id)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
         """Delete a group and its offsets, also pending ones.

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
 from ..cluster.consumer_group_store import OwnedPartition
+from .base.assignors import DEFAULT_ASSIGNOR
 from .base.consumer_protocol import CONSUMER, AssignedPartition, subscribed_topics
 from .base.context import GroupContext
 from .base.messages import GroupDescription, GroupListing, MemberDescription
 from .base.states import GroupState
 from .classic.group import Group
-from .consumer.assignors import DEFAULT_ASSIGNOR
+from .consumer.classic_membership import named
 from .consumer.group import ConsumerGroup
 from .live_group import LiveGroup
 from .share.group import ASSIGNOR
 from .share.live_group import LiveShareGroup
+
+# Member id, assigned partitions, and owned ones.
+Holding: TypeAlias = tuple[str, frozenset[AssignedPartition], frozenset[AssignedPartition]]
+
+
+class ManagedMember(NamedTuple):
+    """A member for which the broker joins (ADR-0017)."""
+
+    member_id: str
+    topics: frozenset[str]
+    session_timeout_ms: int
 
 
 def listing_of(live: LiveGroup) -> GroupListing:
@@ -34,16 +47,48 @@ def description_of(live: LiveGroup, context: GroupContext) -> GroupDescription:
     return _classic_group(live.group)
 
 
+def member_count(live: LiveGroup) -> int:
+    if live.share is not None:
+        return len(live.share.group.members)
+    return len(live.group.members if live.consumer is None else live.consumer.group.members)
+
+
+def holdings_of(live: LiveGroup, context: GroupContext) -> Iterator[Holding]:
+    """Yield the id of each member, what it is assigned, and what it owns; the caller may pause in between."""
+    if live.consumer is None:
+        group = live.group
+        for member in list(group.members.values()):
+            assigned = member.assigned if group.state is GroupState.STABLE else frozenset[AssignedPartition]()
+            yield member.member_id, assigned, group.owners.of(member.member_id)
+        return
+    names = live.consumer.group.topic_names()
+    for member in list(live.consumer.group.members.values()):
+        assigned = named(member.assigned, names)
+        yield member.member_id, assigned, assigned if member.is_managed else frozenset()
+
+
+def managed_member(live: LiveGroup, client_id: str) -> ManagedMember | None:
+    """Return the managed member with a client id; None if there is none."""
+    if live.consumer is None:
+        member_id = live.group.clients.first(client_id)
+        if member_id is None:
+            return None
+        member = live.group.members[member_id]
+        topics = subscribed_topics(member.protocols[0].metadata) or frozenset()
+        return ManagedMember(member_id, topics, member.session_timeout_ms)
+    group = live.consumer.group
+    member_id = group.index.clients.first(client_id)
+    if member_id is None:
+        return None
+    consumer_member = group.members[member_id]
+    assert consumer_member.classic is not None
+    topics = group.topics_of_member(consumer_member)
+    return ManagedMember(member_id, topics, consumer_member.classic.session_timeout_ms)
+
+
 def _consumer_group(group: ConsumerGroup, context: GroupContext) -> GroupDescription:
     topics = {member_id: group.topics_of_member(member) for member_id, member in group.members.items()}
-    facts = context.topic_facts({topic for subscribed in topics.values() for topic in subscribed})
-    names = {topic.topic_id: name for name, topic in facts.items()}
-
-    def named(partitions: Iterable[OwnedPartition]) -> frozenset[AssignedPartition]:
-        # Partitions of deleted topics, and of those without subscribers are about to go.
-        return frozenset(
-            AssignedPartition(names[topic_id], number) for topic_id, number in partitions if topic_id in names
-        )
+    names = group.topic_names()
 
     return GroupDescription(
         group=group.name,
@@ -64,11 +109,11 @@ def _consumer_group(group: ConsumerGroup, context: GroupContext) -> GroupDescrip
                 if member.classic is None
                 else member.classic.session_timeout_ms,
                 topics=topics[member_id],
-                assigned=named(member.assigned),
-                owned=named(member.assigned) if member.is_managed else frozenset(),
+                assigned=named(member.assigned, names),
+                owned=named(member.assigned, names) if member.is_managed else frozenset(),
                 epoch=member.epoch,
                 regex=member.regex,
-                target=named(member.target),
+                target=named(member.target, names),
             )
             for member_id, member in group.members.items()
         ],
@@ -131,7 +176,7 @@ def _classic_group(group: Group) -> GroupDescription:
                 topics=subscribed_topics(next((metadata for _, metadata in member.protocols), b""))
                 or frozenset(),
                 assigned=member.assigned if is_stable else frozenset(),
-                owned=frozenset(part for part, owner in group.owners.items() if owner == member.member_id),
+                owned=group.owners.of(member.member_id),
             )
             for member in group.members.values()
         ],

@@ -48,11 +48,11 @@ class EndedElsewhere:
         async with self._running:
             # Callers from now on need the next round.
             self._next = None
-            if not self._table.is_open or not self._table.pending_producers.groups():
+            if not self._table.is_open or not self._table.pending_producers:
                 return
             await self._persist([])
             # What was submitted before is durable, and in memory, now; it may have settled all there was.
-            pending = self._table.pending_producers.identities()
+            pending = await self._table.pending_producers.identities()
             if not pending:
                 return
             ended = await self._table.run_in_store(lambda: self._ask(pending))

@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from ..broker.broker import Broker
 from ..concurrency import several
 from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
+from ..work_budget import WorkBudget, sorted_in_turns
 from .base.consumer_protocol import AssignedPartition
 from .base.messages import NO_OFFSET, CommitRequest, OffsetToCommit
-from .base.states import GroupState
 from .coordinator import GroupCoordinator
+from .descriptions import holdings_of
 from .leases.manager import LeaseManager
+from .share.live_group import LiveShareGroup
+from .share_groups import offsets_of
+
+# What a partition of a member takes, compared with a visit of one; its lag takes a whole one.
+_OF_A_VISIT = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,41 +53,49 @@ async def fresh_group_lag(broker: Broker, coordinator: GroupCoordinator, group: 
     Raises ``GroupNotFound``, ``StorageUnavailable``.
     """
     await coordinator.settle_ended(group)
-    await broker.refresh([(lag.topic, lag.partition) for lag in group_lag(broker, coordinator, group)])
-    return group_lag(broker, coordinator, group)
+    known = await group_lag(broker, coordinator, group)
+    await broker.refresh([(lag.topic, lag.partition) for lag in known])
+    return await group_lag(broker, coordinator, group)
 
 
-def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
-    """Return the lag in all committed and assigned partitions, by the known ends.
+async def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
+    """Return the lag in all committed and assigned partitions, by the known ends; with pauses.
 
     Without partitions of an internal topic that another broker serves.
 
     Raises ``GroupNotFound``.
     """
-    described = coordinator.describe(group)
-    if coordinator.is_share_group(group):
-        return _share_lag(broker, coordinator, group)
-    assigned = {part: member.member_id for member in described.members for part in member.assigned}
-    owners = {part: member.member_id for member in described.members for part in member.owned}
-    committed = {
-        AssignedPartition(offset.topic, offset.partition): offset for offset in coordinator.committed(group)
-    }
+    live = coordinator.table.existing(group)
+    budget = WorkBudget()
+    if live.share is not None:
+        return await _share_lag(broker, live.share, budget)
+    assigned: dict[AssignedPartition, str] = {}
+    owners: dict[AssignedPartition, str] = {}
+    for member_id, parts, owned in holdings_of(live, coordinator.table):
+        assigned.update(dict.fromkeys(parts, member_id))
+        owners.update(dict.fromkeys(owned, member_id))
+        await budget.visit(_OF_A_VISIT * (1 + len(parts)))
+    offsets = live.offsets
+    named = assigned.keys() | {AssignedPartition(*key) for key in offsets.records}
     lags: list[PartitionLag] = []
-    for part in sorted(assigned.keys() | committed.keys()):
+    for part in await sorted_in_turns(list(named), lambda part: part):
+        await budget.visit()
+        commit = next(iter(offsets.committed([part])))
+        if commit.offset == NO_OFFSET and part not in assigned:
+            # Of a topic that is deleted.
+            continue
         try:
             state = broker.log_state(*part)
         except (TopicError, NotLeader):
             continue
-        commit = committed.get(part)
-        offset = NO_OFFSET if commit is None else commit.offset
         # A consumer that reads uncommitted records may be past the last stable offset.
-        position = min(max(offset, state.log_start_offset), state.last_stable_offset)
+        position = min(max(commit.offset, state.log_start_offset), state.last_stable_offset)
         lags.append(
             PartitionLag(
                 topic=part.topic,
                 partition=part.partition,
-                committed=offset,
-                metadata="" if commit is None else commit.metadata,
+                committed=commit.offset,
+                metadata=commit.metadata,
                 log_start_offset=state.log_start_offset,
                 high_watermark=state.high_watermark,
                 lag=state.last_stable_offset - position,
@@ -92,9 +106,14 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
     return lags
 
 
-def _share_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
+async def _share_lag(broker: Broker, share: LiveShareGroup, budget: WorkBudget) -> list[PartitionLag]:
     lags: list[PartitionLag] = []
-    for offsets in coordinator.shares.offsets(group):
+    for partition, known in list(share.partitions.items()):
+        await budget.visit()
+        if share.partitions.get(partition) is not known:
+            # Its topic was deleted during a pause.
+            continue
+        offsets = offsets_of(share, partition, known)
         try:
             state = broker.log_state(offsets.topic, offsets.partition)
         except (TopicError, NotLeader):
@@ -113,7 +132,7 @@ def _share_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> lis
                 in_flight=offsets.acquired,
             )
         )
-    return lags
+    return await sorted_in_turns(lags, lambda lag: (lag.topic, lag.partition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +225,9 @@ async def reset_offsets(
             await coordinator.shares.reset(group, reset.topic, reset.partition, reset.after)
         return resets
     leases.retire(group)
-    if any(
-        listing.group == group and listing.state is not GroupState.EMPTY
-        for listing in coordinator.list_groups()
-    ):
+    coordinator.table.check_open()
+    live = coordinator.table.groups.get(group)
+    if live is not None and not live.is_empty:
         raise GroupNotEmpty(group)
     offsets = [
         OffsetToCommit(topic=reset.topic, partition=reset.partition, offset=reset.after) for reset in resets

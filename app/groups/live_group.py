@@ -44,6 +44,7 @@ from .classic.group import Group
 from .classic.live_members import LiveMembers, new_member_id
 from .classic.managed_members import is_led_by_the_broker, membership_of, not_managed
 from .classic.rebalance import Rebalance
+from .classic.restarts import Restarts
 from .consumer.claims import GroupClaims
 from .consumer.commits import check_commit
 from .consumer.live_group import LiveConsumerGroup
@@ -69,6 +70,7 @@ class LiveGroup:
         self.offsets = GroupOffsets(group.name, context)
         self.members = LiveMembers(group, context, expire=self._expire)
         self.rebalance = Rebalance(self.members, context)
+        self._restarts = Restarts(self.members, context)
         self.migration = LiveMigration(self.members, self.rebalance, context)
         self.claims = GroupClaims(self.members, self.migration, context)
         self.share: LiveShareGroup | None = None
@@ -248,7 +250,7 @@ class LiveGroup:
         ):
             # The earlier answer was lost, or nothing changed for this member: repeat the answer.
             future = self.members.park_join(member)
-            self.members.parking.answer_join(member, joined_of(group, member))
+            self.members.answer_join(member, joined_of(group, member))
             self.members.start_session(member)
             return future
         self._update(member, request)
@@ -277,12 +279,11 @@ class LiveGroup:
         return future
 
     def _update(self, member: Member, request: JoinRequest) -> None:
-        member.protocols = _protocols(request)
+        self.group.set_protocols(member, _protocols(request))
         member.held = member.owned_by_report()
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.client_id = request.client_id
-        member.client_host = request.client_host
+        self.group.set_client(member, request.client_id, request.client_host)
 
     def _replace_static(self, old: Member, member_id: str, request: JoinRequest) -> asyncio.Future[Joined]:
         """Readmit an instance that restarted without its member id.
@@ -292,11 +293,13 @@ class LiveGroup:
         group, members = self.group, self.members
         assert old.instance_id is not None
         leader_before = group.leader
+        is_same = old.protocols == _protocols(request)
         member = members.replace_static(old, member_id, FencedInstance(group.name, old.instance_id))
         self._update(member, request)
         future = members.park_join(member)
         members.start_session(member)
-        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
+        is_other = not is_same and group.select_protocol() != group.protocol_name
+        if group.state is not GroupState.STABLE or is_other:
             self.rebalance.begin_or_complete(f"static member {old.instance_id!r} is back", request.reason)
             return future
 
@@ -321,10 +324,10 @@ class LiveGroup:
                     with_members=skip,
                     skip_assignment=skip,
                 )
-                members.parking.answer_join(member, joined)
+                members.answer_join(member, joined)
                 members.start_session(member)
 
-        self._context.persist([group.record()], kept)
+        self._restarts.keep(kept)
         return future
 
     # ── managed members ──

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from heapq import merge
 from typing import Protocol
 
 from ..errors import NotCoordinator
@@ -35,21 +37,32 @@ class GroupServices(Protocol):
     async def close(self) -> None: ...
 
 
-def list_groups(
+async def list_groups(
     groups: GroupServices, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
     """List the groups that this broker coordinates, by name.
 
     Arguments and errors are those of ``GroupCoordinator``.
     """
-    listings: list[GroupListing] = []
+    listed: list[GroupListing] = []
     for part in groups.all():
-        try:
-            listings += part.coordinator.list_groups(states, types)
-        except NotCoordinator:
-            # Another broker lists them.
-            continue
-    return sorted(listings, key=lambda listing: listing.group)
+        # Otherwise another broker lists them.
+        with suppress(NotCoordinator):
+            listed += await part.coordinator.list_groups(states, types)
+    return sorted(listed, key=lambda listing: listing.group)
+
+
+def listings(groups: GroupServices) -> Iterator[GroupListing]:
+    """Return the groups that this broker coordinates by name; the caller may pause in between.
+
+    Errors are those of ``GroupCoordinator``.
+    """
+    parts: list[Iterator[GroupListing]] = []
+    for part in groups.all():
+        # Otherwise another broker lists them.
+        with suppress(NotCoordinator):
+            parts.append(part.coordinator.listings())
+    return merge(*parts, key=lambda listing: listing.group)
 
 
 def group_count(groups: GroupServices) -> int:

@@ -214,7 +214,7 @@ class ShareGroups:
         """
         share = self.existing(group)
         return sorted(
-            (_offsets_of(share, partition, known) for partition, known in share.partitions.items()),
+            (offsets_of(share, partition, known) for partition, known in share.partitions.items()),
             key=lambda offsets: (offsets.topic, offsets.partition),
         )
 
@@ -301,9 +301,10 @@ class ShareGroups:
         return share
 
 
-def _offsets_of(
+def offsets_of(
     share: LiveShareGroup, partition: OwnedPartition, known: DurableSharePartition
 ) -> SharePartitionOffsets:
+    """Return the position of a group in one of its partitions."""
     records = known.records
     return SharePartitionOffsets(
         topic=share.topic_of(partition.topic_id),

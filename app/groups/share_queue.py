@@ -127,7 +127,7 @@ class ShareQueue:
             share,
             ShareRead(
                 member_id=member_id,
-                partitions=partitions,
+                partitions=share.in_turn(partitions),
                 isolation=isolation,
                 records_max=request.records_max,
                 bytes_max=request.bytes_max,

@@ -40,10 +40,12 @@ from ..errors import (
 )
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
+from ..turns import Turns
+from ..work_budget import WorkBudget
 from .base.checks import check_group_id
 from .base.messages import EndedOffsets
 from .base.offset_rules import topic_id_of
-from .base.parking import answer
+from .base.parking import ANSWERS_PER_TURN, answer
 from .base.pending_producers import PendingProducers
 from .base.share_state import ShareCounts, StoredRange
 from .base.states import Event, GroupState
@@ -58,6 +60,9 @@ from .share.durable_partition import DurableSharePartition
 from .share.live_group import LiveShareGroup
 
 _T = TypeVar("_T")
+
+# Offsets of a group that are looked at in the time of a look at a partition.
+_OFFSETS_PER_VISIT = 100
 
 
 async def no_offsets(topic: str, partition: int, at: int) -> int:
@@ -110,6 +115,7 @@ class GroupTable:
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
         self.share_counts = ShareCounts()
+        self.answers = Turns(ANSWERS_PER_TURN)
         self.epoch = 0
         self.pending_producers = PendingProducers()
         self._scheduler = scheduler
@@ -121,6 +127,7 @@ class GroupTable:
         self._change_watchers: list[Callable[[str], None]] = []
         self._durable_watchers: list[Callable[[Sequence[StoreChange]], None]] = []
         self._end_watchers: list[Callable[[EndedOffsets], None]] = []
+        self._forgetting: set[asyncio.Future[None]] = set()
         self._stand_by_watchers: list[Callable[[], None]] = []
 
     # ── life ──
@@ -221,9 +228,9 @@ class GroupTable:
         self.persist([], lambda error: answer(stored, error))
         await stored
 
-    async def run_in_store(self, call: Callable[[], _T]) -> _T:
-        """Run ``call`` in the thread of the store, after what is being written."""
-        return await self._writer.run(call)
+    def run_in_store(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Run ``call`` in the thread of the store, which has it before this returns."""
+        return self._writer.run(call)
 
     async def close(self) -> None:
         """Write what was submitted, then close the store."""
@@ -422,15 +429,30 @@ class GroupTable:
             return future
 
         def forgotten(error: SteleError | None) -> None:
-            if error is None:
-                for live in self.groups.values():
-                    live.offsets.forget_topic(topic, current_id)
-                    if live.share is not None:
-                        live.share.forget_topic(topic, current_id)
-            answer(future, error)
+            if error is not None:
+                answer(future, error)
+                return
+            forgetting = asyncio.ensure_future(self._forget_topic(topic, current_id, future))
+            self._forgetting.add(forgetting)
+            forgetting.add_done_callback(self._forgetting.discard)
 
         self.persist([DeleteTopicOffsets(topic=topic, besides=current_id)], forgotten)
         return future
+
+    async def _forget_topic(
+        self, topic: str, current_id: uuid.UUID | None, forgotten: asyncio.Future[None]
+    ) -> None:
+        """Forget what the store has deleted.
+
+        Meanwhile no reader gets an offset of a topic id that is over (``GroupOffsets.committed``).
+        """
+        budget = WorkBudget()
+        for live in list(self.groups.values()):
+            live.offsets.forget_topic(topic, current_id)
+            if live.share is not None:
+                live.share.forget_topic(topic, current_id)
+            await budget.visit(1 + len(live.offsets.records) / _OFFSETS_PER_VISIT)
+        answer(forgotten, None)
 
     # ── what is durable ──
 

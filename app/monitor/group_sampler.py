@@ -8,7 +8,7 @@ is measured; with many groups, the values of some are older.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import CoordinatorFenced, CoordinatorNotAvailable, GroupNotFound, NotCoordinator
@@ -51,7 +51,7 @@ class GroupSampler:
     def __init__(
         self,
         names: Callable[[], Iterable[str]],
-        measure: Callable[[str], tuple[int, Sequence[PartitionLag]]],
+        measure: Callable[[str], Awaitable[tuple[int, Sequence[PartitionLag]]]],
         *,
         own_max: int,
     ) -> None:
@@ -79,7 +79,7 @@ class GroupSampler:
         )
 
     async def sample(self, now_ms: Callable[[], int]) -> None:
-        """Run one round, measuring one group per turn of the loop."""
+        """Run one round, measuring at most one group per turn of the loop."""
         measured: dict[str, Sequence[PartitionLag]] = {}
         if not self._own_pending:
             self._own_pending.extend(self.own)
@@ -101,7 +101,7 @@ class GroupSampler:
             if name in measured:
                 continue
             try:
-                members, lags = self._measure(name)
+                members, lags = await self._measure(name)
             except (GroupNotFound, CoordinatorNotAvailable, CoordinatorFenced, NotCoordinator):
                 # Deleted, or the coordinator has become unavailable.
                 self._forget(name)

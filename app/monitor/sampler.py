@@ -228,10 +228,10 @@ class Sampler:
         hanging = sum(transaction.is_hanging for here in opened for transaction in here)
         return StableOffsetHolds(len(opened), now_ms - min(now_ms, since_ms), hanging)
 
-    def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:
+    async def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:
         coordinator = self._groups.of(name).coordinator
-        lags = group_lag(self._broker, coordinator, name)
-        return len(coordinator.describe(name).members), lags
+        lags = await group_lag(self._broker, coordinator, name)
+        return coordinator.member_count(name), lags
 
 
 def resident_bytes() -> int:

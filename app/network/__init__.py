@@ -6,6 +6,7 @@
 - ``accept_loop``    accepts connections within the limits, and hands them on
 - ``handshake_thread``   TLS handshakes beside the event loop, one at a time
 - ``tls_transport``  TLS between the transport of a socket and the protocol above it
+- ``closings``       closes connections whose clients have left, some in each turn of the loop
 - ``first_bytes``    tells TLS from plaintext, to answer clients that use the wrong one
 - ``pending_bytes``  bounds the bytes of incomplete requests
 """

@@ -8,8 +8,9 @@ another history before anything else is done with that connection. A server on a
 a primary that was replaced: the broker refuses it. Brokers compare the epoch of the history with each
 answer.
 
-Epochs are leader epochs of Kafka, and never repeat: they are at least the seconds since 2025, whatever a restored
-database remembers.
+Epochs are leader epochs of Kafka, and never repeat, whatever a restored database remembers: they are at least the
+seconds since 2025, and none is in force before its second. A database that has forgotten some of them so begins with a
+greater one.
 """
 
 from __future__ import annotations
@@ -41,16 +42,18 @@ _READ = """
     FROM history
 """
 _LOCK = "SELECT id, epoch, server, leader_epoch FROM history FOR UPDATE"
-_SECONDS = "(extract(epoch FROM clock_timestamp() - timestamptz '2025-01-01 00:00:00+00'))::int"
+_TIME = "extract(epoch FROM clock_timestamp() - timestamptz '2025-01-01 00:00:00+00')"
+SECONDS = f"floor({_TIME})::int"
 _INSERT = f"""
-    INSERT INTO history (id, epoch, leader_epoch, server) VALUES (%s, {_SECONDS}, {_SECONDS}, %s)
+    INSERT INTO history (id, epoch, leader_epoch, server) VALUES (%s, {SECONDS}, {SECONDS}, %s)
     ON CONFLICT (is_one) DO NOTHING
 """  # noqa: S608 - a constant from above
 _BEGIN = f"""
     UPDATE history SET (id, epoch, leader_epoch, server, members) =
-        (SELECT %s, n.epoch, n.epoch, %s, '' FROM (SELECT greatest(leader_epoch + 1, %s, {_SECONDS}) AS epoch) AS n)
+        (SELECT %s, n.epoch, n.epoch, %s, '' FROM (SELECT greatest(leader_epoch + 1, %s, {SECONDS} + %s) AS epoch) AS n)
     RETURNING epoch
 """  # noqa: S608 - a constant from above
+_AWAIT_SECOND = f"SELECT pg_sleep(greatest(0, %s - {_TIME}))"
 _SKIP = (
     "SELECT setval(pg_get_serial_sequence('logs', 'log_id'),"
     " nextval(pg_get_serial_sequence('logs', 'log_id')) + %s)",
@@ -198,8 +201,11 @@ class HistoryKeeper:
             if history == seen or row[2] != server:
                 least = max(self._leader_epoch, 0 if self._known is None else self._known.epoch) + 1
                 new = uuid4()
-                begun = connection.execute(_BEGIN, (new, server, least)).fetchone()
+                # The one before may have begun in this second, and be forgotten. Not if no broker ran since.
+                ahead = 1 if may_lack_commits else 0
+                begun = connection.execute(_BEGIN, (new, server, least, ahead)).fetchone()
                 assert begun is not None
+                connection.execute(_AWAIT_SECOND, begun)
                 history = History(new, begun[0])
                 for statement in _SKIP:
                     connection.execute(statement, (_SKIPPED_IDS,))

@@ -2,13 +2,14 @@
 
 Tails of a topic are mostly at its end, so an append is read by all of them at the same offset. A read lives as long
 as a tail is sending it: a thousand clients that do not read share one copy, and its bytes count once towards
-``decoded_bytes_max``.
+``decoded_bytes_max``. The newest reads live on, because most tails have sent one before the next tail asks for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -26,20 +27,27 @@ from ..work_budget import WorkBudget
 READ_BYTES = 256 * 1024
 # Smaller reads are not worth counting.
 _COUNTED_BYTES = 16 * 1024
+# The newest reads that are kept for the next tail.
+KEPT_READS, KEPT_BYTES = 64, 1024 * 1024
+# Ways to show records of which a read keeps the texts; tails with others encode for themselves.
+FORMS_MAX = 4
 
 
 @dataclass(slots=True)
 class TailSlice:
-    """Records of one partition, and what tails have made of them."""
+    """Records of one partition, and what tails have made of them; ``size`` is that of the records."""
 
     records: list[RecordView]
+    size: int = 0
     _texts: dict[Hashable, list[bytes]] = field(default_factory=dict[Hashable, list[bytes]])
 
     def texts(self, form: Hashable, encode: Callable[[RecordView], bytes]) -> list[bytes]:
         """Return each record encoded; ``form`` names what ``encode`` does."""
         texts = self._texts.get(form)
         if texts is None:
-            texts = self._texts[form] = [encode(record) for record in self.records]
+            texts = [encode(record) for record in self.records]
+            if len(self._texts) < FORMS_MAX:
+                self._texts[form] = texts
         return texts
 
 
@@ -67,6 +75,8 @@ class TailReads:
         self._broker = broker
         self._reads: weakref.WeakValueDictionary[Hashable, TailRead] = weakref.WeakValueDictionary()
         self._loading: dict[Hashable, asyncio.Future[TailRead | None]] = {}
+        self._kept: deque[TailRead] = deque()
+        self._kept_bytes = 0
 
     @property
     def bytes(self) -> int:
@@ -107,11 +117,18 @@ class TailReads:
             read = await self._load(topic, partition, offset, isolation, is_scan=is_scan)
             if read.parts:
                 self._reads[key] = read
+                self._keep(read)
             return read
         finally:
             del self._loading[key]
             # Those that wait get it, and keep it alive until they have sent it.
             loading.set_result(read if read is not None and read.parts else None)
+
+    def _keep(self, read: TailRead) -> None:
+        self._kept.append(read)
+        self._kept_bytes += read.size
+        while len(self._kept) > KEPT_READS or self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.popleft().size
 
     async def _load(
         self, topic: str, partition: int, offset: int, isolation: IsolationLevel, *, is_scan: bool
@@ -135,8 +152,8 @@ class TailReads:
                 slices: list[TailSlice] = []
                 async with aclosing(batch_in_turns(fetched, header, offset, turn, reader)) as decoded:
                     async for records in decoded:
-                        slices.append(TailSlice(records))
-                        read.size += sum(map(size_of, records))
+                        slices.append(TailSlice(records, sum(map(size_of, records))))
+                        read.size += slices[-1].size
                 read.parts.append((header, slices))
         except CorruptLog as corrupt:
             read.corrupt = corrupt

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import islice
+from uuid import UUID
 
 from stele.wire.isolation_level import IsolationLevel
-from stele.wire.record_batch import BatchHeader
 
 from ..broker.broker import Broker
 from ..broker.reading.decoded_bytes import DecodedReader
-from ..broker.reading.fetch import batch_in_turns, read_bound
+from ..broker.reading.fetch import batch_in_turns
 from ..broker.reading.tail_subscriptions import TailSubscription
 from ..errors import CorruptLog, SteleError, TopicError, UnknownTopic
 from ..storage.engine import LogState
-from ..work_budget import WorkBudget, pause, pause_among_partitions
+from ..work_budget import WorkBudget, pause
 from .tail_reads import TailRead, TailReads, TailSlice
 
 # Concurrent tails with conditions; each decodes every record of its topic.
@@ -40,6 +40,7 @@ class Tail:
         topic: str,
         positions: dict[int, int],
         *,
+        topic_id: UUID | None = None,
         only: int | None,
         is_scan: bool,
         idle_s: float,
@@ -47,17 +48,22 @@ class Tail:
         reads: TailReads | None = None,
         reader: DecodedReader | None = None,
     ) -> None:
-        """``reads`` are shared with other tails; ``reader`` holds room for large batches."""
+        """``reads`` are shared with other tails; ``reader`` holds room for large batches.
+
+        With ``topic_id``, the positions are those of the topic with this id.
+        """
         self.positions = positions
         self.idle_s = idle_s
         self._broker = broker
         self._topic = topic
+        self._topic_id = topic_id
         self._only = only
         self._is_scan = is_scan
         self._reads = reads or TailReads(broker)
         self._reader = reader or broker.decoded.reader()
         self._isolation = isolation
-        self._subscription = TailSubscription(only)
+        # While ``records`` runs.
+        self._subscription: TailSubscription
         self._unread: dict[int, None] = {}
 
     async def records(self) -> AsyncGenerator[tuple[int, TailSlice | SteleError | None]]:
@@ -70,14 +76,18 @@ class Tail:
         """
         with self._broker.subscribe_tail(self._topic, self._only) as self._subscription:
             try:
-                partitions = range(self._broker.topic(self._topic).partitions)
-                for number, partition in enumerate(partitions if self._only is None else [self._only], 1):
+                topic = self._broker.topic(self._topic)
+                if self._topic_id not in (None, topic.topic_id):
+                    raise UnknownTopic(self._topic)
+                partitions = range(topic.partitions)
+                budget = WorkBudget()
+                for partition in partitions if self._only is None else [self._only]:
                     state = self._broker.log_state(self._topic, partition)
                     # A partition added since the request is read from its start.
                     offset = self.positions.setdefault(partition, state.log_start_offset)
                     if self._end_of(state) != offset:
                         self._unread[partition] = None
-                    await pause_among_partitions(number)
+                    await budget.visit()
                 while not self._broker.is_closing:
                     if not self._unread:
                         await self._subscription.wait(self.idle_s)
@@ -93,6 +103,9 @@ class Tail:
                             self._isolation,
                             is_scan=self._is_scan,
                         )
+                        if self._subscription.is_ended:
+                            # What was read may be of another topic of this name.
+                            raise UnknownTopic(self._topic)
                         if not read.fetched.batches and read.fetched.error is None:
                             # Nothing more until the next append, whatever its end is.
                             self._unread.pop(partition, None)
@@ -102,7 +115,8 @@ class Tail:
                                 yield partition, piece
                         # Otherwise it would be kept alive by a tail that waits.
                         del read
-                    await pause()
+                    if self._unread or self._subscription.has_news:
+                        await pause()
             except SteleError as error:
                 yield -1, error
 
@@ -122,15 +136,30 @@ class Tail:
         positions, fetched = self.positions, read.fetched
         partition, error = fetched.partition, fetched.error or read.corrupt
         turn = WorkBudget()
+        if read.size:
+            self._reader.share(read.size)
         try:
             for header, known in read.parts:
                 following = positions[partition]
-                async with aclosing(self._of_batch(read, header, known, turn)) as slices:
-                    async for piece in slices:
+                if known is None:
+                    async with aclosing(
+                        batch_in_turns(fetched, header, read.offset, turn, self._reader)
+                    ) as slices:
+                        async for records in slices:
+                            following = positions[partition] = records[-1].offset + 1
+                            yield TailSlice(records)
+                            if positions[partition] != following:
+                                break
+                elif not known:
+                    # There may be any number of them in a row.
+                    await turn.visit()
+                else:
+                    for piece in known:
                         following = positions[partition] = piece.records[-1].offset + 1
                         yield piece
                         if positions[partition] != following:
                             break
+                        await turn.spend(piece.size, len(piece.records))
                 if positions[partition] != following:
                     # The consumer has called ``skip`` meanwhile.
                     error = None
@@ -139,6 +168,9 @@ class Tail:
                 positions[partition] = header.next_offset
         except CorruptLog as corrupt:
             error = corrupt
+        finally:
+            if read.size:
+                self._reader.unshare(read.size)
         if error is not None:
             if not isinstance(error, CorruptLog):
                 raise error
@@ -147,25 +179,9 @@ class Tail:
             positions[partition] = max(positions[partition], error.next_offset)
         # Reading the rest of this partition waits until the others have been read.
         self._unread.pop(partition, None)
-        if positions[partition] < read_bound(fetched):
+        # The read may be older than the last append that this tail knows of.
+        if positions[partition] < self._end_of(self._broker.log_state(self._topic, partition)):
             self._unread[partition] = None
-
-    async def _of_batch(
-        self, read: TailRead, header: BatchHeader, known: list[TailSlice] | None, turn: WorkBudget
-    ) -> AsyncGenerator[TailSlice]:
-        if known is None:
-            batch = batch_in_turns(read.fetched, header, read.offset, turn, self._reader)
-            async with aclosing(batch) as slices:
-                async for records in slices:
-                    yield TailSlice(records)
-            return
-        self._reader.share(read.size)
-        try:
-            for piece in known:
-                yield piece
-                await turn.spend(read.size // len(known), len(piece.records))
-        finally:
-            self._reader.unshare(read.size)
 
     async def skip(self, kept: int) -> dict[int, int]:
         """Skip to the newest ``kept`` records; returns the number of skipped ones per partition."""
@@ -173,12 +189,13 @@ class Tail:
         try:
             self._note_appends()
             kept = max(1, kept // max(1, len(self._unread)))
-            for number, partition in enumerate(list(self._unread), 1):
+            budget = WorkBudget()
+            for partition in list(self._unread):
                 ahead = self._end_of(self._broker.log_state(self._topic, partition)) - kept
                 if ahead > self.positions[partition]:
                     skipped[partition] = ahead - self.positions[partition]
                     self.positions[partition] = ahead
-                await pause_among_partitions(number)
+                await budget.visit()
         except TopicError:
             # Deleted; the next read reports it.
             pass

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ..cluster.acls import AclStore
 from ..errors import TooManyAcls
+from ..work_budget import sorted_in_turns, visited
 from .acl import Acl, AclFilter
 
 ACLS_MAX = 10_000
@@ -54,17 +55,17 @@ class Acls:
     def all(self) -> list[Acl]:
         return list(self._acls)
 
-    def find(self, wanted: AclFilter) -> list[Acl]:
+    async def find(self, wanted: AclFilter) -> list[Acl]:
         """Return the rules that ``wanted`` selects, by resource."""
-        found = [acl for acl in self._acls if wanted.selects(acl)]
-        return sorted(found, key=lambda acl: acl.record)
+        found = [acl async for acl in visited(self.all()) if wanted.selects(acl)]
+        return await sorted_in_turns(found, key=lambda acl: acl.record)
 
     async def add(self, acls: Sequence[Acl]) -> None:
         """Add rules, all or none; those that exist stay as they are.
 
         Raises InvalidAcl, TooManyAcls.
         """
-        for acl in acls:
+        async for acl in visited(acls):
             acl.check()
         await self._prepare()
         async with self._lock:
@@ -77,7 +78,7 @@ class Acls:
         """Remove the rules that ``wanted`` selects, together, and return them."""
         await self._prepare()
         async with self._lock:
-            found = self.find(wanted)
+            found = await self.find(wanted)
             await self._change((), found)
         return found
 
@@ -88,8 +89,9 @@ class Acls:
     async def _change(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
         if not added and not removed:
             return
-        records = [acl.record for acl in added], [acl.record for acl in removed]
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.change_acls, *records)
+        new = [acl.record async for acl in visited(added)]
+        old = [acl.record async for acl in visited(removed)]
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.change_acls, new, old)
         for acl in removed:
             del self._acls[acl]
         self._acls.update(dict.fromkeys(added))

@@ -143,6 +143,9 @@ class Credentials:
     def users(self) -> dict[str, list[ScramCredential]]:
         return {user: list(by_mechanism.values()) for user, by_mechanism in sorted(self._scram.items())}
 
+    def has_scram(self, user: str, mechanism: ScramMechanism) -> bool:
+        return mechanism in self._scram.get(user, {})
+
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """Return the credential of ``user``, or a made-up one that no password fits."""
         known = self._scram.get(user, {}).get(mechanism)
@@ -255,7 +258,7 @@ class Credentials:
         """Delete the credential of one mechanism. Raises UnknownCredential."""
         await self._prepare()
         async with self._lock:
-            if mechanism not in self._scram.get(user, {}):
+            if not self.has_scram(user, mechanism):
                 raise UnknownCredential("user", user)
             await self._run(lambda store: store.change_scram((), ((user, mechanism),)))
             self._known_forms = None

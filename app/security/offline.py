@@ -86,7 +86,7 @@ def acls(data_dir: Path, selection: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the access rules that ``selection`` selects. Raises SteleError."""
 
     async def work(rules: Acls) -> list[dict[str, str]]:
-        return [document_of(acl) for acl in rules.find(filter_of(selection))]
+        return [document_of(acl) for acl in await rules.find(filter_of(selection))]
 
     return _run_acls(data_dir, work)
 
@@ -149,7 +149,8 @@ def _run_locked(data_dir: Path, run: Callable[[], Coroutine[Any, Any, _T]], *, m
     """
     files = RealFiles()
     if make:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        files.make_dir(data_dir)
     elif not (data_dir / CATALOG).exists():
         raise FileNotFoundError(f"{data_dir} is not the data directory of a broker")
     try:

@@ -18,8 +18,10 @@
 - ``housekeeping``     checkpoints, retention and the rounds of compaction
 - ``engine``           the interface above all of it; ``disk_views``   views of engines with files
 - ``data_dir_views``   segments, verification and free space of a data directory
+- ``replica_cover``, ``tiering``   waiting for the replica; segments that leave the disk for its bucket
 - ``embedded``         the engine on this machine's disk and memory
 - ``setup_problems``   explains wrong settings of shared storage
 - ``shared``           the engine over PostgreSQL and an object store
+- ``replica``          the replica of a data directory in a bucket
 - ``inspection``       ``stele dump`` and ``stele verify``
 """

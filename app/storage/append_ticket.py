@@ -86,10 +86,10 @@ class AppendTicket:
         """
         return self._future is None or self._future.done()
 
-    def wait_for_sync(self, future: asyncio.Future[None] | None) -> None:
-        """For ``LogEngine.sync``: the ticket is done, and synced, when ``future`` ends."""
+    def wait_for(self, future: asyncio.Future[None] | None, durability: Durability) -> None:
+        """For ``LogEngine``: the ticket is done, with this durability, when ``future`` ends."""
         self._future = future
-        self.durability = Durability.SYNCED
+        self.durability = durability
 
     @property
     def future(self) -> asyncio.Future[None] | None:

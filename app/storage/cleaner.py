@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 
 from ..clock import Clock, PatientClock
 from ..errors import StorageError
-from ..work_budget import pause_among_partitions
+from ..work_budget import visited
 from .cleaning.cleaned_segment import CLEANED_SUFFIX, CleanedSegmentTooLarge
 from .cleaning.pass_state import PassCounts
 from .cleaning.pass_work import PassOrder
@@ -193,8 +193,7 @@ class Cleaner:
 
     async def _dirtiest(self) -> DiskLog | None:
         ranges: dict[DiskLog, tuple[CleaningRange, CleaningRules]] = {}
-        for number, log in enumerate(list(self._logs.values())):
-            await pause_among_partitions(number)
+        async for log in visited(list(self._logs.values())):
             if not log.config.is_compacted or not self._passes.may_begin(log):
                 continue
             if log.upkeep.locked() or self._is_gone(log):
@@ -308,7 +307,7 @@ class Cleaner:
             await self._worker.end()
         log.first_dirty = mapped_end
         self._on_cleaned(log)
-        await self._checkpoints.checkpoint()
+        await self._checkpoints.checkpoint([log.topic_partition])
 
     async def _rewrite(self, log: DiskLog, group: Sequence[SegmentFacts], counts: PassCounts) -> bool:
         try:

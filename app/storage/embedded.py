@@ -37,7 +37,8 @@ from stele.wire.record_batch import (
 )
 
 from ..clock import Clock
-from ..errors import LogDirFailed, StorageError, UnknownTopic
+from ..errors import InvalidConfig, LogDirFailed, NotReplicated, SteleError, StorageError, UnknownTopic
+from ..work_budget import pause, visited
 from .cleaner import Cleaner, CleanerOptions
 from .data_dir_views import DataDirViews
 from .disk.files import Files
@@ -49,6 +50,7 @@ from .engine import (
     PartitionFetch,
     PartitionRead,
     PartitionSpec,
+    TierOffsets,
 )
 from .housekeeping import Housekeeping
 from .key_reader import KeyReader
@@ -56,16 +58,20 @@ from .keys.newest_offsets import NewestOffsets
 from .logs.data_dir import DataDir, Start
 from .logs.flush_work import FlushWork
 from .logs.log import DiskLog
+from .logs.log_changes import LogChanges
 from .logs.log_dir import LogDir
 from .logs.manager import LogManager
 from .logs.memory_log import MemoryLog
 from .logs.open_logs import PartitionLogs
 from .logs.partition_log import PartitionLog
 from .logs.reader import LogReader
+from .replica_cover import ReplicaCover, when_both
+from .segments.remote_segments import RemoteLogs
 from .segments.segment import SegmentTornError
 from .sequences import ProducerView, StoredBatch
 from .stamps import stamp
 from .syncing.flusher import Flusher, SyncObserver
+from .tiering import SealedRuns, Tiering
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
 from .transactional_produce import TransactionalProduce
@@ -74,6 +80,8 @@ from .waiters import Waiters
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+# A larger batch is written in slices; a write of 1 MiB takes up to 2 ms.
+_LARGE_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +110,28 @@ class EmbeddedEngine:
     # A disk answers or fails.
     stall = None
 
-    def __init__(self, files: Files, path: Path, *, clock: Clock, options: EngineOptions) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        *,
+        clock: Clock,
+        options: EngineOptions,
+        remote_logs: RemoteLogs | None = None,
+    ) -> None:
+        """``remote_logs`` reads what is in a bucket alone."""
+        self._cover: ReplicaCover | None = None
+        self._runs: SealedRuns | None = None
+        self._remote_logs = remote_logs
         self._clock = clock
         self._options = options
         self._log_dir = LogDir(files, path, threads=options.sync_threads)
         self._manager = LogManager(
-            self._log_dir, DataDir(files, path), clock, open_logs_max=options.open_logs_max
+            self._log_dir,
+            DataDir(files, path),
+            clock,
+            open_logs_max=options.open_logs_max,
+            remote_logs=remote_logs,
         )
         self._logs = PartitionLogs(path, self._manager.logs)
         self._reader = LogReader(self._logs, self._log_dir, open_segments_max=options.open_segments_max)
@@ -190,7 +214,7 @@ class EmbeddedEngine:
             self._not_closed(error)
         await self._cleaner.close()
         self._keys.close()
-        self._log_dir.threads.shutdown()
+        self._log_dir.shut_down_threads()
 
     def _not_closed(self, error: Exception) -> None:
         logger.error("%s was not closed in order, the next start checks it: %s", self._log_dir.path, error)
@@ -217,6 +241,23 @@ class EmbeddedEngine:
         except OSError as error:
             raise self._log_dir.refuse(self._log_dir.path, error) from error
 
+    def replicated_by(self, cover: ReplicaCover, runs: SealedRuns) -> None:
+        """Use a replica: appends may wait for ``cover``, and segments of ``runs`` may leave the disk."""
+        assert self._remote_logs is not None
+        self._cover, self._runs = cover, runs
+        self._housekeeping.tiering = Tiering(
+            self._log_dir, self._reader.open_segments, runs, self._remote_logs
+        )
+
+    def follow_changes(self) -> LogChanges:
+        """Return the changes of all logs on disk from now on."""
+        return self._manager.follow_changes()
+
+    @property
+    def newest_leader_epoch(self) -> int:
+        """The epoch in which records are written now."""
+        return self._manager.leader_epoch
+
     def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
 
@@ -237,7 +278,7 @@ class EmbeddedEngine:
         await self.create(specs)
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
-        specs = [spec for spec in specs if self._logs.find(spec.topic_partition) is None]
+        specs = [spec async for spec in visited(specs) if self._logs.find(spec.topic_partition) is None]
         for spec in specs:
             if spec.config.storage == "memory":
                 # What was in it before this start is lost, its producers too.
@@ -248,7 +289,16 @@ class EmbeddedEngine:
             await self._manager.create(on_disk)
 
     def check_config(self, config: TopicConfig) -> None:
-        """Do nothing: it can do everything."""
+        for name, value, is_on in (
+            ("stele.acks", config.acks, config.acks == "replicated"),
+            ("remote.storage.enable", "true", config.remote_storage_enable),
+        ):
+            if is_on and config.storage == "memory":
+                raise InvalidConfig(name, value, "a topic in memory is not in the replica")
+            if is_on and self._cover is None:
+                raise InvalidConfig(
+                    name, value, "this broker has no replica: start it with --replicate-to URL"
+                )
 
     def set_cleaner_backoff(self, interval_ms: int) -> None:
         self._cleaner.interval.change(interval_ms)
@@ -267,8 +317,10 @@ class EmbeddedEngine:
             self._logs.memory.pop(topic_partition, None)
             log = self._manager.logs.pop(topic_partition, None)
             if log is not None:
+                self._manager.checkpoints.touch(topic_partition)
                 self._cleaner.abort(log)
                 self._keys.forget(log)
+                log.note_change()
                 dropped.append(log)
         return await self._housekeeping.delete(dropped)
 
@@ -276,6 +328,39 @@ class EmbeddedEngine:
         return await self._manager.remove_leftovers(topic, partitions, topic_id)
 
     # ── append ──
+
+    @property
+    def large_bytes(self) -> int:
+        return _LARGE_BYTES
+
+    async def write_ahead(
+        self, topic_partition: TopicPartition, batch: memoryview, header: BatchHeader
+    ) -> None:
+        log = self._logs.disk.get(topic_partition)
+        if log is None or self._log_dir.refuses_appends:
+            return
+        with contextlib.suppress(OSError, SteleError):
+            if header.producer_id != NO_PRODUCER_ID and log.producer_state.check(header) is not None:
+                # A repeat is not written.
+                return
+            for _ in log.write_ahead(batch, header, self._manager.leader_epoch):
+                await pause()
+                if self._logs.disk.get(topic_partition) is not log:
+                    # It is being deleted.
+                    return
+
+    def tiers(self, topic_partition: TopicPartition) -> TierOffsets:
+        log = self._logs.disk.get(topic_partition)
+        if log is None:
+            return TierOffsets(self._logs[topic_partition].log_start_offset, -1)
+        local_start = max(log.log_start_offset, log.segments[log.local_start()].base_offset)
+        tiered_end = -1
+        if log.config.remote_storage_enable and self._runs is not None:
+            for segment in log.segments:
+                if segment.remote is None and self._runs.sealed_runs(log, segment) is None:
+                    break
+                tiered_end = segment.next_offset
+        return TierOffsets(local_start, tiered_end)
 
     def append(
         self,
@@ -301,6 +386,8 @@ class EmbeddedEngine:
                 return self._repeat(log, disk, stored, sync=sync)
         if admit is not None:
             admit(header)
+        if disk is not None and (sync or sync_later) and disk.config.acks == "replicated":
+            self._checked_cover(topic_partition).check()
         log_append_time_ms = stamp(log.config, batches, headers, self._clock)
         ends_before = log.readable_ends
         try:
@@ -321,6 +408,7 @@ class EmbeddedEngine:
         except SegmentTornError as error:
             raise self._log_dir.fail(error.path, error.cause) from error
         future, durability, syncs_now = None, Durability.NONE, False
+        is_asked = sync
         if disk is not None:
             sync = sync or disk.unsynced_records >= disk.config.flush_messages
             syncs_now = sync and self._flusher.may_sync_now(disk)
@@ -335,7 +423,7 @@ class EmbeddedEngine:
         if disk is not None and syncs_now:
             # Wake readers of appended records first, as when a thread makes the sync.
             future = self._flusher.sync_now(disk)
-        return AppendTicket(
+        ticket = AppendTicket(
             base_offset=base_offset,
             last_offset=last_offset,
             log_append_time_ms=log_append_time_ms,
@@ -343,6 +431,9 @@ class EmbeddedEngine:
             durability=durability,
             future=future,
         )
+        if disk is not None and is_asked and disk.config.acks == "replicated":
+            self._wait_for_cut(disk, ticket)
+        return ticket
 
     def _repeat(
         self, log: PartitionLog, disk: DiskLog | None, stored: StoredBatch, *, sync: bool
@@ -365,7 +456,20 @@ class EmbeddedEngine:
     def _sync_ticket(self, log: DiskLog | None, ticket: AppendTicket) -> None:
         if log is not None:
             is_synced = log.recovery_point > ticket.last_offset
-            ticket.wait_for_sync(None if is_synced else self._flusher.next_round(log))
+            ticket.wait_for(None if is_synced else self._flusher.next_round(log), Durability.SYNCED)
+            if log.config.acks == "replicated":
+                self._wait_for_cut(log, ticket)
+
+    def _wait_for_cut(self, log: DiskLog, ticket: AppendTicket) -> None:
+        covered = self._checked_cover(log.topic_partition).covered()
+        ticket.wait_for(when_both(ticket.future, covered), Durability.REPLICATED)
+
+    def _checked_cover(self, topic_partition: TopicPartition) -> ReplicaCover:
+        if self._cover is None:
+            raise NotReplicated(
+                f"{topic_partition} has stele.acks=replicated, and this broker has no replica"
+            )
+        return self._cover
 
     def _moved(self, log: PartitionLog, ends_before: tuple[int, int], size_bytes: int) -> None:
         """Notify readers of moves of last stable offset and high watermark.
@@ -537,8 +641,10 @@ class EmbeddedEngine:
     ) -> int:
         return await self._keys.newest_offset(topic_partition, key, is_doubted=is_doubted)
 
-    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
-        return await self._keys.newest_offsets(topic_partition, end_offset)
+    async def newest_offsets(
+        self, topic_partition: TopicPartition, end_offset: int, *, start_offset: int = 0
+    ) -> NewestOffsets:
+        return await self._keys.newest_offsets(topic_partition, end_offset, start_offset)
 
     def compacted_until(self, topic_partition: TopicPartition) -> int:
         return self._logs.disk[topic_partition].compacted_until

@@ -151,6 +151,17 @@ class LogState:
         ), self
 
 
+class TierOffsets(NamedTuple):
+    """Where the records of a partition are (KIP-405).
+
+    Those from ``local_start_offset`` on are on this broker's disk. Those before ``tiered_end_offset`` are in the bucket as
+    segments of their own; -1: there are none, or the topic has no remote storage.
+    """
+
+    local_start_offset: int
+    tiered_end_offset: int
+
+
 # ``off``: compaction is disabled. ``running``: a pass over the partition runs. ``failed``: its last pass failed, and it
 # waits for another try. ``due``: the dirty ratio or the age of a record calls for a pass. ``idle``: nothing to do yet.
 CleanerState = Literal["off", "running", "failed", "due", "idle"]
@@ -172,6 +183,7 @@ class SharedStorageCounts:
     ``failed_uploads`` could not be stored in time. ``commit_retries`` are commits that were tried again. ``merges``
     took effect. ``deleted_objects`` are those whose bytes this broker has deleted. ``cache_hits`` and
     ``cache_misses`` count blocks that readers wanted, ``loaded_bytes`` what was read from the stores for them.
+    ``loads_waiting`` wait for their turn, and ``refused_loads`` readers found too many of them.
     ``in_flight`` objects are not committed yet. ``read_retries`` are reads of the stores that were tried again.
     ``histories`` of the metadata began that may lack what was committed before, and ``lost_records`` are those that
     this broker knew and they do not. ``commit_age_ms`` and ``upload_age_ms`` are how long ago a commit and an upload
@@ -190,6 +202,8 @@ class SharedStorageCounts:
     cache_hits: int = 0
     cache_misses: int = 0
     loaded_bytes: int = 0
+    loads_waiting: int = 0
+    refused_loads: int = 0
     in_flight: int = 0
     read_retries: int = 0
     histories: int = 0
@@ -393,6 +407,10 @@ class LogEngine(Protocol):
         """Put a partition's new configuration into effect."""
         ...
 
+    def tiers(self, topic_partition: TopicPartition) -> TierOffsets:
+        """Return which records of a partition are where."""
+        ...
+
     def set_cleaner_backoff(self, interval_ms: int) -> None:
         """Set how often the engine looks for partitions to compact."""
         ...
@@ -408,6 +426,20 @@ class LogEngine(Protocol):
         """Remove the files that a deleted topic has left.
 
         Return False if the disk does not allow it.
+        """
+        ...
+
+    @property
+    def large_bytes(self) -> int:
+        """The size of a batch above which ``write_ahead`` comes before its append."""
+        ...
+
+    async def write_ahead(
+        self, topic_partition: TopicPartition, batch: memoryview, header: BatchHeader
+    ) -> None:
+        """Do what takes long of the append of a large batch, in slices, so that the append is short.
+
+        The append must be given ``batch`` itself. What fails here, the append reports.
         """
         ...
 
@@ -562,10 +594,7 @@ class LogEngine(Protocol):
         ...
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
-        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch`` (KIP-101).
-
-        It is (-1, -1) if there is none.
-        """
+        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch``, itself if all are later (KIP-101)."""
         ...
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
@@ -608,13 +637,17 @@ class LogEngine(Protocol):
         """
         ...
 
-    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
+    async def newest_offsets(
+        self, topic_partition: TopicPartition, end_offset: int, *, start_offset: int = 0
+    ) -> NewestOffsets:
         """Return which committed records before an end are the newest of their keys.
 
-        The end is ``end_offset``.
+        The end is ``end_offset``. Records before ``start_offset`` need not be read: what the result says begins
+        at its ``start_offset``, which is not after the requested one, or is the log start.
 
-        Records at or after the last stable offset are not committed yet. The same call is cheap while the result is remembered; then there may be offsets in it that were
-        deleted since. For partitions on disk.
+        Records at or after the last stable offset are not committed yet. The same call is cheap while the result
+        is remembered, which is about the whole log; then there may be offsets in it that were deleted since. For
+        partitions on disk.
 
         Raises:
             OffsetOutOfRange: ``end_offset`` is past the high watermark.

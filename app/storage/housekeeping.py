@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, StorageError, StorageFull, StorageLimitReached
+from ..work_budget import WorkBudget
 from .cleaner import Cleaner
 from .disk.interval import Interval
 from .logs.log import DiskLog
@@ -21,6 +22,7 @@ from .segments.open_segments import OpenSegments
 from .segments.reader import confirm_newest, read_record_age
 from .segments.segment import Segment
 from .syncing.flusher import Flusher
+from .tiering import Tiering
 from .topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,8 @@ class Housekeeping:
         # Logs of deleted topics whose files could not be removed yet.
         self._undeleted: list[DiskLog] = []
         self._is_stopping = False
+        # Given once the replica is open.
+        self.tiering: Tiering | None = None
         self._intervals: list[Interval] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -123,7 +127,9 @@ class Housekeeping:
             if expired := log.expire(now_ms):
                 deleted += expired
                 self._on_change(name)
+        budget = WorkBudget()
         for log in list(self._manager.logs.values()):
+            await budget.visit()
             if self._log_dir.failure is not None or self._is_stopping:
                 break
             if log.upkeep.locked():
@@ -135,6 +141,7 @@ class Housekeeping:
                     continue
                 async with log.upkeep, self._checkpoints.lock:
                     deleted += await self._retain(log, now_ms)
+                    await self._tier(log, now_ms)
             except StorageError as error:
                 if self._log_dir.failure is not None:
                     raise
@@ -188,18 +195,27 @@ class Housekeeping:
             # The start is saved first: a crash in between leaves files, never a log that begins twice.
             # On a full disk there is no space for that, but there will be.
             with contextlib.suppress(StorageFull, StorageLimitReached):
-                await self._checkpoints.save()
+                await self._checkpoints.save([log.topic_partition])
             await self._log_dir.in_thread(self._remove, paths)
             await self._log_dir.in_thread(lambda: self._remove(log.stale_snapshots()))
             if self._log_dir.refuses_appends:
                 await self._log_dir.keep_space()
-            await self._checkpoints.save()
+            await self._checkpoints.save([log.topic_partition])
         except OSError as error:
             raise self._log_dir.refuse(log.directory, error) from error
         logger.info(
             "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
         )
         return len(segments)
+
+    async def _tier(self, log: DiskLog, now_ms: int) -> None:
+        """Let segments leave the disk that are in the bucket, too."""
+        if self.tiering is None or self._is_gone(log):
+            return
+        try:
+            await self.tiering.enforce(log, now_ms, lambda: self._checkpoints.save([log.topic_partition]))
+        except OSError as error:
+            raise self._log_dir.refuse(log.directory, error) from error
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -221,9 +237,8 @@ class Housekeeping:
             self._undeleted += left
             if self._log_dir.refuses_appends:
                 await self._log_dir.keep_space()
-            with contextlib.suppress(StorageError):
-                # What stays in the checkpoint is taken out before the name is used again.
-                await self._checkpoints.save()
+        # Their checkpoints are in files with those of all partitions. They are taken out by the next save of all, or
+        # before one of the names is used again.
         return not left
 
     async def _delete(self, log: DiskLog) -> bool:

@@ -167,12 +167,14 @@ class KeyReader:
 
         return await self._in_thread(self._lookups, topic_partition, find)
 
-    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
+    async def newest_offsets(
+        self, topic_partition: TopicPartition, end_offset: int, start_offset: int
+    ) -> NewestOffsets:
         """See ``LogEngine.newest_offsets``."""
         log = self._logs[topic_partition]
 
         async def compute() -> NewestOffsets:
-            newest = await self._compute(topic_partition, end_offset)
+            newest = await self._compute(topic_partition, end_offset, start_offset)
             if self._logs.get(topic_partition) is not log:
                 # It may be that of another topic of the same name.
                 raise UnknownTopic(topic_partition.topic)
@@ -180,16 +182,16 @@ class KeyReader:
 
         return await self._remembered.get(log, end_offset, compute, log_end=log.high_watermark)
 
-    async def _compute(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
+    async def _compute(self, topic_partition: TopicPartition, end_offset: int, start: int) -> NewestOffsets:
         def prepare(keys: PartitionKeys, whole: PartitionPart, pace: Pace) -> KeyHasher | None:
-            keys.prepare(whole, pace)
+            keys.prepare(whole, pace, start=start)
             return keys.hasher
 
         hasher = await self._in_thread(self._lookups, topic_partition, prepare, end_offset=end_offset)
 
         def merge(keys: PartitionKeys, whole: PartitionPart, pace: Pace) -> NewestOffsets:
             keys.hasher = keys.hasher or hasher
-            return keys.newest_offsets(whole, end_offset, pace)
+            return keys.newest_offsets(whole, end_offset, pace, start=start)
 
         return await self._in_thread(self._tables, topic_partition, merge, end_offset=end_offset)
 

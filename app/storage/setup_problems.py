@@ -171,10 +171,14 @@ def _store_advice(url: str, error: str) -> Advice:
     return advice._replace(text=text.replace("REGION", region[1]) if region else text)
 
 
-def store_problem(url: str, error: str) -> Advice:
-    """Return an error of the store at ``url`` and what to do about it, in one text."""
+def store_problem(url: str, error: str, *, named_by: str = _STORE) -> Advice:
+    """Return an error of the store at ``url`` and what to do about it, in one text.
+
+    ``named_by`` is the setting that has the URL.
+    """
     advice = _store_advice(url, error)
-    text = f"the object store {url} cannot be used: {advice.text} ({_without_causes(error)})"
+    what_to_do = advice.text.replace(_STORE, named_by)
+    text = f"the object store {url} cannot be used: {what_to_do} ({_without_causes(error)})"
     return advice._replace(text=text)
 
 
@@ -185,3 +189,8 @@ def _without_causes(error: str) -> str:
 
 def _first(table: tuple[tuple[str, Advice], ...], error: str) -> Advice:
     return next((advice for pattern, advice in table if re.search(pattern, error)), _OTHERWISE)
+
+
+def brief_reason(error: str) -> str:
+    """Return an error of an object store in one line, without its causes."""
+    return _without_causes(error)

@@ -19,6 +19,8 @@ from .config_types import INT64_MAX, ConfigType, as_stored, boolean, choice, int
 StorageKind = Literal["disk", "memory"]
 # When readers see a batch whose producer waits for a sync.
 Visibility = Literal["synced", "appended"]
+# What a producer with acks=all waits for.
+Acks = Literal["synced", "replicated"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 CompressionType = Literal["producer", "uncompressed", "zstd", "lz4", "snappy", "gzip"]
 # In the order in which they were set. Empty: neither deleted nor compacted.
@@ -69,7 +71,7 @@ class TopicConfig:
     index_interval_bytes: int = 4096
     follower_replication_throttled_replicas: str = ""
     leader_replication_throttled_replicas: str = ""
-    remote_storage_enable: Literal[False] = False
+    remote_storage_enable: bool = False
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     # -2: as retention.ms and retention.bytes
@@ -77,6 +79,7 @@ class TopicConfig:
     local_retention_bytes: int = -2
     storage: StorageKind = "disk"
     visibility: Visibility = "synced"
+    acks: Acks = "synced"
     memory_records: int = 10_000
     is_dead_letter_topic: bool = False
 
@@ -88,6 +91,14 @@ class TopicConfig:
     def is_compacted(self) -> bool:
         """Return whether the cleanup policy has ``compact``."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def effective_local_retention_ms(self) -> int:
+        return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
+
+    @property
+    def effective_local_retention_bytes(self) -> int:
+        return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
 
     @property
     def is_deleted(self) -> bool:
@@ -164,12 +175,6 @@ def _throttled_replicas(text: str) -> str:
     return ",".join(replicas)
 
 
-def _no_remote_storage(text: str) -> bool:
-    if boolean(text):
-        raise ValueError("there is no tiered storage; use false")
-    return False
-
-
 def _flush_ms(text: str) -> int:
     milliseconds = int64(-1)(text)
     return _BROKER_FLUSH_MS if milliseconds == INT64_MAX else milliseconds
@@ -179,7 +184,7 @@ def _show_flush_ms(value: object) -> str:
     return str(INT64_MAX if value == _BROKER_FLUSH_MS else value)
 
 
-_TIERED = "Stored and shown; there is no tiered storage."
+_NOT_USED = "Stored and shown; it changes nothing."
 _THROTTLE = "Stored and shown; there is no replication to throttle."
 
 CONFIG_ENTRIES: dict[str, ConfigEntry] = {
@@ -375,18 +380,26 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
     "remote.storage.enable": ConfigEntry(
         "remote_storage_enable",
         ConfigType.BOOLEAN,
-        _no_remote_storage,
-        "Must be false: there is no tiered storage.",
+        boolean,
+        "Whether old segments may leave the disk once they are in the bucket of the replica (KIP-405).",
     ),
-    "remote.log.copy.disable": ConfigEntry("remote_log_copy_disable", ConfigType.BOOLEAN, boolean, _TIERED),
+    "remote.log.copy.disable": ConfigEntry("remote_log_copy_disable", ConfigType.BOOLEAN, boolean, _NOT_USED),
     "remote.log.delete.on.disable": ConfigEntry(
-        "remote_log_delete_on_disable", ConfigType.BOOLEAN, boolean, _TIERED
+        "remote_log_delete_on_disable", ConfigType.BOOLEAN, boolean, _NOT_USED
     ),
     "local.retention.ms": ConfigEntry(
-        "local_retention_ms", ConfigType.LONG, int64(-2), _TIERED, ("log.local.retention.ms",)
+        "local_retention_ms",
+        ConfigType.LONG,
+        int64(-2),
+        "Age at which segments leave the disk, with remote.storage.enable; -1: none does, -2: as retention.ms.",
+        ("log.local.retention.ms",),
     ),
     "local.retention.bytes": ConfigEntry(
-        "local_retention_bytes", ConfigType.LONG, int64(-2), _TIERED, ("log.local.retention.bytes",)
+        "local_retention_bytes",
+        ConfigType.LONG,
+        int64(-2),
+        "Bytes of a partition that stay on the disk, with remote.storage.enable; -1: all, -2: as retention.bytes.",
+        ("log.local.retention.bytes",),
     ),
     "errors.deadletterqueue.group.enable": ConfigEntry(
         "is_dead_letter_topic",
@@ -405,6 +418,12 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         ConfigType.STRING,
         choice("synced", "appended"),
         "When readers see what a producer with acks=all sends: once it is synced, or as soon as it is appended.",
+    ),
+    "stele.acks": ConfigEntry(
+        "acks",
+        ConfigType.STRING,
+        choice("synced", "replicated"),
+        "What acks=all waits for: that records are synced, or that a cut of the replica in the bucket has them, too.",
     ),
     "stele.memory.records": ConfigEntry(
         "memory_records", ConfigType.INT, int32(1, 10_000_000), "Records a memory partition keeps."
@@ -481,6 +500,22 @@ def check_topic_config(config: TopicConfig) -> None:
             f"it must not be above max.compaction.lag.ms, which is {maximum}",
             message=f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})",
         )
+    if config.is_compacted and config.remote_storage_enable:
+        raise InvalidConfig(
+            "remote.storage.enable",
+            "true",
+            "the segments of a compacted topic stay on the disk, because compaction replaces them; use cleanup.policy=delete",
+        )
+    for name, local, total in (
+        ("retention.ms", config.local_retention_ms, config.retention_ms),
+        ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
+    ):
+        if config.remote_storage_enable and local != -2 and total >= 0 and not 0 <= local <= total:
+            raise InvalidConfig(
+                f"local.{name}",
+                str(local),
+                f"no more stays on the disk than in all: it must not be above {name}, which is {total}",
+            )
     if config.is_compacted and config.storage == "memory":
         raise InvalidConfig(
             "cleanup.policy",

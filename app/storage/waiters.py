@@ -3,6 +3,8 @@
 A waiter lives for one poll and names its partitions each time. A ``PartitionWatch``
 outlives many polls: it remembers which of its partitions changed in between, so
 that a reader of a thousand partitions need not look at all of them.
+
+One append may end the waits of a thousand readers, and each then reads and answers. They go on in portions (``turns``).
 """
 
 from __future__ import annotations
@@ -10,13 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import chain
+from typing import TypeAlias
 
 from stele.wire.isolation_level import IsolationLevel
 
+from ..turns import Turns
 from .topic_partition import TopicPartition
 
 # More than any reader waits for.
 _ALL_BYTES = 1 << 62
+
+
+# Waits that end in one turn of the loop. What follows one takes 0.05 to 0.3 ms.
+WAKEUPS_PER_TURN = 8
 
 
 class Wakeup(asyncio.Future[None]):
@@ -26,7 +34,18 @@ class Wakeup(asyncio.Future[None]):
     it awaits something else.
     """
 
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self._turns = turns
+        self._is_due = False
+
     def end(self) -> None:
+        """End the wait, in this turn of the loop or in one of the next."""
+        if not self._is_due:
+            self._is_due = True
+            self._turns.call(self._end_now)
+
+    def _end_now(self) -> None:
         if not self.done():
             self.set_result(None)
 
@@ -42,8 +61,8 @@ class Wakeup(asyncio.Future[None]):
 class _Waiter:
     __slots__ = ("isolation", "missing_bytes", "wakeup")
 
-    def __init__(self, missing_bytes: int, isolation: IsolationLevel) -> None:
-        self.wakeup = Wakeup()
+    def __init__(self, turns: Turns, missing_bytes: int, isolation: IsolationLevel) -> None:
+        self.wakeup = Wakeup(turns)
         self.missing_bytes = missing_bytes
         self.isolation = isolation
 
@@ -54,6 +73,10 @@ class _Waiter:
 
     def note_hidden(self, _topic_partition: TopicPartition) -> None:
         """It waits for what it can read."""
+
+
+# In the order in which they came.
+_ByPartition: TypeAlias = "dict[TopicPartition, dict[_Waiter | PartitionWatch, None]]"
 
 
 class PartitionWatch:
@@ -73,13 +96,19 @@ class PartitionWatch:
         "_missing_bytes",
         "_names",
         "_notes_hidden",
+        "_turns",
         "_wakeup",
     )
 
     def __init__(
-        self, by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]], *, notes_hidden: bool
+        self,
+        by_partition: _ByPartition,
+        turns: Turns,
+        *,
+        notes_hidden: bool,
     ) -> None:
         self._by_partition = by_partition
+        self._turns = turns
         self._notes_hidden = notes_hidden
         # Partitions with changes that end no wait.
         self._hidden: dict[TopicPartition, None] = {}
@@ -105,7 +134,7 @@ class PartitionWatch:
     def add(self, topic_partition: TopicPartition) -> None:
         if topic_partition not in self._names and not self._is_closed:
             self._names.add(topic_partition)
-            self._by_partition.setdefault(topic_partition, set()).add(self)
+            self._by_partition.setdefault(topic_partition, {})[self] = None
 
     def discard(self, topic_partition: TopicPartition) -> None:
         if topic_partition in self._names:
@@ -142,7 +171,7 @@ class PartitionWatch:
             return
         self.interrupt()
         self._missing_bytes = min_bytes
-        self._wakeup = wakeup = Wakeup()
+        self._wakeup = wakeup = Wakeup(self._turns)
         try:
             await wakeup.within(timeout_ms)
         finally:
@@ -166,13 +195,13 @@ class PartitionWatch:
 
 
 def _leave(
-    by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]],
+    by_partition: _ByPartition,
     topic_partition: TopicPartition,
     one: _Waiter | PartitionWatch,
 ) -> None:
     waiting = by_partition.get(topic_partition)
     if waiting is not None:
-        waiting.discard(one)
+        waiting.pop(one, None)
         if not waiting:
             del by_partition[topic_partition]
 
@@ -184,7 +213,8 @@ class Waiters:
     """
 
     def __init__(self) -> None:
-        self._by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]] = {}
+        self._by_partition: _ByPartition = {}
+        self.turns = Turns(WAKEUPS_PER_TURN)
         self._append_observers: list[Callable[[TopicPartition], None]] = []
         self._followed: list[Callable[[], Iterable[TopicPartition]]] = []
 
@@ -206,7 +236,7 @@ class Waiters:
 
     def watch(self, *, notes_hidden: bool = False) -> PartitionWatch:
         """A watch that holds no partition yet."""
-        return PartitionWatch(self._by_partition, notes_hidden=notes_hidden)
+        return PartitionWatch(self._by_partition, self.turns, notes_hidden=notes_hidden)
 
     def appended(self, topic_partition: TopicPartition, size: int) -> None:
         """``size`` bytes more are readable in the partition."""
@@ -262,10 +292,10 @@ class Waiters:
 
         With READ_COMMITTED, also when a transaction ends in one of them.
         """
-        waiter = _Waiter(min_bytes, isolation)
+        waiter = _Waiter(self.turns, min_bytes, isolation)
         names = list(partitions)
         for name in names:
-            self._by_partition.setdefault(name, set()).add(waiter)
+            self._by_partition.setdefault(name, {})[waiter] = None
         try:
             await waiter.wakeup.within(timeout_ms)
         finally:

@@ -20,9 +20,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
+from ..network.closings import end_in_turn
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 from ..network.pending_bytes import FREE_BYTES, HeldBytes
 from ..security.principal import ANONYMOUS, Principal
@@ -39,8 +41,10 @@ logger = logging.getLogger(__name__)
 
 Request = TypeVar("Request")
 
-# Requests begun in one turn of the loop, so that many small ones do not hold up other connections.
+# Requests that a connection begins in one turn of the loop, and for how long at most, so that many do not hold up other
+# connections. It then waits for a turn among those like it (``server.TURNS_PER_LOOP``), as after a large response.
 REQUESTS_PER_TURN = 64
+TURN_S = 0.001
 # A peer may still be sending when the broker ends the connection. Closing on unread bytes resets
 # the connection and takes the last responses with it, so they are read and dropped until the peer
 # has been quiet for a moment, or for this long at most.
@@ -80,6 +84,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         "_is_beginning",
         "_is_read_paused",
         "_is_sent_soon",
+        "_is_turn_due",
         "_last_byte_s",
         "_limits",
         "_linger_until_s",
@@ -142,6 +147,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._held: list[bytes | bytearray] | None = None
         self._held_bytes = 0
         self._is_sent_soon = False
+        # The connection is among those that wait for a turn.
+        self._is_turn_due = False
         self._linger_until_s = 0.0
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
@@ -177,6 +184,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._send_ready()
         else:
             self._responses.append(data)
+        self._count_cost(data)
 
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
         """Reserve the place of this response until ``work`` returns it; ``work`` must not raise.
@@ -247,7 +255,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if data is None:
             return Begun(work, awaited)
         # It waited for nothing, as most reads do: neither a task nor a turn of the loop is needed.
-        self.answer_read(data)
+        self.answer(data)
         return None
 
     def finish_read(self, read: Begun[Buffers], *, bytes_max: int) -> None:
@@ -293,13 +301,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         wakeup._asyncio_future_blocking = False
         wakeup.add_done_callback(woken)
 
-    def answer_read(self, data: Buffers) -> None:
-        """``answer`` for a read that waited for nothing."""
-        self.answer(data)
+    def _count_cost(self, data: Buffers) -> None:
+        """Let the next request wait for a turn if this response was large, which is much work for one turn."""
         if size_of(data) > _HELD_BYTES_MAX:
-            # What it cost is much already: the next one begins in a turn of its own.
-            self._flow.block(Block.READ)
-            self._loop.call_soon(self._unblock, Block.READ)
+            self._flow.block(Block.TURN)
 
     def pause_requests(self) -> None:
         """Begin nothing more until ``resume_requests``."""
@@ -349,6 +354,17 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._flow.unblock(Block.QUOTA)
         self._go_on()
 
+    def end_login(self) -> None:
+        """End, because the login is no longer valid: after the answers to what has begun.
+
+        At once if a read waits: its answer would have what was written after the login ended.
+        """
+        self.discard_requests()
+        if self._abandonable or self._waiting_reads:
+            self.abort()
+        else:
+            self.close_after_answers()
+
     def abort(self) -> None:
         """Drop the connection; what its transport has not sent is lost."""
         if self._transport is not None:
@@ -361,15 +377,14 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def _begin_requests(self) -> None:
         """Begin the requests that have arrived, as far as the limits allow."""
         flow, cutter = self._flow, self._cutter
-        begun = 0
+        begun, end_s = 0, time.perf_counter() + TURN_S
         self._is_beginning = True
         try:
             while flow.may_begin() and (request := cutter.next_request()) is not None:
                 self.begin(request)
                 begun += 1
-                if begun == REQUESTS_PER_TURN:
+                if begun == REQUESTS_PER_TURN or time.perf_counter() > end_s:
                     flow.block(Block.TURN)
-                    self._loop.call_soon(self._unblock, Block.TURN)
         except UnreadableStream as error:
             self.unreadable(str(error))
         except Exception:  # the edge of a connection, as in _fill
@@ -403,6 +418,13 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._pending = None
         return has_room
 
+    def _plan_turn(self) -> None:
+        self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_turn_due = False
+        self._unblock(Block.TURN)
+
     def _unblock(self, reason: Block) -> None:
         self._flow.unblock(reason)
         self._go_on()
@@ -415,6 +437,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if has_request and self._flow.may_begin():
             self._begin_requests()
             has_request = self._cutter.has_request()
+        if has_request and self._flow.is_blocked_by(Block.TURN) and not self._is_turn_due:
+            self._is_turn_due = True
+            self._registry.turns.call(self._plan_turn)
         if self._state is _OPEN:
             # Requests that wait are as many as the peer sent before it was paused, and no more.
             self._set_reading(self._flow.may_read() and not has_request)
@@ -460,6 +485,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def _settle(self, response: PendingResponse, data: Buffers) -> None:
         for released in self._responses.fill(response, data):
             self._hold(released)
+        self._count_cost(data)
         self._send_ready()
         self._go_on()
 
@@ -573,18 +599,29 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if self._state is not _OPEN:
             return
         self._cutter.receive(data)
-        self._begin_requests()
+        # What waits for a turn among those with much work has to go on doing so.
+        if self._flow.is_blocked_by(Block.TURN) or self._registry.has_turn(self._plan_turn):
+            self._begin_requests()
+        else:
+            self._flow.block(Block.TURN)
+            self._is_turn_due = True
         self._go_on()
 
     def eof_received(self) -> bool:
+        end_in_turn(self._peer_ended)
         # Half-open: the requests received so far are still answered.
+        return True
+
+    def _peer_ended(self) -> None:
+        if self._state is State.HALF_CLOSED:
+            # A loop that is told to pause and to read on before this turn reads the end again.
+            return
         if self._state is _OPEN:
             self._watch(self._limits.frame_timeout_ms / 1000)
         self._state = next_state(self._state, Event.PEER_ENDED)
         if self._state is _CLOSED and self._transport is not None:
             self._transport.close()
         self._go_on()
-        return True
 
     def pause_writing(self) -> None:
         self._flow.block(Block.OUTPUT)

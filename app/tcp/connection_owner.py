@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ..network.pending_bytes import PendingBytes
+from ..turns import Turns
 from .deadlines import Deadlines
 from .flow_control import FlowLimits
 
@@ -29,6 +31,15 @@ class ConnectionRegistry(Protocol[OwnedConnection]):
     @property
     def pending(self) -> PendingBytes:
         """Count of the bytes of incomplete requests of all connections."""
+        ...
+
+    @property
+    def turns(self) -> Turns:
+        """Turns of the loop for connections whose requests are much work."""
+        ...
+
+    def has_turn(self, later: Callable[[], object]) -> bool:
+        """Count a connection that was sent requests; False if it has to wait for a turn, in which ``later`` is called."""
         ...
 
     def opened(self, connection: OwnedConnection) -> str | None:

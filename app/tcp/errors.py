@@ -18,6 +18,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    errors.TopicRecreated: ErrorCode.UNKNOWN_TOPIC_ID,
     errors.UnknownPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.TopicDiffers: ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -103,6 +104,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.StorageLimitReached: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.NotReplicated: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     errors.LogDirFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.CatalogFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.GroupStoreFailed: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -112,7 +114,11 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
 
 
 def error_code_of(error: errors.SteleError) -> ErrorCode:
-    """Return the code of ``error``; ``UNKNOWN_SERVER_ERROR`` for an error without a row."""
+    """Return the code of ``error``; ``UNKNOWN_SERVER_ERROR`` for an error without a row.
+
+    The error is answered with it, so it forgets its frames.
+    """
+    errors.forget_frames(error)
     return ERROR_CODES.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 

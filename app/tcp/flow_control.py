@@ -26,7 +26,7 @@ class Block(IntEnum):
     BARRIER = 1
     """A request must end before the next may begin."""
     TURN = 2
-    """Enough requests have begun in this turn of the loop."""
+    """The last requests were much work: the next waits for a turn, but the peer is read from."""
     OUTPUT = 4
     """The peer does not read its responses: the transport's buffer is full."""
     READ = 8
@@ -36,7 +36,7 @@ class Block(IntEnum):
 
 
 # Computed once: operators of an enumeration are slow.
-_NOT_READ = ~int(Block.READ)
+_NOT_READ = ~(int(Block.READ) | int(Block.TURN))
 
 
 class FlowControl:

@@ -42,6 +42,7 @@ from ..groups.coordinator import GroupCoordinator
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce
+from ..work_budget import WorkBudget
 from .descriptions import description_of, listings_of, open_of_producer
 from .endings import Endings
 from .joint_commits import JointCommits
@@ -185,7 +186,12 @@ class TransactionCoordinator:
     # ── producers ──
 
     async def init_producer_id(
-        self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        unless_open: bool = False,
     ) -> ProducerIdentity:
         self._groups.table.check_open()
         check_transactional_id(transactional_id)
@@ -199,7 +205,9 @@ class TransactionCoordinator:
             fresh_id, _ = await self._broker.init_producer_id()
             self._groups.table.check_open()
         transaction = self._table.existing_or_new(transactional_id, now=self._now())
-        result = transaction.begin(expected, timeout_ms=timeout_ms, fresh_id=fresh_id, now=self._now())
+        result = transaction.begin(
+            expected, timeout_ms=timeout_ms, fresh_id=fresh_id, unless_open=unless_open, now=self._now()
+        )
         if isinstance(result, EndPlan):
             self._endings.start(transaction, result)
             raise ConcurrentTransactions(transactional_id)
@@ -209,9 +217,10 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdentity, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, SteleError | None]:
         self._groups.table.check_open()
-        errors = refused_partitions(self._broker, partitions)
+        errors = await refused_partitions(self._broker, partitions)
         if errors:
             return errors
+        self._groups.table.check_open()
         transaction = self._known(transactional_id, producer)
         plan = transaction.add(producer, partitions=partitions, now=self._now())
         if plan is not None:
@@ -234,6 +243,7 @@ class TransactionCoordinator:
     async def commit_offsets(
         self, transactional_id: str, producer: ProducerIdentity, request: CommitRequest, *, adds_group: bool
     ) -> Results:
+        request = await self._groups.checked(request)
         transaction = self._known(transactional_id, producer)
         check_group_id(request.group)
         adding: asyncio.Future[ProducerIdentity] | None = None
@@ -313,11 +323,15 @@ class TransactionCoordinator:
         if partitions is None:
             partitions = dict.fromkeys(opened.topic_partition for opened in self._broker.open_transactions())
         found: dict[TopicPartition, builtins.list[PartitionTransaction]] = {}
+        budget = WorkBudget()
+        # A thousand transactions may be open in each of a hundred partitions.
         for name in partitions:
             with contextlib.suppress(UnknownTopic, UnknownPartition):
                 for opened in self._broker.open_transactions(name):
                     listed = found.setdefault(name, [])
                     listed.append(self._opened(opened, holds_back=not listed))
+                    await budget.visit()
+            await budget.visit()
         return found
 
     def _opened(self, opened: OpenTransaction, *, holds_back: bool) -> PartitionTransaction:
@@ -350,11 +364,8 @@ class TransactionCoordinator:
         min_duration_ms: int = -1,
     ) -> list[TransactionListing]:
         self._groups.table.check_open()
-        return listings_of(
-            sorted(
-                (transaction for transaction in self._table if not transaction.is_new),
-                key=lambda transaction: transaction.transactional_id,
-            ),
+        return await listings_of(
+            [transaction for transaction in self._table if not transaction.is_new],
             states=states,
             producer_ids=producer_ids,
             min_duration_ms=min_duration_ms,
@@ -392,7 +403,8 @@ class TransactionCoordinator:
     @property
     def counts(self) -> TransactionCounts:
         now_ms = self._clock.now_ms()
-        oldest_ms = min((transaction.started_at_ms for transaction in self._table.open), default=now_ms)
+        oldest = self._table.oldest_open
+        oldest_ms = now_ms if oldest is None else oldest.started_at_ms
         return TransactionCounts(
             ids=len(self._table),
             open=self._table.open_count,

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from ..errors import InvalidTransactionState, ProducerFenced
 from ..storage.topic_partition import TopicPartition
+from ..work_budget import WorkBudget, sorted_in_turns
 from .messages import NOT_STARTED, TransactionDescription, TransactionListing
 from .transaction import Transaction
 
@@ -21,7 +22,7 @@ class _Opened(Protocol):
 _O = TypeVar("_O", bound=_Opened)
 
 
-def listings_of(
+async def listings_of(
     transactions: Iterable[Transaction],
     *,
     states: Collection[str],
@@ -31,23 +32,30 @@ def listings_of(
 ) -> list[TransactionListing]:
     """List the transactions that have one of the states and of the producers, or any if none is given.
 
-    With a ``min_duration_ms``, those that have been open for longer.
+    With a ``min_duration_ms``, those that have been open for longer. They are sorted by their ids. There may
+    be a hundred thousand, so this pauses.
     """
-    return [
-        TransactionListing(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            state=transaction.state,
-            started_at_ms=_started_at_ms(transaction),
-        )
-        for transaction in transactions
-        if (not states or transaction.state.value in states)
-        and (not producer_ids or transaction.producer_id in producer_ids)
-        and (
-            min_duration_ms < 0
-            or (transaction.state.is_open and now_ms - transaction.started_at_ms > min_duration_ms)
-        )
-    ]
+    budget = WorkBudget()
+    found: list[TransactionListing] = []
+    for transaction in transactions:
+        await budget.visit()
+        if (
+            (not states or transaction.state.value in states)
+            and (not producer_ids or transaction.producer_id in producer_ids)
+            and (
+                min_duration_ms < 0
+                or (transaction.state.is_open and now_ms - transaction.started_at_ms > min_duration_ms)
+            )
+        ):
+            found.append(
+                TransactionListing(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    state=transaction.state,
+                    started_at_ms=_started_at_ms(transaction),
+                )
+            )
+    return await sorted_in_turns(found, lambda listing: listing.transactional_id)
 
 
 def description_of(transaction: Transaction, partitions: Sequence[TopicPartition]) -> TransactionDescription:

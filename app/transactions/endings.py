@@ -3,7 +3,8 @@
 ::
 
     plan ─▶ data of all partitions synced ─▶ outcome, next epoch, offsets: one transaction of the store
-         ─▶ offsets applied, markers appended, state complete: one turn of the event loop ─▶ answer
+         ─▶ offsets applied, markers appended, state complete: one turn of the event loop, or more for
+            more than ``MARKERS_PER_TURN`` partitions ─▶ answer
          ─▶ later: markers synced ─▶ outcome deleted
 
 Transactions that end together take each step together (ADR-0037), so all of them end or none.
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from stele.wire.control_record import EndTransactionMarker, MarkerType
 
@@ -32,6 +34,8 @@ from ..groups.base.parking import answer
 from ..groups.base.timers import Scheduler, Timer
 from ..groups.coordinator import GroupCoordinator
 from ..storage.topic_partition import TopicPartition
+from ..turns import Turns
+from ..work_budget import take_turn
 from .messages import ProducerIdentity
 from .plans import EndPlan
 from .table import TransactionTable
@@ -39,8 +43,15 @@ from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 # Markers are synced soon in the background; a sync for each transaction would double the syncs.
 _FORGET_AFTER_MS = 1000
+# Markers that are appended in one turn of the event loop, in some 25 µs each. Readers see the end of a transaction with
+# no more partitions in all of them at once, and a larger one partition by partition.
+MARKERS_PER_TURN = 200
+# All ending transactions together look at so many times so many partitions in one turn, in some 5 µs each.
+_LOOKS_PER_TURN, _PARTITIONS_PER_LOOK = 10, 50
 # Markers that could not be appended, because the disk is full, are tried again after so long.
 _RETRY_AFTER_MS = 1000
 
@@ -66,17 +77,20 @@ def marker_orders(broker: Broker, outcome: OutcomeRecord, *, coordinator_epoch: 
     ]
 
 
+def _portions(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield what one look is for."""
+    for first in range(0, len(items), _PARTITIONS_PER_LOOK):
+        yield items[first : first + _PARTITIONS_PER_LOOK]
+
+
 def _is_marker_missing(broker: Broker, producer_id: int, partition: OutcomePartition) -> bool:
     try:
         if broker.topic(partition.topic).topic_id != partition.topic_id:
             return False
-        open_here = broker.open_transactions(TopicPartition(partition.topic, partition.partition))
+        since = broker.open_since(TopicPartition(partition.topic, partition.partition), producer_id)
     except TopicError:
         return False
-    return any(
-        transaction.producer_id == producer_id and transaction.first_offset < partition.end_offset
-        for transaction in open_here
-    )
+    return since is not None and since < partition.end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,8 @@ class Endings:
         self._unsynced: list[OutcomeRecord] = []
         self._forgetting: Timer | None = None
         self._retrying: Timer | None = None
+        self._looks = Turns(_LOOKS_PER_TURN)
+        self._markings = Turns(1)
         self.committed = 0
         self.aborted = 0
 
@@ -170,7 +186,8 @@ class Endings:
     async def _end(self, endings: Sequence[_Ending], also: Sequence[StoreChange]) -> None:
         partitions = {partition for ending in endings for partition in ending.plan.partitions}
         try:
-            await self._broker.sync(self._existing(partitions))
+            await self._broker.sync(await self._existing(partitions))
+            outcomes = [await self._outcome(ending.transaction, ending.plan) for ending in endings]
         except SteleError as error:
             self._cancel(endings, error)
             return
@@ -181,10 +198,10 @@ class Endings:
         decided = [
             _Decided(
                 ending,
-                self._outcome(ending.transaction, ending.plan),
+                outcome,
                 self._groups.end_offsets(ending.plan.producer.producer_id, commit=ending.plan.is_commit),
             )
-            for ending in endings
+            for ending, outcome in zip(endings, outcomes, strict=True)
         ]
         changes: list[StoreChange] = [*also]
         for end in decided:
@@ -206,33 +223,35 @@ class Endings:
         self._groups.table.persist(changes, written)
         await stored
 
-    def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    async def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         existing: list[TopicPartition] = []
-        for topic_partition in sorted(partitions):
-            try:
-                partitions_now = self._broker.topic(topic_partition.topic).partitions
-            except TopicError:
-                continue
-            # A topic of the same name may have been created since, with fewer partitions.
-            if topic_partition.partition < partitions_now:
-                existing.append(topic_partition)
+        for some in _portions(sorted(partitions)):
+            await take_turn(self._looks)
+            existing += filter(self._exists, some)
         return existing
 
-    def _outcome(self, transaction: Transaction, plan: EndPlan) -> OutcomeRecord | None:
+    def _exists(self, topic_partition: TopicPartition) -> bool:
+        try:
+            # A topic of the same name may have been created since, with fewer partitions.
+            return topic_partition.partition < self._broker.topic(topic_partition.topic).partitions
+        except TopicError:
+            return False
+
+    async def _outcome(self, transaction: Transaction, plan: EndPlan) -> OutcomeRecord | None:
         """Return the outcome for the partitions that have data of the transaction; None without any."""
-        partitions = [
-            OutcomePartition(
-                topic=name.topic,
-                topic_id=self._broker.topic(name.topic).topic_id,
-                partition=name.partition,
-                end_offset=self._broker.log_state(name.topic, name.partition).log_end_offset,
+        partitions: list[OutcomePartition] = []
+        for some in _portions(sorted(plan.partitions)):
+            await take_turn(self._looks)
+            partitions += (
+                OutcomePartition(
+                    topic=name.topic,
+                    topic_id=self._broker.topic(name.topic).topic_id,
+                    partition=name.partition,
+                    end_offset=self._broker.log_state(name.topic, name.partition).log_end_offset,
+                )
+                for name in some
+                if self._exists(name) and self._broker.open_since(name, plan.producer.producer_id) is not None
             )
-            for name in self._existing(plan.partitions)
-            if any(
-                opened.producer_id == plan.producer.producer_id
-                for opened in self._broker.open_transactions(name)
-            )
-        ]
         if not partitions:
             return None
         number, self._next_number = self._next_number, self._next_number + 1
@@ -255,7 +274,7 @@ class Endings:
             answer(ending.future, error)
 
     def _finish(self, decided: Sequence[_Decided]) -> None:
-        """Make stored outcomes visible, in one turn of the event loop."""
+        """Make stored outcomes visible: in this turn of the event loop, unless they have many partitions."""
         for end in decided:
             end.offsets.apply()
             if end.ending.plan.is_commit:
@@ -263,39 +282,68 @@ class Endings:
             else:
                 self.aborted += 1
         outcomes = [end.outcome for end in decided if end.outcome is not None]
+        if sum(len(outcome.partitions) for outcome in outcomes) > MARKERS_PER_TURN:
+            self._run(self._finish_in_turns(decided, outcomes))
+            return
         try:
             self._append_markers(outcomes)
         except SteleError as error:
+            self._lacks_markers(decided, error)
+        else:
+            self._finished(decided)
+
+    async def _finish_in_turns(self, decided: Sequence[_Decided], outcomes: Sequence[OutcomeRecord]) -> None:
+        try:
             for outcome in outcomes:
+                await self._append_in_turns(outcome)
+        except SteleError as error:
+            self._lacks_markers(decided, error)
+        else:
+            self._finished(decided)
+
+    def _lacks_markers(self, decided: Sequence[_Decided], error: SteleError) -> None:
+        for end in decided:
+            if end.outcome is None:
+                self._complete(end.ending.transaction)
+            else:
+                transactional_id = end.outcome.transactional_id
                 logger.error(
                     "markers of the transaction of %r are missing, and are tried again: %s",
-                    outcome.transactional_id,
-                    error,
+                    *(transactional_id, error),
                 )
-                self._unmarked[outcome.transactional_id] = outcome
-                self._failures[outcome.transactional_id] = error
-            self._start(self._retrying, _RETRY_AFTER_MS)
-            for end in decided:
-                if end.outcome is None:
-                    self._complete(end.ending.transaction)
-                answer(end.ending.future, error)
-            return
+                self._unmarked[transactional_id] = end.outcome
+                self._failures[transactional_id] = error
+            answer(end.ending.future, error)
+        self._start(self._retrying, _RETRY_AFTER_MS)
+
+    def _finished(self, decided: Sequence[_Decided]) -> None:
         for end in decided:
             self._complete(end.ending.transaction)
             answer(end.ending.future, end.ending.plan.next_producer)
 
     def _append_markers(self, outcomes: Sequence[OutcomeRecord]) -> None:
-        if not outcomes:
-            return
-        self._broker.append_markers(
-            [
-                order
-                for outcome in outcomes
-                for order in marker_orders(self._broker, outcome, coordinator_epoch=self._groups.epoch)
-            ]
-        )
-        self._unsynced += outcomes
-        self._start(self._forgetting, _FORGET_AFTER_MS)
+        """Append the missing markers of outcomes in this turn."""
+        orders = [order for outcome in outcomes for order in self._missing(outcome)]
+        if orders:
+            self._broker.append_markers(orders)
+        self._appended(outcomes)
+
+    def _missing(self, outcome: OutcomeRecord) -> list[MarkerOrder]:
+        return marker_orders(self._broker, outcome, coordinator_epoch=self._groups.epoch)
+
+    def _appended(self, outcomes: Sequence[OutcomeRecord]) -> None:
+        """Note that all markers of outcomes are appended."""
+        if outcomes:
+            self._unsynced += outcomes
+            self._start(self._forgetting, _FORGET_AFTER_MS)
+
+    async def _append_in_turns(self, outcome: OutcomeRecord) -> None:
+        """Append the missing markers of an outcome, a part of them in each turn."""
+        for first in range(0, len(outcome.partitions), MARKERS_PER_TURN):
+            await take_turn(self._markings)
+            partitions = outcome.partitions[first : first + MARKERS_PER_TURN]
+            self._broker.append_markers(self._missing(replace(outcome, partitions=partitions)))
+        self._appended([outcome])
 
     def _complete(self, transaction: Transaction) -> None:
         transaction.complete()
@@ -310,13 +358,18 @@ class Endings:
     # ── afterwards ──
 
     def _retry(self) -> None:
+        self._run(self._append_missing())
+
+    async def _append_missing(self) -> None:
         for transactional_id, outcome in list(self._unmarked.items()):
             try:
-                self._append_markers([outcome])
+                await self._append_in_turns(outcome)
             except SteleError as error:
                 # It was logged when it was tried first.
                 self._failures[transactional_id] = error
                 self._start(self._retrying, _RETRY_AFTER_MS)
+                continue
+            if self._unmarked.get(transactional_id) is not outcome:
                 continue
             del self._unmarked[transactional_id]
             transaction = self._table.find(transactional_id)
@@ -332,8 +385,7 @@ class Endings:
         outcome = self._unmarked.get(transaction.transactional_id)
         if outcome is None:
             return sorted(transaction.partitions)
-        orders = marker_orders(self._broker, outcome, coordinator_epoch=self._groups.epoch)
-        return sorted(order.topic_partition for order in orders)
+        return sorted(order.topic_partition for order in self._missing(outcome))
 
     def _forget_later(self) -> None:
         self._run(self.forget_outcomes())
@@ -341,16 +393,17 @@ class Endings:
     async def forget_outcomes(self) -> None:
         """Delete the outcomes whose markers are synced by the end of this call."""
         outcomes, self._unsynced = self._unsynced, []
-        names = {
-            TopicPartition(partition.topic, partition.partition)
-            for outcome in outcomes
-            for partition in outcome.partitions
-        }
+        names: set[TopicPartition] = set()
+        for outcome in outcomes:
+            for some in _portions(outcome.partitions):
+                await take_turn(self._looks)
+                names.update(TopicPartition(partition.topic, partition.partition) for partition in some)
+        numbers = {outcome.number for outcome in outcomes}
         try:
-            await self._broker.sync(self._existing(names))
+            await self._broker.sync(await self._existing(names))
         except SteleError as error:
             # The log no longer accepts appends; the next start reads the outcomes.
-            logger.error("outcomes of %d transactions are kept: %s", len(outcomes), error)
+            logger.error("outcomes of %d transactions are kept: %s", len(numbers), error)
             return
         deleted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -359,6 +412,6 @@ class Endings:
             if not deleted.done():
                 deleted.set_result(None)
 
-        changes = [DeleteOutcome(number=outcome.number) for outcome in outcomes]
+        changes = [DeleteOutcome(number=number) for number in sorted(numbers)]
         self._groups.table.persist(changes, written)
         await deleted

@@ -43,16 +43,23 @@ class TransactionService(Protocol):
     def counts(self) -> TransactionCounts: ...
 
     async def init_producer_id(
-        self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        unless_open: bool = False,
     ) -> ProducerIdentity:
         """Begin with a transactional id: earlier producers with it are fenced, an open transaction is aborted.
 
-        ``expected`` is what the producer has, if it continues after an error (KIP-360).
+        ``expected`` is what the producer has, if it continues after an error (KIP-360). ``unless_open``: an open
+        transaction is an error and stays open.
 
         Raises:
             InvalidRequest: the transactional id is empty or too long.
             InvalidTransactionTimeout: see there.
             TransactionFenced: another producer has begun since ``expected``.
+            InvalidTransactionState: a transaction is open, and ``unless_open``.
             ConcurrentTransactions: try again; an open transaction is being aborted.
             TooManyTransactionalIds: a limit of the broker is reached.
         """

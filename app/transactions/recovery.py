@@ -45,7 +45,7 @@ async def recover(*, broker: Broker, groups: GroupCoordinator, table: Transactio
         StorageError: the log does not accept markers.
     """
     stored = await groups.table.transactions()
-    for record in stored.transactions:
+    for record in sorted(stored.transactions, key=lambda record: record.started_at_ms):
         table.add(Transaction.restored(record, now=now))
     for outcome in stored.outcomes:
         # One at a time: an earlier outcome of the same producer may have ended its transaction here.

@@ -13,12 +13,15 @@ from ..errors import (
     UnknownPartition,
 )
 from ..storage.topic_partition import TopicPartition
+from ..work_budget import WorkBudget
 from .transaction import Transaction
 
 # Each is stored with every change of its transaction. Programs use one.
 GROUPS_OF_TRANSACTION_MAX = 1000
 # Kafka limits an id by the size of a string only; ids this long are mistakes.
 TRANSACTIONAL_ID_LENGTH_MAX = 1024
+# What the check of a partition takes, compared with a visit of one.
+_OF_A_VISIT = 0.1
 
 
 def check_transactional_id(transactional_id: str) -> None:
@@ -46,16 +49,19 @@ def check_groups(transaction: Transaction, group: str) -> None:
         )
 
 
-def refused_partitions(
+async def refused_partitions(
     broker: Broker, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, SteleError]:
-    """Return an error for each partition if one cannot be in a transaction, otherwise nothing.
+    """Return an error for each partition if one cannot be in a transaction, otherwise nothing; with pauses.
 
     The error is what is wrong with a partition, ``OperationNotAttempted`` for the others.
     """
-    errors = {
-        partition: error for partition in partitions if (error := _error_of(broker, partition)) is not None
-    }
+    budget = WorkBudget()
+    errors: dict[TopicPartition, SteleError] = {}
+    for partition in partitions:
+        if (error := _error_of(broker, partition)) is not None:
+            errors[partition] = error
+        await budget.visit(_OF_A_VISIT)
     if not errors:
         return {}
     return {

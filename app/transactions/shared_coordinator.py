@@ -30,8 +30,11 @@ from ..cluster.shared_transactions import (
 from ..cluster.transaction_store import StoredAnswer, TransactionRecord
 from ..errors import (
     BrokerClosing,
+    CoordinatorNotAvailable,
     SteleError,
+    StorageError,
     TooManyTransactionalIds,
+    TopicError,
     TransactionalIdNotFound,
     UnknownProducerMapping,
 )
@@ -216,7 +219,12 @@ class SharedTransactionCoordinator:
                 )
 
     async def ended(self, updated: Updated[Any], results: Sequence[Result]) -> None:
-        """Show readers of this broker what ended, and count it."""
+        """Show readers of this broker what ended, and count it.
+
+        Raises:
+            CoordinatorNotAvailable: this broker does not know the markers. Whoever repeats the request is told how the
+                transaction has ended.
+        """
         for result in results:
             if isinstance(result, EndPlan):
                 if result.is_commit:
@@ -224,11 +232,23 @@ class SharedTransactionCoordinator:
                 else:
                     self._aborted += 1
         if updated.partitions:
-            # Without an answer, the next poll finds the markers.
-            with suppress(SteleError):
-                await self._broker.refresh(self._names(updated.partitions))
+            await self._know_markers(updated)
         if updated.has_offsets:
             await self._settle_groups()
+
+    async def _know_markers(self, updated: Updated[Any]) -> None:
+        """Look for the markers before anybody is told of them: the failover that loses them is reported (ADR-0071)."""
+        names = self._names(updated.partitions)
+        try:
+            await self._broker.refresh(names)
+            histories = {self._broker.oldest_leader_epoch(*name) for name in names}
+        except StorageError as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+        except TopicError:
+            # It was deleted meanwhile, and its markers with it.
+            return
+        if any(history > updated.history for history in histories):
+            raise CoordinatorNotAvailable("the database has begun another history, and may have lost the end")
 
     def _names(self, partitions: Sequence[PartitionKey]) -> list[TopicPartition]:
         names: list[TopicPartition] = []
@@ -247,7 +267,12 @@ class SharedTransactionCoordinator:
     # ── producers ──
 
     async def init_producer_id(
-        self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        unless_open: bool = False,
     ) -> ProducerIdentity:
         check_timeout(transactional_id, timeout_ms, limit=self._settings.transaction_max_timeout_ms)
 
@@ -256,7 +281,9 @@ class SharedTransactionCoordinator:
                 self._check_room(transactional_id)
             if fresh_id is None and (transaction.is_new or transaction.is_exhausted):
                 raise NeedsProducerId
-            return transaction.begin(expected, timeout_ms=timeout_ms, fresh_id=fresh_id, now=now)
+            return transaction.begin(
+                expected, timeout_ms=timeout_ms, fresh_id=fresh_id, unless_open=unless_open, now=now
+            )
 
         while True:
             result = await self._ask(transactional_id, begin)
@@ -269,7 +296,7 @@ class SharedTransactionCoordinator:
     ) -> Mapping[TopicPartition, SteleError | None]:
         self._check_open()
         await self._broker.try_to_find_topics({partition.topic for partition in partitions})
-        errors = refused_partitions(self._broker, partitions)
+        errors = await refused_partitions(self._broker, partitions)
         if errors:
             return errors
 
@@ -304,6 +331,7 @@ class SharedTransactionCoordinator:
             return transaction.add(producer, groups=[request.group], now=now)
 
         await self._ask(transactional_id, add, producer=producer)
+        request = await groups.checked(request)
         return await groups.stage_after_ended(
             request, producer_id=producer.producer_id, producer_epoch=producer.epoch
         )
@@ -396,7 +424,7 @@ class SharedTransactionCoordinator:
         min_duration_ms: int = -1,
     ) -> list[TransactionListing]:
         self._check_open()
-        return listings_of(
+        return await listings_of(
             map(self._restored, await self._store.records()),
             states=states,
             producer_ids=producer_ids,

@@ -18,6 +18,7 @@ class TransactionTable:
         self._transactions: dict[str, Transaction] = {}
         # The current producer id of each; after it was used up, only the next one.
         self._by_producer: dict[int, Transaction] = {}
+        # In the order in which they began.
         self._open: dict[str, Transaction] = {}
 
     def __len__(self) -> int:
@@ -30,6 +31,11 @@ class TransactionTable:
     def open(self) -> Iterable[Transaction]:
         """The transactions that are open, including those that are ending."""
         return self._open.values()
+
+    @property
+    def oldest_open(self) -> Transaction | None:
+        """The transaction that has been open for longest."""
+        return next(iter(self._open.values()), None)
 
     @property
     def open_count(self) -> int:

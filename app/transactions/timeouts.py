@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Awaitable, Callable
 
 from ..clock import Clock, PatientClock
 from ..cluster.transaction_store import DeleteTransaction
@@ -12,6 +12,7 @@ from ..errors import SteleError
 from ..groups.base.timers import Scheduler, Timer
 from ..groups.coordinator import GroupCoordinator
 from ..settings import Settings
+from ..work_budget import WorkBudget
 from .endings import Endings
 from .plans import Moment
 from .states import TransactionState
@@ -50,6 +51,8 @@ class Timeouts:
         # A wall clock that jumps ahead expires nothing.
         self._patient = PatientClock(clock)
         self._timers: list[Timer] = []
+        # The checks under way, by the number of their timer.
+        self._checks: dict[int, asyncio.Future[None]] = {}
         self.timed_out = 0
 
     def start(self, scheduler: Scheduler) -> None:
@@ -60,27 +63,40 @@ class Timeouts:
     def stop(self) -> None:
         for timer in self._timers:
             timer.stop()
+        for task in self._checks.values():
+            task.cancel()
 
-    def _repeat(self, scheduler: Scheduler, interval_ms: int, check: Callable[[], None]) -> None:
+    def _repeat(self, scheduler: Scheduler, interval_ms: int, check: Callable[[], Awaitable[None]]) -> None:
+        number = len(self._timers)
+
         def ring() -> None:
             timer.start(interval_ms)
-            check()
+            if number not in self._checks:
+                task = self._checks[number] = asyncio.ensure_future(self._run(check))
+                task.add_done_callback(lambda _: self._checks.pop(number))
 
         timer = Timer(scheduler, ring)
         timer.start(interval_ms)
         self._timers.append(timer)
 
-    def abort_overdue(self) -> None:
+    async def _run(self, check: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await check()
+        except Exception:  # the edge of a task: the next time may succeed
+            logger.exception("transactions could not be looked after")
+
+    async def abort_overdue(self) -> None:
         """Abort transactions past their timeout, and fence their producers."""
-        now = self._now()
-        overdue = [
-            transaction
-            for transaction in self._table.open
-            if transaction.state is TransactionState.ONGOING
-            and transaction.pending is None
-            and transaction.deadline_ms < now.monotonic_ms
-        ]
-        for transaction in overdue:
+        budget = WorkBudget()
+        for transaction in list(self._table.open):
+            await budget.visit()
+            now = self._now()
+            if (
+                transaction.state is not TransactionState.ONGOING
+                or transaction.pending is not None
+                or transaction.deadline_ms >= now.monotonic_ms
+            ):
+                continue
             logger.warning(
                 "the transaction of %r is aborted: it was open for longer than its timeout of %d ms",
                 transaction.transactional_id,
@@ -89,15 +105,23 @@ class Timeouts:
             self.timed_out += 1
             self._endings.start(transaction, transaction.abort(now=now))
 
-    def expire_unused(self) -> None:
+    async def expire_unused(self) -> None:
         """Forget ids that no producer has used for ``transactional_id_expiration_ms``."""
         before_ms = self._patient.now_ms() - self._settings.transactional_id_expiration_ms
-        unused = (
-            transaction
-            for transaction in self._table
-            if transaction.updated_at_ms < before_ms and transaction.is_idle
-        )
-        expired = list(islice(unused, _EXPIRED_AT_ONCE))
+        budget = WorkBudget()
+
+        def is_unused(transaction: Transaction) -> bool:
+            return transaction.updated_at_ms < before_ms and transaction.is_idle
+
+        unused: list[Transaction] = []
+        for transaction in list(self._table):
+            await budget.visit()
+            if is_unused(transaction):
+                unused.append(transaction)
+            if len(unused) == _EXPIRED_AT_ONCE:
+                break
+        # Some may have been used since; those that expire can do nothing until the store has answered.
+        expired = [transaction for transaction in unused if is_unused(transaction)]
         if not expired:
             return
         for transaction in expired:

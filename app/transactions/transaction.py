@@ -55,6 +55,8 @@ class Transaction:
         self.updated_at_ms = now.wall_ms
         self.deadline_ms = 0
         self.partitions: set[TopicPartition] = set()
+        # At least those of ``partitions``.
+        self._topics: set[str] = set()
         self.groups: set[str] = set()
         self.pending: Pending | None = None
         self._ending: EndPlan | None = None
@@ -66,7 +68,7 @@ class Transaction:
         """Return the machine as it was stored; the timeout of an open transaction starts again."""
         transaction = cls(record.transactional_id, now=now)
         transaction._take(record)
-        transaction.partitions = {TopicPartition(*partition) for partition in record.partitions}
+        transaction._add_partitions(TopicPartition(*partition) for partition in record.partitions)
         transaction.groups = set(record.groups)
         if transaction.state is TransactionState.ONGOING:
             transaction.deadline_ms = now.monotonic_ms + record.timeout_ms
@@ -104,7 +106,13 @@ class Transaction:
     # ── begin ──
 
     def begin(
-        self, expected: ProducerIdentity | None, *, timeout_ms: int, fresh_id: int | None, now: Moment
+        self,
+        expected: ProducerIdentity | None,
+        *,
+        timeout_ms: int,
+        fresh_id: int | None,
+        now: Moment,
+        unless_open: bool = False,
     ) -> ProducerIdentity | StorePlan | EndPlan:
         """Begin with the id (InitProducerId).
 
@@ -112,7 +120,8 @@ class Transaction:
 
         ``fresh_id`` is needed if the machine ``is_new`` or ``is_exhausted``.
 
-        Raises ``ConcurrentTransactions``, ``TransactionFenced``.
+        Raises ``ConcurrentTransactions``, ``TransactionFenced``; ``InvalidTransactionState`` if a transaction is
+        open and ``unless_open``.
         """
         if self.pending is not None:
             raise ConcurrentTransactions(self.transactional_id)
@@ -126,6 +135,10 @@ class Transaction:
         if self.state is TransactionState.ONGOING:
             if expected is not None and expected != self.producer:
                 raise self._fenced(expected)
+            if unless_open:
+                raise InvalidTransactionState(
+                    self.transactional_id, "a transaction of another producer is open; begin with another id"
+                )
             return self._fence(fresh_id, last_epoch=NO_EPOCH if expected is None else self.epoch, now=now)
         if expected is not None and expected != self.producer:
             if expected.epoch != self.last_epoch:
@@ -244,7 +257,7 @@ class Transaction:
             return
         if adds:
             self._start(now)
-            self.partitions.add(topic_partition)
+            self._add_partitions((topic_partition,))
             return
         if self.pending is not None:
             # The partition may be on its way to the store.
@@ -408,7 +421,7 @@ class Transaction:
         if pending is Pending.ADD:
             # A produce request may have added more meanwhile.
             self._start(now)
-            self.partitions.update(TopicPartition(*partition) for partition in record.partitions)
+            self._add_partitions(TopicPartition(*partition) for partition in record.partitions)
             self.groups.update(record.groups)
             self.updated_at_ms = record.updated_at_ms
         else:
@@ -427,7 +440,7 @@ class Transaction:
         assert self._ending is not None
         self._take(self._ending.record)
         self._ending = None
-        self.partitions = set()
+        self.partitions, self._topics = set(), set()
         self.groups = set()
 
     def cancel(self, plan: StorePlan | EndPlan) -> None:
@@ -442,12 +455,20 @@ class Transaction:
 
     def forget_topic(self, topic: str) -> None:
         """Remove the partitions of a deleted topic."""
+        if topic not in self._topics:
+            return
+        self._topics.remove(topic)
         self.partitions = {partition for partition in self.partitions if partition.topic != topic}
+
+    def _add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self.partitions.add(partition)
+            self._topics.add(partition.topic)
 
     def adopt(self, topic_partition: TopicPartition, *, now: Moment) -> None:
         """Add a partition whose log shows an open transaction of the current producer; for recovery."""
         self._start(now)
-        self.partitions.add(topic_partition)
+        self._add_partitions((topic_partition,))
 
     def adopt_group(self, group: str, *, now: Moment) -> None:
         """Add a group that has pending offsets of the current producer; for recovery."""

@@ -372,6 +372,7 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
         [
             _kafka_log_dirs,
             lambda caller, _name: caller.asks("GET", "/v1/cdc"),
+            lambda caller, _name: caller.asks("GET", "/v1/replica"),
             lambda caller, _name: caller.asks("GET", "/v1/overview"),
             lambda caller, _name: caller.asks("GET", "/v1/overview/history"),
             lambda caller, _name: caller.asks("GET", "/v1/connections"),

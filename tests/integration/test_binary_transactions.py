@@ -13,12 +13,14 @@ from stele.errors import (
     InvalidRequestError,
     ProducerStateError,
     SteleClientError,
+    TransactionError,
     UnsupportedOperationError,
 )
 from stele.operations.transactional import (
     CommitTransactions,
     EndTransaction,
     InitTransactions,
+    InitUnlessOpen,
     TransactionalProducer,
     WrittenTransaction,
 )
@@ -110,6 +112,21 @@ def test_a_new_beginning_fences_the_producer_before_and_aborts_what_it_wrote(cli
     write(client, new, "fenced", b"new")
     end(client, new, commit=True)
     assert values(client, "fenced") == [b"new"]
+
+
+def test_a_beginning_that_spares_an_open_transaction_ends_nothing(client: Client) -> None:
+    client.create_topic("spared", partitions=1)
+    spare = InitUnlessOpen(transactional_id=ID, timeout_ms=60_000)
+    producer = client.call(spare)
+    # Nothing is written with it yet, so it is no open transaction.
+    assert client.call(spare) == (producer.producer_id, producer.producer_epoch + 1)
+    producer = client.call(spare)
+    write(client, producer, "spared", b"kept")
+    with pytest.raises(TransactionError, match="begin with another id"):
+        client.call(spare)
+    end(client, producer, commit=True)
+    assert values(client, "spared") == [b"kept"]
+    assert client.call(spare).producer_epoch > producer.producer_epoch
 
 
 def test_what_cannot_be_done_is_refused(client: Client, stele_broker: BrokerProcess) -> None:

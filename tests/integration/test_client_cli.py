@@ -279,3 +279,20 @@ def test_serve_refuses_what_makes_no_sense(tmp_path: Path) -> None:
     done = stele("serve", "--data-dir", str(tmp_path / "d"), "--http-port", "99999")
     assert done.returncode == 2
     assert b"http_port" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["--help", "topics list", "topics list --format json", "consume {topic} --from earliest"]
+)
+def test_an_output_that_cannot_be_written_is_reported(url: str, topic: str, command: str) -> None:
+    with Client(url) as client:
+        client.produce(topic, b"a")
+    full = subprocess.run(
+        f"{sys.executable} -m stele.cli {command.format(topic=topic)} > /dev/full",
+        shell=True,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "STELE_URL": url},
+    )
+    assert full.returncode == 1
+    assert full.stderr.decode() == "Error: the output cannot be written: No space left on device\n"

@@ -14,6 +14,7 @@ from stele import Client
 from stele.broker_process import BrokerProcess
 from stele.cli import COMMANDS, LazyGroup
 
+from tests.support.made_replica import made_replica
 from tests.support.warm_processes import run_stele
 
 # They run until they are stopped, or print records in the formats of records.
@@ -100,6 +101,10 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
     run("pipeline list")
     run("top")
     run("verify", str(broker.data_dir))
+    bucket = made_replica().saved_in(directory.parent / "bucket")
+    run("replica status", bucket)
+    run("replica verify", bucket)
+    run("restore", bucket, "--data-dir", str(directory.parent / "restored"))
     run("dump", str(next(broker.data_dir.glob("json-0/*.log"))), lines=True)
     run("topics delete", "json", "--yes")
     return found
@@ -130,5 +135,9 @@ def test_documents_have_the_values_as_they_are(documents: dict[str, Any]) -> Non
     assert documents["acls list"][0]["principal"] == "User:ada"
     assert documents["top"]["overview"]["health"]["status"]
     assert documents["verify"]["problems"] == 0
+    assert documents["replica verify"]["problems"] == []
+    (generation,) = documents["replica status"]["generations"]
+    assert generation == {"generation": 1, "first_at": 0, "last_at": 0, "cuts": 1}
+    assert (documents["restore"]["at"], documents["restore"]["partitions"]) == (0, 2)
     records = [entry for entry in documents["dump"] if entry["kind"] == "record"]
     assert (records[0]["key"], records[0]["value"], records[1]["key"]) == ("k", "one", None)

@@ -59,8 +59,9 @@ ROWS: list[tuple[str, str]] = [
     ("acls remove", "--principal User:ada"),
     ("topics delete", "urls --yes"),
 ]
-# It runs until it is stopped, with PostgreSQL; tests/integration/cdc runs it over both listeners.
-WITHOUT = {"cdc"}
+# One runs until it is stopped, with PostgreSQL; tests/integration/cdc runs it over both listeners. The URLs of the others
+# are those of buckets.
+WITHOUT = {"cdc", "replica status", "replica verify", "restore"}
 
 
 def invoke(command: str, arguments: str, environment: dict[str, str], stdin: str = "") -> Result:
@@ -116,6 +117,23 @@ def test_every_command_works_with_the_url_of_either_listener(secured: Secured, s
         assert done.exit_code == 0, f"{command}: {done.output}"
         if command == "key list":
             key = done.output.split()[0]
+
+
+@pytest.mark.parametrize(("command", "arguments"), [row for row in ROWS if row[1].endswith(" --yes")])
+def test_a_question_that_nobody_answers_changes_nothing_and_names_the_option(
+    secured: Secured, command: str, arguments: str
+) -> None:
+    environment = secured.environment | {"STELE_URL": secured.broker.http_url}
+    _create_what_the_rows_need(secured.broker)
+    if command.startswith("topics"):
+        invoke("topics create", arguments.removesuffix(" --yes"), environment)
+    for answers, status, said in (("", 2, "pass --yes"), ("n\n", 1, "Aborted")):
+        done = invoke(command, arguments.removesuffix(" --yes"), environment, answers)
+        assert (done.exit_code, said in done.output) == (status, True), done.output
+    # There still is what it would have taken.
+    assert invoke(command, arguments, environment).exit_code == 0
+    # Nothing after what an open transaction has written is read.
+    invoke("transactions abort", "urls-id --yes", environment)
 
 
 def _create_what_the_rows_need(broker: BrokerProcess) -> None:

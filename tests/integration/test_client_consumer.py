@@ -22,6 +22,7 @@ from stele import (
 )
 from stele.broker_process import BrokerProcess
 from stele.errors import ClosedError
+from stele.operations.fetch import FETCH_BYTES_MAX
 from stele.serializers import json_deserializer
 
 _numbers = itertools.count()
@@ -106,6 +107,22 @@ async def test_without_follow_the_end_is_where_it_was_at_the_start(url: str, top
 async def test_many_fetches_follow_one_another(url: str, topic: str) -> None:
     fill(url, topic, 500)
     assert await values(url, topic, max_bytes=1000) == list(range(500))
+
+
+async def test_a_partition_with_much_to_read_keeps_no_other_waiting(url: str, topic: str) -> None:
+    value = b"x" * 900_000
+    with Client(url) as client:
+        client.ensure_topic(topic, partitions=2)
+        client.produce_many(topic, [*[NewRecord(value, partition=0)] * 20, NewRecord(value, partition=1)])
+    # As much of one partition as all of a fetch may have.
+    settings: dict[str, Any] = {"follow": False, "max_bytes": FETCH_BYTES_MAX}
+    async with AsyncClient(url) as client, AsyncConsumer[bytes](client, topic, **settings) as consumer:
+        found = [record.partition async for record in consumer]
+    with Client(url) as client, Consumer[bytes](client, topic, **settings) as blocking:
+        also = [record.partition for record in blocking]
+    for partitions in (found, also):
+        assert len(partitions) == 21
+        assert 1 in partitions[:12]
 
 
 async def test_following_gives_records_as_they_come(url: str, topic: str) -> None:

@@ -7,6 +7,8 @@ import os
 import pickle
 import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -137,6 +139,26 @@ def test_the_end_of_a_child_closes_nothing_of_its_parent(broker: BrokerProcess, 
         # The connections are those of before.
         assert opened() == before
     assert values(broker, topic) == [b"before", b"after"]
+
+
+KEEPS_AN_ERROR = """
+import sys
+from stele import Client
+client = Client(sys.argv[1])
+try:
+    client.create_topic(sys.argv[2])
+except Exception as error:
+    # Its traceback refers to the client.
+    kept = error
+assert kept
+"""
+
+
+def test_a_program_that_ends_with_its_client_reports_nothing(url: str, topic: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", KEEPS_AN_ERROR, url, topic], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr == ""
 
 
 def test_an_asyncio_client_works_in_a_new_loop_of_the_child(

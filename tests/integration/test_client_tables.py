@@ -302,6 +302,21 @@ async def test_an_error_of_the_background_is_raised_by_the_next_access(
             table[b"a"]
 
 
+async def test_a_table_does_not_continue_in_another_topic_of_its_name(
+    calls: AsyncClient, open_table: OpenedTables, topic: str
+) -> None:
+    await calls.produce(topic, b"old", key="old", partition=0)
+    table = await open_table(topic, follow=False)
+    described = await calls.describe_topic(topic)
+    await calls.delete_topic(topic)
+    await calls.create_topic(topic, partitions=described.partitions, configs=described.configs)
+    for _ in range(3):
+        await calls.produce(topic, b"new", key="new", partition=0)
+    with pytest.raises(UnknownTopicError, match="was deleted"):
+        await wait_until(table)
+    assert b"new" not in table
+
+
 async def test_a_key_that_cannot_be_deserialized_ends_the_table(
     calls: AsyncClient, open_table: OpenedTables, topic: str
 ) -> None:

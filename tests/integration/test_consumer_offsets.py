@@ -29,6 +29,8 @@ from app.tcp.kafka.schemas.committed_offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
 )
 from app.tcp.kafka.schemas.configs import (
     DescribeConfigsRequest,
@@ -103,7 +105,9 @@ def tools() -> None:
         libs()
 
 
-def commit(peer: KafkaPeer, group: str, offset: int, *, partition: int = 0, **more: Any) -> None:
+def commit(
+    peer: KafkaPeer, group: str, offset: int, *, topic: str = "orders", partition: int = 0, **more: Any
+) -> None:
     version = more.pop("version", 9)
     request = OffsetCommitRequest(
         group_id=group,
@@ -111,7 +115,7 @@ def commit(peer: KafkaPeer, group: str, offset: int, *, partition: int = 0, **mo
         member_id=more.pop("member_id", ""),
         topics=[
             OffsetCommitRequestTopic(
-                name="orders",
+                name=topic,
                 partitions=[
                     OffsetCommitRequestPartition(
                         partition_index=partition, committed_offset=offset, committed_metadata="m"
@@ -121,14 +125,46 @@ def commit(peer: KafkaPeer, group: str, offset: int, *, partition: int = 0, **mo
         ],
         **more,
     )
-    (topic,) = peer.call(request, version).topics
-    (answer,) = topic.partitions
+    (answered,) = peer.call(request, version).topics
+    (answer,) = answered.partitions
     assert answer.error_code == 0, answer
 
 
 def leave(peer: KafkaPeer, group: str, member: str) -> None:
     members = [MemberIdentity(member_id=member)]
     assert peer.call(LeaveGroupRequest(group_id=group, members=members), 5).error_code == 0
+
+
+# ── the group of a monitor ──
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_all_offsets_of_a_group_that_reads_it_are_fetched(peer: KafkaPeer, version: int) -> None:
+    commit(peer, "of a monitor", 3)
+    commit(peer, "of a monitor", 4, topic=OFFSETS, partition=7)
+    group = OffsetFetchRequestGroup(group_id="of a monitor", topics=None)
+    (fetched,) = peer.call(OffsetFetchRequest(groups=[group]), version).groups
+    assert fetched.error_code == 0
+    offsets = {
+        part.partition_index: part.committed_offset for topic in fetched.topics for part in topic.partitions
+    }
+    assert offsets == {0: 3, 7: 4}
+    if version == 10:
+        names = {topic.topic_id: topic.name for topic in peer.call(MetadataRequest(topics=None), 12).topics}
+        assert {names[topic.topic_id] for topic in fetched.topics} == {"orders", OFFSETS}
+
+
+def test_all_offsets_of_a_group_that_reads_it_are_reset(broker: BrokerProcess, peer: KafkaPeer) -> None:
+    commit(peer, "reset", 3)
+    commit(peer, "reset", 4, topic=OFFSETS, partition=partition_of("reset", PARTITIONS))
+    with httpx.Client(base_url=broker.http_url) as http:
+        reset = http.put("/v1/groups/reset/offsets", json={"to": "latest"})
+        assert reset.status_code == 200, reset.text
+        described = http.get("/v1/groups/reset").json()
+    # The reset is itself a record in it.
+    own = [part for part in described["partitions"] if part["topic"] == OFFSETS and part["high_watermark"]]
+    assert all(part["log_start_offset"] <= part["committed"] <= part["high_watermark"] for part in own)
+    assert {part["topic"] for part in described["partitions"]} == {"orders", OFFSETS}
 
 
 # ── monitors ──

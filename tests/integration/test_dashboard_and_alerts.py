@@ -32,10 +32,11 @@ def expressions() -> list[str]:
 
 
 def exposed(directory: Path) -> set[str]:
-    """The names in ``/metrics`` of a broker with TLS that was written to and read from."""
+    """The names in ``/metrics`` of a broker with TLS and a replica that was written to and read from."""
     server = Authority(directory).server()
     environment = {
         "STELE_SAMPLE_INTERVAL_MS": "100",
+        "STELE_REPLICATE_TO": f"file://{directory}/replica",
         "STELE_KAFKA_TLS_CERTIFICATE_FILE": str(server.certificate_file),
         "STELE_KAFKA_TLS_KEY_FILE": str(server.key_file),
     }

@@ -74,7 +74,7 @@ class Bench:
     def records(self, topic: str) -> list[dict[str, Any]]:
         read: list[dict[str, Any]] = []
         for partition in (0, 1):
-            answer = self.http.get(f"/v1/topics/{topic}/partitions/{partition}/records", params={"offset": 0})
+            answer = self.http.get(f"/v1/topics/{topic}/partitions/{partition}/records", params={"from": 0})
             assert answer.status_code == 200, answer.text
             read += answer.json()["records"]
         return read
@@ -235,7 +235,7 @@ def test_a_dead_letter_topic_is_created_if_the_broker_may_do_that() -> None:
         bench.call("reject", lock=bench.poll()["lock"])
 
         def is_created() -> bool:
-            answer = http.get("/v1/topics/dead.letters/partitions/0/records", params={"offset": 0})
+            answer = http.get("/v1/topics/dead.letters/partitions/0/records", params={"from": 0})
             return answer.status_code == 200 and len(answer.json()["records"]) == 1
 
         eventually(is_created, "the letter in a new topic")

@@ -43,6 +43,7 @@ NO_CODE = {
     "java": "a part of tests/conformance/drivers/kafka-streams, which is compiled and run",
     "hex": "tests/unit/test_docs.py decodes it",
     "batch": "tests/unit/test_docs.py decodes it",
+    "cut": "tests/unit/storage/replica/test_documented_format.py decodes it",
 }
 # The beginning of a command, and why it is not run here.
 NOT_RUN = {

@@ -26,24 +26,13 @@ from tests.support.batches import ORDERS, spec_of
 from tests.support.batches import batch_of as batch_of_values
 from tests.support.compaction import DAY_MS, NOW_MS, RULES, CleanedPartition, Keyed, compacted
 from tests.support.compaction import batch as batch_of
+from tests.support.dumped_segments import COMPLAINTS, TOOL, complain_not
 from tests.support.engines import open_engine
 from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, run_simulated
 
 # Small enough for a dozen segments a partition, each with several index entries.
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 512}
-TOOL = "org.apache.kafka.tools.DumpLogSegments"
 BASE_MS = 1_763_664_000_000
-# How the tool complains, in any of its modes; nothing that is stored here contains one of these.
-COMPLAINTS = re.compile(
-    r"mismatch|non-consecutive|out of order|isvalid: false|corrupt|invalid|error|exception|found|warn",
-    re.IGNORECASE,
-)
-# With deep iteration the tool takes -1 for the offset before every segment, and so misses what was never meant
-# to be in it; of Kafka's own segments it says the same. What matters is checked below: the first offset of a
-# segment is that of its name, and follows the last one of the segment before.
-_FALSE_ALARM = re.compile(
-    r"^Non-consecutive offsets in \S+/(\d{20})\.log\n  -1 is followed by (\d+)\n", re.MULTILINE
-)
 
 _FILE = re.compile(r"^Dumping (\S+)$")
 _BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* position: (\d+) .* size: (\d+) ")
@@ -172,13 +161,6 @@ def dump(stored: Stored, *options: str) -> dict[str, list[str]]:
             lines.append(line)
     assert set(sections) == {f"{path.parent.name}/{path.name}" for path in stored.files}
     return sections
-
-
-def complain_not(done: subprocess.CompletedProcess[str]) -> None:
-    stderr = _FALSE_ALARM.sub(lambda found: "" if int(found[1]) == int(found[2]) else found[0], done.stderr)
-    complaints = [line for line in (done.stdout + stderr).splitlines() if COMPLAINTS.search(line)]
-    assert not complaints, "\n".join(complaints[:20])
-    assert (done.returncode, stderr) == (0, "")
 
 
 def matches(pattern: re.Pattern[str], lines: list[str]) -> list[re.Match[str]]:

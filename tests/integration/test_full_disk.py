@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,8 +13,14 @@ from stele.errors import SteleClientError
 from stele.testing import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
+from app.tcp.kafka.schemas.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.integration.test_kafka_admin import TOPIC, incremental_alteration
 from tests.support.batches import batch_of
-from tests.support.kafka_peer import KafkaPeer, only_partition, produce
+from tests.support.kafka_peer import KafkaPeer, delete_topic, only_partition, produce
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.variants import long_but
 from tests.support.waiting import eventually
@@ -87,13 +94,52 @@ def test_a_full_disk_refuses_at_every_listener_and_says_so(full_broker: BrokerPr
         client.simple_produce("a", VALUE)
 
 
-WAYS_OUT: dict[str, Callable[[httpx.Client], httpx.Response]] = {
-    "lower retention": lambda http: http.patch(
-        "/v1/topics/a", json={"configs": {"retention.bytes": 100_000}}
+def over_http(method: str, path: str, **options: Any) -> Callable[[BrokerProcess], None]:
+    def free(broker: BrokerProcess) -> None:
+        httpx.request(method, f"{broker.http_url}/v1/topics/a{path}", **options).raise_for_status()
+
+    return free
+
+
+def over_kafka(free: Callable[[KafkaPeer], object]) -> Callable[[BrokerProcess], None]:
+    def call(broker: BrokerProcess) -> None:
+        with KafkaPeer(broker) as peer:
+            free(peer)
+
+    return call
+
+
+def lower_retention(peer: KafkaPeer) -> None:
+    changed = incremental_alteration(peer, TOPIC, "a", ("retention.bytes", 0, "100000"))
+    assert changed.error_code == ErrorCode.NONE, changed
+
+
+def delete_records(peer: KafkaPeer) -> None:
+    of_topic = DeleteRecordsTopic(name="a", partitions=[DeleteRecordsPartition(partition_index=0, offset=60)])
+    (topic,) = peer.call(DeleteRecordsRequest(topics=[of_topic], timeout_ms=30_000), 2).topics
+    assert topic.partitions[0].error_code == ErrorCode.NONE, topic
+
+
+def over_binary(free: Callable[[Client], object]) -> Callable[[BrokerProcess], None]:
+    def call(broker: BrokerProcess) -> None:
+        with Client(broker.binary_url) as client:
+            free(client)
+
+    return call
+
+
+WAYS_OUT: dict[str, Callable[[BrokerProcess], None]] = {
+    "lower retention": over_http("PATCH", "", json={"configs": {"retention.bytes": 100_000}}),
+    "delete a topic": over_http("DELETE", ""),
+    "delete records": over_http("DELETE", "/partitions/0/records?before=60"),
+    "delete all records": over_http("DELETE", "/records"),
+    "lower retention over Kafka": over_kafka(lower_retention),
+    "delete a topic over Kafka": over_kafka(lambda peer: delete_topic(peer, "a")),
+    "delete records over Kafka": over_kafka(delete_records),
+    "lower retention over the binary protocol": over_binary(
+        lambda client: client.alter_topic("a", configs={"retention.bytes": "100000"})
     ),
-    "delete a topic": lambda http: http.delete("/v1/topics/a"),
-    "delete records": lambda http: http.delete("/v1/topics/a/partitions/0/records?before=60"),
-    "delete all records": lambda http: http.delete("/v1/topics/a/records"),
+    "delete a topic over the binary protocol": over_binary(lambda client: client.delete_topic("a")),
 }
 
 
@@ -103,9 +149,8 @@ def test_a_full_disk_is_freed_through_the_api(way: str, restarts: bool, full_bro
     if restarts:
         full_broker.kill()
         full_broker.start()
+    WAYS_OUT[way](full_broker)
     with httpx.Client(base_url=full_broker.http_url) as http:
-        answer = WAYS_OUT[way](http)
-        assert answer.status_code < 300, answer.text
         eventually(lambda: http.get("/readyz").status_code == 200, "the broker can write again")
         assert put(http, "b") == 200
         # Files go one after the other, and a topic needs more space than a record.

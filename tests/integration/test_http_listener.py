@@ -483,7 +483,8 @@ def test_an_event_stream_is_resumed_after_its_last_event(http: httpx.Client, fil
     accept = {"accept": "text/event-stream"}
     with http.stream("GET", url, params={"from": "earliest"}, headers=accept) as stream:
         told = events_of(stream.iter_lines(), 4)
-    assert [event_id for event_id, _ in told] == ["0:0", "0:1", "0:2", "0:3"]
+    topic_id = http.get(f"/v1/topics/{filled}").json()["topic_id"]
+    assert [event_id for event_id, _ in told] == [f"0:{n}@{topic_id[:8]}" for n in range(4)]
 
     with http.stream("GET", url, headers=accept | {"last-event-id": told[-1][0]}) as stream:
         resumed = events_of(stream.iter_lines(), 6)
@@ -567,6 +568,31 @@ def test_metrics_show_the_size_of_the_produce_queue(http: httpx.Client, topic: s
     lines = http.get("/metrics").text.splitlines()
     assert "stele_produce_queue_requests 0.0" in lines
     assert "stele_produce_queue_bytes 0.0" in lines
+
+
+def test_metrics_count_the_producers_that_partitions_remember(http: httpx.Client, topic: str) -> None:
+    def remembered() -> int:
+        lines = http.get("/metrics").text.splitlines()
+        assert "stele_producer_states_forgotten_total 0.0" in lines
+        (line,) = (line for line in lines if line.startswith("stele_producer_states "))
+        return round(float(line.split()[1]))
+
+    assert http.put(f"/v1/topics/{topic}", json={"partitions": 2}).status_code == 201
+    before = remembered()
+    producer = http.post("/v1/producers").json()
+    headers = {
+        "Producer-Id": str(producer["producer_id"]),
+        "Producer-Epoch": str(producer["producer_epoch"]),
+        "Producer-Sequence": "0",
+    }
+    for partition in range(2):
+        posted = http.post(
+            f"/v1/topics/{topic}/records?partition={partition}",
+            json={"records": [{"value": "x"}]},
+            headers=headers,
+        )
+        assert posted.status_code == 200
+    assert remembered() == before + 2
 
 
 def test_metrics_of_requests_do_not_grow_with_the_number_of_topics(http: httpx.Client, topic: str) -> None:

@@ -131,6 +131,15 @@ def test_a_limit_of_records_holds_within_a_batch(peer: KafkaPeer, queue: Queue, 
     assert offsets(queue.poll(max_records=2)) == [(0, 3, 1), (0, 4, 1)]
 
 
+def test_a_partition_with_many_records_keeps_no_other_waiting(
+    peer: KafkaPeer, queue: Queue, topic: str
+) -> None:
+    put(peer, topic, *[b"x"] * 100)
+    put(peer, topic, b"y", partition=1)
+    taken = [offsets(queue.poll(max_records=2)) for _ in range(2)]
+    assert taken == [[(0, 0, 1), (0, 1, 1)], [(1, 0, 1), (0, 2, 1)]]
+
+
 def test_an_append_ends_the_wait_of_a_poll(
     broker: BrokerProcess, peer: KafkaPeer, queue: Queue, topic: str
 ) -> None:

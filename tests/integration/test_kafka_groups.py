@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -666,15 +666,15 @@ def test_offsets_of_topics_without_subscribers_are_deleted(peer: KafkaPeer) -> N
     for topic in ("subscribed", "abandoned"):
         commit(peer, "reading", topic, (0, 1, None), generation=1, member_id=joined.member_id)
 
-    def delete(group: str) -> Any:
+    def delete(group: str, topics: Sequence[str] = ("subscribed", "abandoned"), partition: int = 0) -> Any:
         return peer.call(
             OffsetDeleteRequest(
                 group_id=group,
                 topics=[
                     OffsetDeleteRequestTopic(
-                        name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+                        name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=partition)]
                     )
-                    for topic in ("subscribed", "abandoned")
+                    for topic in topics
                 ],
             ),
             0,
@@ -686,5 +686,12 @@ def test_offsets_of_topics_without_subscribers_are_deleted(peer: KafkaPeer) -> N
         [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0],
     )
     assert committed(peer, "reading", None) == [("subscribed", 0, 1, "", 0)]
+    unknown = delete("reading", ("missing", "abandoned"))
+    assert [one.partitions[0].error_code for one in unknown.topics] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        0,
+    ]
+    unknown = delete("reading", ("abandoned",), partition=1)
+    assert [one.partitions[0].error_code for one in unknown.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     missing = delete("nobody")
     assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])

@@ -847,11 +847,7 @@ def test_a_client_with_an_older_or_a_newer_leader_epoch_is_sent_for_metadata(tmp
         return offset_at(peer, "epochs", -1, current_leader_epoch=epoch).error_code
 
     def end_of(epoch: int, current: int = -1) -> tuple[int, int, int]:
-        partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-        topic = OffsetForLeaderTopic(topic="epochs", partitions=[partition])
-        response = peer.call(OffsetForLeaderEpochRequest(topics=[topic]), 4)
-        (found,) = response.topics[0].partitions
-        return found.error_code, found.leader_epoch, found.end_offset
+        return end_of_epoch(peer, "epochs", epoch, current)
 
     with run_broker(tmp_path, environment=WITHOUT_RETENTION) as broker:
         with KafkaPeer(broker) as peer:
@@ -874,6 +870,30 @@ def test_a_client_with_an_older_or_a_newer_leader_epoch_is_sent_for_metadata(tmp
             assert end_of(now, before) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
             assert end_of(now, now + 1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
             assert end_of(now + 1) == (0, -1, -1), "an epoch that is not yet has no end"
+            assert end_of(-1) == (0, -1, -1)
+
+
+def test_an_epoch_of_which_a_log_has_nothing_ends_where_the_next_one_begins(tmp_path: Path) -> None:
+    """So a client that has read of it, before the log lost that, continues there, whatever its reset policy."""
+    with run_broker(tmp_path, environment=WITHOUT_RETENTION) as broker:
+        with KafkaPeer(broker) as peer:
+            (topic,) = peer.call(metadata_of("epochs"), 9).topics
+            before = topic.partitions[0].leader_epoch
+        broker.kill()
+        broker.start()
+        with KafkaPeer(broker) as peer:
+            assert end_of_epoch(peer, "epochs", before) == (0, before, 0)
+            put_and_sync(peer, "epochs", b"a", b"b")
+            assert end_of_epoch(peer, "epochs", before) == (0, before, 0)
+
+
+def end_of_epoch(peer: KafkaPeer, topic: str, epoch: int, current: int = -1) -> tuple[int, int, int]:
+    """Return error code, epoch and end offset."""
+    partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    asked = OffsetForLeaderTopic(topic=topic, partitions=[partition])
+    response = peer.call(OffsetForLeaderEpochRequest(topics=[asked]), 4)
+    (found,) = response.topics[0].partitions
+    return found.error_code, found.leader_epoch, found.end_offset
 
 
 def put_and_sync(peer: KafkaPeer, topic: str, *values: bytes) -> None:

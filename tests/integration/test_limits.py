@@ -91,5 +91,5 @@ async def test_unpacked_batches_may_take_as_much_memory_as_the_setting_says(tmp_
         assert answer.status_code == 200, answer.text
         # More than other brokers allow, so that nothing else would be let in there.
         await at.broker.decoded.acquire(128 * MIB, "a search")
-        answer = await at.http.get("/v1/topics/orders/partitions/0/records?offset=0")
+        answer = await at.http.get("/v1/topics/orders/partitions/0/records?from=0")
         assert [len(record["value"]) for record in answer.json()["records"]] == [1_000_000]

@@ -106,6 +106,7 @@ def run(*arguments: str, typed: str | None = None, password: str | None = None) 
 def test_users_and_keys_are_made_on_the_command_line(tmp_path: Path) -> None:
     data = ("--data-dir", str(tmp_path / "data"))
     assert run("user", "add", "alice", *data, typed="from standard input\n") == (0, "added user alice\n")
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
     assert run("user", "add", "bob", *data, password="from the environment")[0] == 0
     file = tmp_path / "password"
     file.write_text("from a file\n")

@@ -333,7 +333,14 @@ def _administration(call: Checked) -> None:
     call("GET", "/v1/keys")
     call("DELETE", f"/v1/keys/{key['id']}")
     call("DELETE", "/v1/users/alice")
-    for path in ("/v1/cdc", "/v1/overview", "/v1/overview/history", "/v1/connections", "/v1/cluster"):
+    for path in (
+        "/v1/cdc",
+        "/v1/replica",
+        "/v1/overview",
+        "/v1/overview/history",
+        "/v1/connections",
+        "/v1/cluster",
+    ):
         call("GET", path)
     for path in ("/healthz", "/readyz", "/metrics"):
         call("GET", path)

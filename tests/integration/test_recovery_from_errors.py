@@ -1,6 +1,6 @@
-"""What a client is to do after each error of a group or a session, done at once: it works.
+"""What a client is to do after an error of a group, a session, a producer or a read, done at once: it works.
 
-Each row of ``RECOVERIES`` brings about one error, then does what the protocol or the text of the error recommends.
+Each row of ``RECOVERIES`` and ``ELSEWHERE`` brings about one error, then does what the protocol or the text of the error recommends.
 """
 
 from __future__ import annotations
@@ -23,9 +23,20 @@ from app.tcp.kafka.schemas.committed_offsets import (
 from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
 from app.tcp.kafka.schemas.groups import HeartbeatRequest
 from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
-from tests.integration.test_kafka_groups import stable
+from tests.integration.test_groups import LISTENERS, owned_by, refusal
+from tests.integration.test_kafka_groups import beat, joining, stable
 from tests.support.batches import batch_of
-from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, produce, put
+from tests.support.group_protocols import GroupProtocol
+from tests.support.kafka_peer import (
+    KafkaPeer,
+    create_topic,
+    delete_topic,
+    fetch,
+    only_partition,
+    produce,
+    put,
+    records_in,
+)
 from tests.support.share_groups import ACCEPT, configure, joined
 
 PATIENCE_S = 60.0
@@ -180,6 +191,29 @@ def unknown_member_id(peer: KafkaPeer) -> int:
     return error
 
 
+def member_id_required(peer: KafkaPeer) -> int:
+    first = peer.call(joining(group := new_group()), 9)
+    again = stable(peer, group, member_id=first.member_id)
+    assert again.member_id == first.member_id
+    return first.error_code
+
+
+def rebalance_in_progress(peer: KafkaPeer) -> int:
+    member = stable(peer, group := new_group())
+    other = peer.again()
+    # It waits for the member that is there.
+    other.post(joining(group, peer.call(joining(group), 9).member_id), 9)
+    deadline = time.monotonic() + PATIENCE_S
+    while not (error := beat(peer, group, member.generation_id, member.member_id)):
+        assert time.monotonic() < deadline
+    again = peer.call(joining(group, member.member_id), 9)
+    assert again.error_code == E.NONE
+    assert again.generation_id == member.generation_id + 1
+    assert beat(peer, group, again.generation_id, again.member_id) in (E.NONE, E.REBALANCE_IN_PROGRESS)
+    other.close()
+    return error
+
+
 # ── sessions ──
 
 
@@ -277,6 +311,47 @@ def out_of_order_sequence(peer: KafkaPeer) -> int:
     return error
 
 
+def _transactional(peer: KafkaPeer, transactional_id: str, producer_id: int = -1, epoch: int = -1) -> Any:
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    return peer.call(request, 4)
+
+
+def producer_fenced(peer: KafkaPeer) -> int:
+    name = new_group()
+    first, second = _transactional(peer, name), _transactional(peer, name)
+    error = _transactional(peer, name, first.producer_id, first.producer_epoch).error_code
+    third = _transactional(peer, name)
+    assert (third.error_code, third.producer_epoch > second.producer_epoch) == (E.NONE, True)
+    return error
+
+
+# ── topics ──
+
+
+def unknown_topic_id(peer: KafkaPeer) -> int:
+    name = new_group()
+    old = create_topic(peer, name)
+    delete_topic(peer, name)
+    new = create_topic(peer, name)
+    put(peer, name, b"new")
+    error = only_partition(peer.call(fetch(old, 0), 13)).error_code
+    assert records_in(bytes(only_partition(peer.call(fetch(new, 0), 13)).records)) == [(0, b"new")]
+    return error
+
+
+def offset_out_of_range(peer: KafkaPeer) -> int:
+    refused = only_partition(peer.call(fetch(TOPIC, 1_000_000), 11))
+    # Without records, a response still says where the log begins.
+    again = only_partition(peer.call(fetch(TOPIC, max(refused.log_start_offset, 0)), 11))
+    assert again.error_code == E.NONE
+    return refused.error_code
+
+
 RECOVERIES: list[tuple[Callable[[KafkaPeer], int], E]] = [
     (fenced_member_epoch, E.FENCED_MEMBER_EPOCH),
     (unknown_member_of_a_consumer_group, E.UNKNOWN_MEMBER_ID),
@@ -285,6 +360,8 @@ RECOVERIES: list[tuple[Callable[[KafkaPeer], int], E]] = [
     (unreleased_instance_id, E.UNRELEASED_INSTANCE_ID),
     (illegal_generation, E.ILLEGAL_GENERATION),
     (unknown_member_id, E.UNKNOWN_MEMBER_ID),
+    (member_id_required, E.MEMBER_ID_REQUIRED),
+    (rebalance_in_progress, E.REBALANCE_IN_PROGRESS),
     (invalid_share_session_epoch, E.INVALID_SHARE_SESSION_EPOCH),
     (share_session_not_found, E.SHARE_SESSION_NOT_FOUND),
     (unknown_member_of_a_share_group, E.UNKNOWN_MEMBER_ID),
@@ -292,6 +369,9 @@ RECOVERIES: list[tuple[Callable[[KafkaPeer], int], E]] = [
     (fetch_session_id_not_found, E.FETCH_SESSION_ID_NOT_FOUND),
     (invalid_fetch_session_epoch, E.INVALID_FETCH_SESSION_EPOCH),
     (out_of_order_sequence, E.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (producer_fenced, E.PRODUCER_FENCED),
+    (unknown_topic_id, E.UNKNOWN_TOPIC_ID),
+    (offset_out_of_range, E.OFFSET_OUT_OF_RANGE),
 ]
 
 
@@ -302,3 +382,63 @@ def test_what_an_error_recommends_works_at_once(
     recovery: Callable[[KafkaPeer], int], error: E, peer: KafkaPeer
 ) -> None:
     assert recovery(peer) == error
+
+
+# ── over HTTP and the binary protocol ──
+
+
+def a_member_that_was_removed(listener: GroupProtocol, group: str) -> E:
+    member = listener.join(group, TOPIC)
+    listener.leave(group, member.member_id)
+    error = refusal(lambda: listener.heartbeat(group, member))
+    again = owned_by(listener, group, listener.join(group, TOPIC))
+    listener.commit(group, again, TOPIC, 0, 1)
+    return error
+
+
+def a_generation_that_is_over(listener: GroupProtocol, group: str) -> E:
+    first = owned_by(listener, group, listener.join(group, TOPIC))
+    second = listener.join(group, TOPIC)
+    (_, partition) = min(first.assigned)
+    error = refusal(lambda: listener.claim(group, first, TOPIC, partition))
+    again = owned_by(listener, group, listener.join(group, TOPIC, member_id=first.member_id))
+    assert len(again.assigned) == len(second.assigned) == 1
+    return error
+
+
+def a_partition_that_is_not_claimed(listener: GroupProtocol, group: str) -> E:
+    member = listener.join(group, TOPIC)
+    error = refusal(lambda: listener.commit(group, member, TOPIC, 0, 1))
+    listener.claim(group, member, TOPIC, 0)
+    listener.commit(group, member, TOPIC, 0, 1)
+    return error
+
+
+def a_lease_that_was_given_back(listener: GroupProtocol, group: str) -> E:
+    polled = listener.poll(group, TOPIC, wait_ms=10_000)
+    assert polled.lease is not None
+    listener.nack(group, polled.lease)
+    error = refusal(lambda: listener.ack(group, polled.lease or ""))
+    again = listener.poll(group, TOPIC, wait_ms=10_000)
+    assert (again.records, again.lease is not None) == (polled.records, True)
+    listener.ack(group, again.lease or "")
+    return error
+
+
+ELSEWHERE: list[tuple[Callable[[GroupProtocol, str], E], E]] = [
+    (a_member_that_was_removed, E.UNKNOWN_MEMBER_ID),
+    (a_generation_that_is_over, E.ILLEGAL_GENERATION),
+    (a_partition_that_is_not_claimed, E.PARTITION_NOT_OWNED),
+    (a_lease_that_was_given_back, E.LEASE_FENCED),
+]
+
+
+@pytest.mark.parametrize("protocol", sorted(LISTENERS))
+@pytest.mark.parametrize(
+    ("recovery", "error"), ELSEWHERE, ids=[recovery.__name__ for recovery, _ in ELSEWHERE]
+)
+def test_what_an_error_recommends_works_over_the_other_protocols(
+    recovery: Callable[[GroupProtocol, str], E], error: E, protocol: str, broker: BrokerProcess
+) -> None:
+    with LISTENERS[protocol](broker) as listener:
+        assert recovery(listener, new_group()) is error

@@ -89,6 +89,13 @@ CASES: list[tuple[m.Request, Needs]] = [
         )
         for kind in (m.FetchRequest, m.IsolatedFetchRequest)
     ),
+    (
+        m.TopicFetchRequest(
+            partitions=[m.FetchPartition(topic=TOPIC, partition=0, offset=0)],
+            topic_ids=[m.TopicIdentity(topic=TOPIC, topic_id=bytes(16))],
+        ),
+        {(READ_TOPIC,): "partitions.code"},
+    ),
     *(
         (kind(topic=TOPIC, partition=0, timestamp_ms=-1), need(DESCRIBE_TOPIC))
         for kind in (m.ListOffsetsRequest, m.IsolatedListOffsetsRequest)
@@ -129,6 +136,10 @@ CASES: list[tuple[m.Request, Needs]] = [
     (m.TableFetchRequest(topic=TOPIC, partition=0), need(READ_TOPIC)),
     (
         m.InitTransactionsRequest(transactional_id=TRANSACTIONAL_ID, timeout_ms=60_000),
+        need(WRITE_TRANSACTIONAL_ID),
+    ),
+    (
+        m.InitUnlessOpenRequest(transactional_id=TRANSACTIONAL_ID, timeout_ms=60_000),
         need(WRITE_TRANSACTIONAL_ID),
     ),
     (

@@ -107,7 +107,7 @@ def test_curl_writes_and_reads(broker: BrokerProcess, authority: Authority) -> N
 
     curl("-X", "POST", f"{broker.http_url}/v1/topics/curl/records", "-d", '{"records": [{"value": "over TLS"}]}',
          "-H", "content-type: application/json")  # fmt: skip
-    page = json.loads(curl(f"{broker.http_url}/v1/topics/curl/partitions/0/records?offset=0"))
+    page = json.loads(curl(f"{broker.http_url}/v1/topics/curl/partitions/0/records?from=0"))
     assert page["records"][0]["value"] == "over TLS"
 
 

@@ -22,6 +22,27 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── parts of tables ──
+    Mutant(
+        "app/query/table.py",
+        "        self._part = newest.within(begin, self._read_from)\n",
+        "        self._part = newest\n",
+        "tests/unit/query/test_table.py",
+        "newest_rows_come",
+    ),
+    Mutant(
+        "app/storage/keys/partition_keys.py",
+        "headers(part.segment, from_offset=start)",
+        "headers(part.segment, from_offset=part.next_offset - 1)",
+        f"{_STORAGE}/test_compaction_crashes.py",
+    ),
+    Mutant(
+        "app/storage/shared/key_reader.py",
+        "run.last_offset >= start]",
+        "run.base_offset >= start]",
+        f"{_STORAGE}/shared/test_simulation.py",
+        "compacted",
+    ),
     # ── histories of the database ──
     Mutant(
         "app/storage/shared/log.py",
@@ -354,9 +375,15 @@ MUTANTS = (
     ),
     Mutant(
         "app/broker/producing/producer_state.py",
-        "if state.timestamp_ms < before_ms and",
-        "if state.timestamp_ms > before_ms and",
+        "state.timestamp_ms < before_ms and",
+        "state.timestamp_ms > before_ms and",
         f"{_BROKER}/test_producer_state.py",
+    ),
+    Mutant(
+        "app/storage/segments/segment.py",
+        "opening[rb.CRC_START - 1] ^= 0xFF",
+        "opening[rb.CRC_START - 1] ^= 0",
+        f"{_STORAGE}/test_written_ahead.py",
     ),
     Mutant(
         "app/network/admission.py",
@@ -414,7 +441,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/groups/lag.py",
-        "    await broker.refresh([(lag.topic, lag.partition) for lag in group_lag(broker, coordinator, group)])\n",
+        "    await broker.refresh([(lag.topic, lag.partition) for lag in known])\n",
         "",
         _LATE,
     ),
@@ -432,13 +459,13 @@ MUTANTS = (
     ),
     # ── groups ──
     Mutant(
-        "app/groups/classic/assignors.py",
-        "if len(assignments[rich]) - len(assignments[poor]) > 1",
-        "if len(assignments[rich]) - len(assignments[poor]) > 2",
+        "app/groups/base/assignors.py",
+        "if -most - least < 2:",
+        "if -most - least < 3:",
         f"{_GROUPS}/test_assignors.py",
     ),
     Mutant(
-        "app/groups/classic/assignors.py",
+        "app/groups/base/assignors.py",
         "(index < count % len(members))",
         "(index <= count % len(members))",
         f"{_GROUPS}/test_assignors.py",
@@ -451,8 +478,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/groups/classic/group.py",
-        "if key == old.member_id else key: new",
-        "if key != old.member_id else key: new",
+        "self.members[member_id] = new",
+        "self.members[member_id] = old",
         f"{_GROUPS}/test_group.py",
     ),
     Mutant(
@@ -460,6 +487,27 @@ MUTANTS = (
         "((name, _),) = votes.most_common(1)",
         "(*_, (name, _)) = votes.most_common()",
         f"{_GROUPS}/test_group.py",
+    ),
+    Mutant(
+        "app/groups/base/timers.py",
+        "if deadline_s > at_s:",
+        "if False:",
+        f"{_GROUPS}/test_growth.py",
+        "moves_the_end",
+    ),
+    Mutant(
+        "app/groups/consumer/group.py",
+        "            self._assigning.rename(old.member_id, member_id)\n",
+        "            pass\n",
+        f"{_GROUPS}/test_growth.py",
+        "takes_turns",
+    ),
+    Mutant(
+        "app/groups/share/partition.py",
+        '            # Its transition may be under way.\n            span.member_id = ""\n',
+        "            # Its transition may be under way.\n            pass\n",
+        f"{_GROUPS}/test_share_partition.py",
+        "under_way",
     ),
     Mutant(
         "app/groups/consumer/reconciliation.py",
@@ -518,7 +566,7 @@ MUTANTS = (
         f"{_GROUPS}/test_live_consumer_groups.py",
     ),
     Mutant(
-        "app/groups/consumer/assignors.py",
+        "app/groups/base/assignors.py",
         "        if extra and len(had[member]) > quota:",
         "        if extra:",
         f"{_GROUPS}/test_consumer_assignors.py",
@@ -555,8 +603,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/groups/offset_retention.py",
-        "if offsets.is_being_written:",
-        "if False:",
+        " or offsets.is_being_written:",
+        ":",
         f"{_GROUPS}/test_offsets.py",
         "sweep",
     ),
@@ -641,6 +689,13 @@ MUTANTS = (
     ),
     Mutant(
         "app/transactions/endings.py",
+        "        self._appended([outcome])\n",
+        "",
+        f"{_TRANSACTIONS}/test_coordinator.py",
+        "last_marker_of_many",
+    ),
+    Mutant(
+        "app/transactions/endings.py",
         "changes += [end.ending.plan.record, *end.offsets.changes]",
         "changes += [end.ending.plan.record]",
         f"{_TRANSACTIONS}/test_transaction_histories.py",
@@ -655,14 +710,14 @@ MUTANTS = (
     ),
     Mutant(
         "app/transactions/endings.py",
-        "transaction.producer_id == producer_id and transaction.first_offset < partition.end_offset",
-        "transaction.producer_id == producer_id",
+        "return since is not None and since < partition.end_offset",
+        "return since is not None",
         f"{_TRANSACTIONS}/test_transaction_histories.py",
         "when_the_broker_crashes",
     ),
     Mutant(
         "app/transactions/endings.py",
-        "                self._unmarked[outcome.transactional_id] = outcome\n",
+        "                self._unmarked[transactional_id] = end.outcome\n",
         "",
         f"{_TRANSACTIONS}/test_coordinator.py",
         "no_room",
@@ -697,15 +752,15 @@ MUTANTS = (
     ),
     Mutant(
         "app/transactions/timeouts.py",
-        "and transaction.deadline_ms < now.monotonic_ms",
-        "and transaction.deadline_ms + 60_000 < now.monotonic_ms",
+        "or transaction.deadline_ms >= now.monotonic_ms",
+        "or transaction.deadline_ms + 60_000 >= now.monotonic_ms",
         f"{_TRANSACTIONS}/test_coordinator.py",
         "too_long",
     ),
     Mutant(
         "app/groups/base/pending_offsets.py",
-        "                del by_producer[producer_id]\n            if not",
-        "                by_producer.clear()\n            if not",
+        "                self._drop(key, [producer_id])",
+        "                self._drop(key, list(self._by_key[key]))",
         f"{_GROUPS}/test_transactional_offsets.py",
     ),
     # ── leases of a cluster ──
@@ -750,5 +805,52 @@ MUTANTS = (
         "return silent.looked_s is None or silent.silent_s >= 2 * silent.looked_s",
         "return silent.looked_s is None",
         "tests/unit/storage/shared/test_upkeep.py",
+    ),
+    # ── restores from a replica ──
+    Mutant(
+        "app/storage/replica/downloads.py",
+        "if crc32c.crc32c(data) != piece.crc:",
+        "if False:",
+        f"{_STORAGE}/replica/test_downloads.py",
+    ),
+    Mutant(
+        "app/storage/replica/restore.py",
+        "max(self._newest.leader_epoch, self._header.leader_epoch, since_2025_s)",
+        "self._header.leader_epoch",
+        f"{_STORAGE}/replica/test_restore.py",
+        "leader_epoch",
+    ),
+    Mutant(
+        "app/storage/replica/restore.py",
+        "if not self._ends_whole(partition):",
+        "if False:",
+        f"{_STORAGE}/replica/test_restore.py",
+        "lost_at_the_end",
+    ),
+    Mutant(
+        "app/storage/replica/staging.py",
+        "        self._remove_all(self.path, {LOCK})\n        if",
+        "        if",
+        f"{_STORAGE}/replica/test_restore.py",
+        "interrupted",
+    ),
+    Mutant(
+        "app/restoring.py",
+        "        if is_interrupted(path):",
+        "        if False:",
+        f"{_STORAGE}/replica/test_restore.py",
+        "interrupted",
+    ),
+    Mutant(
+        "app/cluster/sqlite/restored.py",
+        "                (_LAST_EPOCH,),",
+        "                (5,),",
+        "tests/unit/cluster/test_restored.py",
+    ),
+    Mutant(
+        "app/cluster/sqlite/restored.py",
+        "max(0, now_ms - _EPOCH_2025_MS) * _PRODUCER_IDS_PER_MS",
+        "0",
+        "tests/unit/cluster/test_restored.py",
     ),
 )

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from stele.broker_process import BrokerProcess
 
+from load.apache_kafka import KafkaUnavailable, java, libs
+
 from .results import Outcome, of_go, of_junit
 from .sources import Folder, GoModule, Sdist, Unavailable, need, replace_text, run
 
@@ -296,7 +298,7 @@ def _confluent_kafka_python(of: Run) -> dict[str, Outcome]:
     return _pytest(of, requirements, [f"tests/integration/{part}" for part in parts], environment)
 
 
-# The tests that need a broker and are not among the long ones; the others use librdkafka's own mock of one.
+# Those that need a broker and are not among the long ones, by number; others use librdkafka's own mock of one.
 _LIBRDKAFKA_TESTS = (
     *("0011", "0012", "0013", "0014", "0015", "0017", "0018", "0019", "0022", "0026", "0028", "0029", "0030"),
     *("0031", "0033", "0036", "0039", "0040", "0042", "0044", "0045", "0048", "0050", "0051", "0052", "0054"),
@@ -305,15 +307,22 @@ _LIBRDKAFKA_TESTS = (
     *("0129", "0130", "0132", "0137", "0140", "0153", "0170", "0171", "0172", "0173", "0175", "0176", "0177"),
     *("0178", "0179", "0181", "0184", "0185"),
 )
-_LIBRDKAFKA_TEST_S = 120
+_LIBRDKAFKA_TEST_S = 300
+# Programs of Apache Kafka that the tests call.
+_KAFKA_PROGRAMS = {"kafka-topics.sh": "TopicCommand", "kafka-acls.sh": "AclCommand"}
 
 
 def _librdkafka(of: Run) -> dict[str, Outcome]:
     need("make", "librdkafka")
+    tests = of.sources / "tests"
+    # There is one broker, and no Kerberos.
+    replace_text([tests / "0103-transactions.c"], "3, 5000)", "1, 5000)")
+    kerberos, other = '"sasl.kerberos.min.time.before.relogin"', '"log.cleaner.backoff.ms"'
+    replace_text([tests / "0081-admin.c"], kerberos, other)
     for command in (["./configure"], ["make", "-j2", "libs"], ["make", "-C", "tests", "-j2", "build"]):
         run(command, of.sources)
-    tests = of.sources / "tests"
     (tests / "test.conf").write_text(f"bootstrap.servers={of.broker.kafka_bootstrap}\n")
+    _write_kafka_programs(of.scratch / "kafka" / "bin")
     outcomes: dict[str, Outcome] = {}
     end = time.monotonic() + of.limit_s
     for number in _LIBRDKAFKA_TESTS:
@@ -326,11 +335,32 @@ def _librdkafka(of: Run) -> dict[str, Outcome]:
             "TEST_MODE": "bare",
             "TEST_REPORT": str(report),
             "TEST_CONSUMER_GROUP_PROTOCOL": "classic",
+            "BROKERS": of.broker.kafka_bootstrap,
+            "KAFKA_PATH": str(of.scratch / "kafka"),
             "LD_LIBRARY_PATH": f"{of.sources / 'src'}:{of.sources / 'src-cpp'}",
         }
-        execute(["./test-runner", "-p1", "-Q"], tests, environment, of.scratch / number, limit_s=max(1, left))
+        # -L: of the tests of a number only those that need a broker.
+        execute(
+            ["./test-runner", "-p1", "-Q", "-L"],
+            tests,
+            environment,
+            of.scratch / number,
+            limit_s=max(1, left),
+        )
         outcomes[number] = _of_librdkafka(report)
     return outcomes
+
+
+def _write_kafka_programs(directory: Path) -> None:
+    try:
+        run_class = f'exec "{java()}" -cp "{libs()}/*" org.apache.kafka.tools.'
+    except KafkaUnavailable as missing:
+        raise Unavailable(str(missing)) from missing
+    directory.mkdir(parents=True)
+    for name, class_name in _KAFKA_PROGRAMS.items():
+        program = directory / name
+        program.write_text(f'#!/bin/sh\n{run_class}{class_name} "$@"\n')
+        program.chmod(0o755)
 
 
 def _of_librdkafka(report: Path) -> Outcome:
@@ -346,6 +376,7 @@ def _of_librdkafka(report: Path) -> Outcome:
 _ACLS = {"STELE_AUTHORIZATION": "acls", "STELE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "true"}
 _OWN_BROKER = "starts a broker of its own, with files that the archive lacks"
 _SSL = ("test_ssl_handshake", "test_legacy_kafka_client_ssl")
+_CONFLUENT = "tests.integration"
 _NEEDS_DOCKER = "stops and starts brokers of its own with docker"
 _NEEDS_LOGINS = "needs a second listener with logins at port 9093"
 _NEEDS_BROKERS = "needs several brokers; the suite runs against one"
@@ -420,6 +451,39 @@ SUITES = (
             ),
         },
     ),
-    Suite(name="librdkafka", source=Folder(), test=_librdkafka, limit_s=2400),
-    Suite(name="confluent-kafka-python", source=Folder(), test=_confluent_kafka_python, limit_s=1200),
+    # Its tests count on topics of four partitions.
+    Suite(
+        name="librdkafka",
+        source=Folder(),
+        test=_librdkafka,
+        limit_s=2400,
+        settings={"STELE_NUM_PARTITIONS": "4", **_ACLS},
+    ),
+    Suite(
+        name="confluent-kafka-python",
+        source=Folder(),
+        test=_confluent_kafka_python,
+        limit_s=1200,
+        # Of the broker that its fixtures would start.
+        settings={
+            "STELE_GROUP_SHARE_RECORD_LOCK_DURATION_MS": "1000",
+            "STELE_GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS": "1000",
+            **_ACLS,
+        },
+        known={
+            f"{_CONFLUENT}.admin.test_describe_operations::test_describe_operations[sasl_cluster0]": (
+                "starts a broker of its own, with logins"
+            ),
+            f"{_CONFLUENT}.admin.test_incremental_alter_configs::test_incremental_alter_configs": (
+                "expects a value of min.insync.replicas for all brokers, which Kafka stores at its first start (KIP-966)"
+            ),
+            **{
+                f"{_CONFLUENT}.share_consumer.test_share_consumer_deserialization::test_schema_registry_{name}[{form}]": (
+                    "needs a schema registry"
+                )
+                for name in ("roundtrip", "poison_marked")
+                for form in ("avro", "json", "protobuf")
+            },
+        },
+    ),
 )

@@ -58,6 +58,8 @@ from app.tcp.deadlines import Deadlines
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.sasl_session import LOGIN_REQUEST_BYTES_MAX, LOGIN_REQUESTS_MAX
+from app.tcp.server import TURNS_PER_LOOP
+from app.turns import Turns
 from tests.support.certificates import Authority
 from tests.support.hostile_bytes import Source, pieces
 from tests.support.simulated_time import SimulatedClock
@@ -128,6 +130,11 @@ class Registry:
 
     deadlines: Deadlines = field(default_factory=Deadlines)
     pending: PendingBytes = field(default_factory=lambda: PendingBytes(Settings().pending_request_bytes_max))
+
+    turns: Turns = field(default_factory=lambda: Turns(TURNS_PER_LOOP))
+
+    def has_turn(self, later: Callable[[], object]) -> bool:
+        return True
 
     def opened(self, connection: Connection[Any]) -> str | None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from stele.wire import messages as m
-from stele.wire.schema import Field, Type, fields_of
+from stele.wire.schema import NO_UUID, Field, Type, fields_of
 
 from app.groups.leases.lease import Lease, LeasedPartition
 from tests.support.batches import batch_of
@@ -57,6 +57,8 @@ def _value_of(one: Field, kind: Type) -> Any:
             return b"value"
         case "records":
             return batch_of([b"a"])
+        case "uuid":
+            return NO_UUID
         case "bool":
             return False
         case _:

@@ -149,6 +149,12 @@ class Replay:
                     give_up_s = time.monotonic() + TIMEOUT_S
                 assert time.monotonic() < give_up_s, (self.topic, len(self.records), len(self.rows))
 
+    def read_all(self) -> None:
+        """Read what is there now."""
+        with Client(self._broker) as client:
+            while self._read(client):
+                pass
+
     def _read(self, client: Client) -> bool:
         count = client.partition_count(self.topic)
         came = False

@@ -183,10 +183,14 @@ class CompactedCluster(Cluster):
         try:
             await engine.refresh([name])
             end = engine.state(name).last_stable_offset
-            offsets = await engine.newest_offsets(name, end)
-            await asyncio.sleep(self.random.choice((0, 1, 20)))
-            for offset in offsets:
-                await self._take(broker, partition, offset, table, only_first=True)
+            read_from = end
+            for start in (self.random.randint(0, end), 0):
+                newest = await engine.newest_offsets(name, end, start_offset=start)
+                begin = min(newest.start_offset, read_from)
+                await asyncio.sleep(self.random.choice((0, 1, 20)))
+                for offset in newest.within(begin, read_from):
+                    await self._take(broker, partition, offset, table, only_first=True)
+                read_from = begin
             position = end
             while position < min(engine.compacted_until(name), engine.state(name).last_stable_offset):
                 position = await self._take(broker, partition, position, table)

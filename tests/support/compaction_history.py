@@ -202,12 +202,17 @@ class CompactionHistory:
         for number in range(7):
             key = b"k%d" % number
             assert await engine.newest_offset(ORDERS, key) == last.get(key, -1), "a key is found"
+        there = {record.offset for record in found}
         for end in (self._random.randint(0, len(self._records)), len(self._records)):
-            newest = {
-                self._records[offset].key: offset for offset in await engine.newest_offsets(ORDERS, end)
-            }
-            assert len(newest) == len(await engine.newest_offsets(ORDERS, end)), "one record for each key"
-            there = {record.offset for record in found}
+            # Before the whole, which is remembered.
+            start = self._random.randint(0, end)
+            part = await engine.newest_offsets(ORDERS, end, start_offset=start)
+            offsets = await engine.newest_offsets(ORDERS, end)
+            assert part.start_offset <= max(start, engine.state(ORDERS).log_start_offset)
+            assert set(part.between(start, end)) <= set(offsets.between(start, end)), "a part has no other"
+            assert there & set(offsets.between(start, end)) <= set(part), "a part has all that is there"
+            newest = {self._records[offset].key: offset for offset in offsets}
+            assert len(newest) == len(offsets), "one record for each key"
             for key, offset in {record.key: record.offset for record in self._records[:end]}.items():
                 # A pass may have removed it because of a record after the end.
                 assert offset not in there or newest.get(key) == offset, "the newest record before an offset"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute, Mount, Route
 
 from app.api.application import create_application
+from app.api.state import ReplicaView
 from app.broker.broker import Broker
 from app.clock import Clock
 from app.cluster.credentials import CredentialStore
@@ -33,11 +35,11 @@ from tests.support.simulated_time import RealFilesInSimulatedTime
 
 @asynccontextmanager
 async def application(
-    path: Path, clock: Clock, *, has_login: bool = False, **given: Any
+    path: Path, clock: Clock, *, has_login: bool = False, replica: ReplicaView | None = None, **given: Any
 ) -> AsyncGenerator[FastAPI]:
     """Serve the HTTP API over a broker of its own, opened in ``path`` with the settings ``given``.
 
-    It has the login page if ``has_login``.
+    It has the login page if ``has_login``. ``replica`` is what it says of one.
     """
     settings = Settings(data_dir=path, **given)
     engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
@@ -67,7 +69,7 @@ async def application(
     await transactions.open()
     services = await open_services(broker, groups, transactions, clock)
     try:
-        yield create_application(broker, groups, services, settings, security=security)
+        yield create_application(broker, groups, services, settings, security=security, replica=replica)
     finally:
         groups.begin_close()
         await services.close()
@@ -75,3 +77,20 @@ async def application(
         await broker.close()
         authenticator.close()
         await credentials.close()
+
+
+def _leaves(routes: list[BaseRoute]) -> Iterator[BaseRoute]:
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if inner is None:
+            yield route
+        else:
+            yield from _leaves(inner.routes)
+
+
+def routes_of(app: FastAPI) -> list[Route]:
+    """Return every route of the router's table."""
+    found = list(_leaves(app.router.routes))
+    # The files of the documentation pages.
+    assert [route.path for route in found if isinstance(route, Mount)] == ["/static-offline-docs"]
+    return [route for route in found if isinstance(route, Route)]

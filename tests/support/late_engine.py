@@ -109,7 +109,7 @@ class LateEngine(EmbeddedEngine):
         assert placed is not None
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commits.append(asyncio.create_task(self._sync_placed(topic_partition, ticket, placed, synced)))
-        ticket.wait_for_sync(synced)
+        ticket.wait_for(synced, Durability.SYNCED)
 
     async def _sync_placed(
         self,

@@ -162,8 +162,8 @@ class LeaseBench:
         (found,) = self.coordinator.committed("g", [(TOPIC, partition)])
         return found.offset
 
-    def lag(self) -> list[int]:
-        return [partition.lag for partition in group_lag(self.broker, self.coordinator, "g")]
+    async def lag(self) -> list[int]:
+        return [partition.lag for partition in await group_lag(self.broker, self.coordinator, "g")]
 
 
 def values(polled: Polled) -> list[str]:

@@ -16,7 +16,7 @@ from app.storage.shared.store.object_store import (
 
 
 class ModelStore:
-    """Implements ``ObjectStore``. Tests may read and change ``objects``, the bytes by key."""
+    """Implements ``ConditionalStore``. Tests may read and change ``objects``, the bytes by key."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = {} if objects is None else objects
@@ -32,6 +32,18 @@ class ModelStore:
         assert known is None or known == bytes(data), f"{key} is put again with other bytes"
         self.objects[key] = bytes(data)
         self.put_count += 1
+
+    async def create(self, key: str, data: Buffer) -> bool:
+        if key in self.objects:
+            return False
+        await self.put(key, data)
+        return True
+
+    async def get(self, key: str) -> bytes:
+        data = self.objects.get(key)
+        if data is None:
+            raise ObjectNotFound(key)
+        return data
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
         data = self.objects.get(key)

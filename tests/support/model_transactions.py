@@ -101,7 +101,12 @@ class ModelTransactions:
             )
         has_offsets = [self.end_offsets(end) for end in update.ends]
         partitions = self._append_markers(update.ends)
-        return Updated(result=update.result, partitions=partitions, has_offsets=any(has_offsets))
+        return Updated(
+            result=update.result,
+            history=self._meta.history,
+            partitions=partitions,
+            has_offsets=any(has_offsets),
+        )
 
     async def stage(self, producer: ProducerIdentity, group: str, offset: int) -> bool:
         """Store a pending offset; return False if the transaction has ended."""

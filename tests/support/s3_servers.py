@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import pytest
 
-from load.seaweedfs import WEED, SeaweedMissing, running_seaweedfs
-from load.server_start import free_ports, wait_until_it_serves
+from load.seaweedfs import WEED, SeaweedMissing, seaweedfs_server
+from load.server_start import S3Server, free_ports
 
 BUCKET = "stele-tests"
 VERSITYGW = Path(__file__).resolve().parents[2] / ".versitygw" / "versitygw"
@@ -54,13 +54,17 @@ def moto() -> Generator[str]:
 @contextmanager
 def seaweedfs() -> Generator[str]:
     """Run SeaweedFS; yield the URL of a store in it. Without it the test is skipped; in CI it fails."""
-    if not WEED.exists():
-        missing = str(SeaweedMissing())
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with running_seaweedfs(BUCKET) as url:
+    with mortal_seaweedfs() as (url, _):
         yield url
+
+
+@contextmanager
+def mortal_seaweedfs() -> Generator[tuple[str, S3Server]]:
+    """Run SeaweedFS as ``seaweedfs`` does; yield also the server, to be killed and started again."""
+    if not WEED.exists():
+        _skip(str(SeaweedMissing()))
+    with seaweedfs_server(BUCKET) as (url, server):
+        yield url, server
 
 
 @contextmanager
@@ -69,25 +73,35 @@ def versitygw() -> Generator[str]:
 
     Without it the test is skipped; in CI it fails.
     """
+    with mortal_versitygw() as (url, _):
+        yield url
+
+
+@contextmanager
+def mortal_versitygw() -> Generator[tuple[str, S3Server]]:
+    """Run versitygw as ``versitygw`` does; yield also the server, to be killed and started again."""
     if not VERSITYGW.exists():
-        missing = "versitygw is not installed: run tests/integration/install_versitygw.sh, which needs Go"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        _skip("versitygw is not installed: run tests/integration/install_versitygw.sh, which needs Go")
     with tempfile.TemporaryDirectory(prefix="stele-versitygw-") as folder:
         # A bucket is a directory.
         home = Path(folder)
         (home / "data" / BUCKET).mkdir(parents=True)
         (port,) = free_ports(1)
-        command = [VERSITYGW, "--port", f"127.0.0.1:{port}", "posix", home / "data"]
-        environment = {**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test"}
-        with (
-            (home / "log").open("wb") as log,
-            subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
-        ):
-            try:
-                endpoint = f"http://127.0.0.1:{port}"
-                wait_until_it_serves(process, f"{endpoint}/{BUCKET}", home / "log")
-                yield f"s3://{BUCKET}/versitygw?endpoint={endpoint}"
-            finally:
-                process.terminate()
+        server = S3Server(
+            [VERSITYGW, "--port", f"127.0.0.1:{port}", "posix", home / "data"],
+            endpoint=f"http://127.0.0.1:{port}",
+            bucket=BUCKET,
+            home=home,
+            environment={"ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test"},
+        )
+        try:
+            server.start()
+            yield f"s3://{BUCKET}/versitygw?endpoint={server.endpoint}", server
+        finally:
+            server.stop()
+
+
+def _skip(missing: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)

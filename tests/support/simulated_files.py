@@ -34,6 +34,9 @@ SECTOR_BYTES = 512
 # Of the file system. So little is kept back of it that copies of the disk stay cheap.
 SPACE_BYTES = 128 * 1024
 
+# Of the file systems of Linux and macOS.
+NAME_BYTES_MAX = 255
+
 # Calls that may fail; ``close`` and ``boot_id`` are not among them.
 KINDS = (
     "open",
@@ -203,6 +206,8 @@ class _Directory:
         self.pending: list[_Link] = []
 
     def change(self, change: _Link) -> None:
+        if len(change.name.encode()) > NAME_BYTES_MAX:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), change.name)
         change.apply(self.entries)
         self.pending.append(change)
 

@@ -39,6 +39,7 @@ from app.tcp.deferred_response import DeferredResponse
 from app.tcp.request_cutter import UnreadableStream
 from app.tcp.response_queue import Buffers
 from app.tcp.server import TcpServer
+from app.turns import Turns
 from tests.support.certificates import Authority
 
 TIMEOUT_S = 120
@@ -89,7 +90,7 @@ class Works:
 
     async def poll(self, name: str) -> Buffers:
         """Wait for news, as reads of the log do, and ``run`` then."""
-        wakeup = self.wakeups[name] = Wakeup()
+        wakeup = self.wakeups[name] = Wakeup(Turns(per_turn=8))
         self.note()
         try:
             await wakeup.within(10_000_000)

@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,7 @@ class WarmProcess:
         _check(environment)
         self.args = ["stele", *arguments]
         self.returncode: int | None = None
+        self._lock = threading.Lock()
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
         self.stderr: IO[bytes] | None = None
@@ -109,13 +111,21 @@ class WarmProcess:
         return code
 
     def _wait(self, timeout: float | None) -> int | None:
-        if self.returncode is None:
-            poll = select.poll()  # Not select.select: a test may have more than 1024 files open.
-            poll.register(self._answers, select.POLLIN)
-            if poll.poll(None if timeout is None else timeout * 1000):
-                self.returncode = self._receive()
-                self._answers.close()
+        if self.returncode is None and self._is_answered(timeout):
+            with self._lock:
+                if self.returncode is None:
+                    self.returncode = self._receive()
+                    self._answers.close()
         return self.returncode
+
+    def _is_answered(self, timeout: float | None) -> bool:
+        poll = select.poll()  # Not select.select: a test may have more than 1024 files open.
+        try:
+            poll.register(self._answers, select.POLLIN)
+        except ValueError:
+            # Another thread has just received the answer, and closed the socket.
+            return True
+        return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, Mount, Route
 from stele.wire import messages as m
 
 from app.api.guarded_route import GuardedRoute, needs_of
@@ -16,7 +13,7 @@ from app.clock import SystemClock
 from app.tcp.binary.dispatch import HANDLERS
 from app.tcp.binary.guards import GUARDS as BINARY_GUARDS
 from app.tcp.kafka.apis import SERVED
-from tests.support.http_application import application
+from tests.support.http_application import application, routes_of
 
 # They show no names, no records and no numbers of the broker.
 OPEN_ROUTES = {
@@ -101,22 +98,6 @@ KAFKA_RIGHTS = {
     "StreamsGroupDescribe": "DESCRIBE GROUP",
     **dict.fromkeys(OPEN_APIS, ""),
 }
-
-
-def leaves(routes: list[BaseRoute]) -> Iterator[BaseRoute]:
-    for route in routes:
-        inner = getattr(route, "original_router", None)
-        if inner is None:
-            yield route
-        else:
-            yield from leaves(inner.routes)
-
-
-def routes_of(app: FastAPI) -> list[Route]:
-    found = list(leaves(app.router.routes))
-    # The files of the documentation pages.
-    assert [route.path for route in found if isinstance(route, Mount)] == ["/static-offline-docs"]
-    return [route for route in found if isinstance(route, Route)]
 
 
 async def test_every_route_declares_its_rights(tmp_path: Path) -> None:

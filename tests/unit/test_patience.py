@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.groups.base.timers import Timer
+from app.groups.base.timers import Sessions, Timer
 from app.patience import Timeout, grace_s
 from app.tcp.deadlines import Deadlines
 from tests.support.toy_listener import SteeredClock
@@ -33,6 +33,10 @@ def start(kind: str, rung: list[float]) -> object:
 
     if kind == "timeout":
         return Timeout(loop, 10, ring)
+    if kind == "group session":
+        sessions = Sessions(loop, lambda _: ring())
+        sessions.start("m", 10_000)
+        return sessions
     if kind == "session":
         timer = Timer(loop)
         timer.start(10_000, ring)
@@ -47,7 +51,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-KINDS = pytest.mark.parametrize("kind", ["timeout", "session", "connection"])
+KINDS = pytest.mark.parametrize("kind", ["timeout", "session", "group session", "connection"])
 
 
 @KINDS

@@ -83,10 +83,10 @@ class _Decoded:
         while not self._is_ended:
             if self._coded or self._has_more:
                 piece = self._next_piece()
+                if piece and self._held is not None:
+                    self._held.hold(len(piece))
+                await pause()
                 if piece:
-                    if self._held is not None:
-                        self._held.hold(len(piece))
-                    await pause()
                     return {"type": "http.request", "body": piece, "more_body": True}
             elif self._is_whole:
                 self._is_ended = True

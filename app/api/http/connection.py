@@ -2,12 +2,16 @@
 
 What the parser (llhttp) or a rule refuses is answered when its turn comes, and nothing after it is read: no byte that
 may belong to a body is taken for a request.
+
+It is one class in one file, however long, because each method changes the same state: that of one connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -15,8 +19,10 @@ from starlette.types import ASGIApp, Scope
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from ...network.closings import end_in_turn
 from ...network.pending_bytes import HeldBytes, PendingBytes
 from ...patience import grace_s
+from ...turns import Turns
 from .exchange import NO_ROOM, Exchange
 from .head_rules import BLANKS, Fields, check_head, framing_of, target_of
 from .refusals import Refused, answer_for_the_server, answer_of, refusal_of
@@ -31,6 +37,10 @@ BUFFERED_BYTES_MAX = 64 * 1024
 BODY_BYTES_PER_S = 16 * 1024
 # Requests that wait, at which the connection is not read from.
 _WAITING_MAX = 64
+# Bytes that are parsed without a look at the clock, and for how long the others may be parsed in one turn of the loop:
+# they may be requests or chunks of a few bytes each.
+_PIECE_BYTES = 64 * 1024
+_TURN_S = 0.001
 # Closing on unread bytes would reset the connection and take the answer with it, so those of a client that is refused
 # are read and dropped until it is quiet, or for so long.
 _LINGER_S = 2.0
@@ -53,12 +63,15 @@ class HttpConnection(asyncio.Protocol):
     """Implements ``ExchangeOwner``.
 
     ``head_timeout_s`` is the time for a head and for each piece of a body, ``idle_timeout_s`` that between requests
-    and between the pieces of a stream. ``pending`` counts the bodies of all connections.
+    and between the pieces of a stream. ``pending`` counts the bodies of all connections, which take ``readings`` to
+    parse what has arrived, and ``turns`` to begin requests.
     """
 
     head_timeout_s: float
     idle_timeout_s: float
     pending: PendingBytes
+    readings: Turns
+    turns: Turns
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
         self.app = cast("ASGIApp", config.loaded_app)
@@ -80,6 +93,9 @@ class HttpConnection(asyncio.Protocol):
         self._refusal: Refused | None = None
         # Bytes since the last head, piece of a body or request ended.
         self._bytes_outside = 0
+        # What has arrived and waits for a turn, and whether the client has ended its stream after it.
+        self._unread: bytes | memoryview = b""
+        self._is_end_unread = False
         # The request parsed last; the one that is served; those after it, and what is answered after all of them.
         self._parsed: Exchange | None = None
         self._served: Exchange | None = None
@@ -103,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def held_bytes(self) -> int:
         """Bytes in memory of requests that have not ended."""
-        return self._bytes_outside + self.held.count
+        return len(self._unread) + self._bytes_outside + self.held.count
 
     # ── asyncio.Protocol ──
 
@@ -118,6 +134,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server_state.connections.discard(cast("Any", self))
         self._is_deaf = True
+        self._unread = b""
         if self._timer is not None:
             self._timer.cancel()
         if self._served is not None:
@@ -126,12 +143,19 @@ class HttpConnection(asyncio.Protocol):
             exchange.forget()
         self._waiting.clear()
         self.resume_writing()
+        # They refer to this connection: without the cycle it is freed at once, and not by a collection of garbage.
+        self._served = self._parsed = None
+        del self._parser
 
     def eof_received(self) -> bool:
         """Return whether a client that sends nothing more gets its response."""
+        if self._unread:
+            self._is_end_unread = True
+            return True
         self._is_deaf = True
         if self._served is None or self._parsed is None or not self._parsed.is_body_whole:
-            return False
+            end_in_turn(self.transport.close)
+            return True
         self._parsed.is_keep_alive = False
         # A tail would never end, and most clients that end their stream have disconnected.
         self._served.leave()
@@ -147,16 +171,58 @@ class HttpConnection(asyncio.Protocol):
             self._can_write.set()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
-            self._since_s = self.loop.time()
+        # Requests of a thousand clients may arrive in the same turn.
+        if (
+            len(self._server_state.connections) <= self.readings.per_turn
+            or len(data) > _PIECE_BYTES
+            or self.readings.take()
+        ):
+            self._parse(data)
+        else:
+            self._put_off(data)
+
+    def _put_off(self, data: bytes | memoryview) -> None:
+        """Parse ``data`` in a later turn of the loop; nothing more is read before."""
+        self._set_reading(False)
+        self._unread = data
+        self.readings.call(partial(self.loop.call_soon, self._parse_unread))
+
+    def _parse_unread(self) -> None:
+        data, self._unread = self._unread, b""
+        if not data:
+            # The connection was lost.
             return
+        self._parse(data)
+        if self._unread:
+            return
+        if self._is_deaf or self._has_room:
+            self._set_reading(True)
+        if self._is_end_unread and not self.eof_received():
+            self.transport.close()
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        end_s = 0.0
+        while not self._is_deaf:
+            piece = data if len(data) <= _PIECE_BYTES else memoryview(data)[:_PIECE_BYTES]
+            self._feed(piece)
+            if len(piece) == len(data):
+                return
+            data = memoryview(data)[_PIECE_BYTES:]
+            now_s = time.perf_counter()
+            end_s = end_s or now_s + _TURN_S
+            if now_s > end_s:
+                self._put_off(data)
+                return
+        self._since_s = self.loop.time()
+
+    def _feed(self, data: bytes | memoryview) -> None:
         self._bytes_outside += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data, upgrade)
         except httptools.HttpParserError as error:
-            self._end_input(error, data)
+            self._end_input(error, bytes(data))
         if self._is_deaf or self.transport.is_closing():
             return
         if self._bytes_outside > HEAD_BYTES_MAX:
@@ -265,6 +331,10 @@ class HttpConnection(asyncio.Protocol):
     def _serve(self, exchange: Exchange) -> None:
         self._served = exchange
         self._since_s = self._body_since_s = self.loop.time()
+        # All clients of a topic may poll again in the same moment.
+        self.turns.call(partial(self._start, exchange))
+
+    def _start(self, exchange: Exchange) -> None:
         app = self.app if exchange.scope["path"] != "*" else answer_for_the_server
         task = self.loop.create_task(exchange.run(app))
         self._server_state.tasks.add(task)
@@ -277,7 +347,7 @@ class HttpConnection(asyncio.Protocol):
         sizes = (len(name) + len(value) + _FIELD_BYTES for name, value in self._fields)
         return sum(sizes, len(self._url)) > HEAD_BYTES_MAX
 
-    def _ignore_upgrade(self, data: bytes, upgrade: Exception) -> None:
+    def _ignore_upgrade(self, data: bytes | memoryview, upgrade: Exception) -> None:
         """Go on as if the request had offered no other protocol (RFC 9110, 7.8).
 
         The parser takes what follows the head for the other protocol. Another one reads it after those fields of
@@ -368,7 +438,7 @@ class HttpConnection(asyncio.Protocol):
             if not parsed.is_body_whole:
                 self._since_s = self.loop.time()
                 self._watch_input()
-        elif len(self._waiting) < _WAITING_MAX and parsed.buffered_bytes <= BUFFERED_BYTES_MAX:
+        elif self._has_room:
             self._set_reading(True)
 
     def responded(self) -> None:
@@ -399,8 +469,14 @@ class HttpConnection(asyncio.Protocol):
 
     # ── flow and time ──
 
+    @property
+    def _has_room(self) -> bool:
+        parsed = self._parsed
+        has_room = parsed is None or parsed.buffered_bytes <= BUFFERED_BYTES_MAX
+        return has_room and len(self._waiting) < _WAITING_MAX
+
     def _set_reading(self, may_read: bool) -> None:
-        if may_read is not self._is_read_paused or self.transport.is_closing():
+        if may_read is not self._is_read_paused or (may_read and self._unread) or self.transport.is_closing():
             return
         self._is_read_paused = not may_read
         if may_read:
@@ -469,7 +545,7 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._watch(due_s)
             return
-        due_s = None if self._is_deaf else self._due_s()
+        due_s = None if self._is_deaf or self._unread else self._due_s()
         if due_s is None:
             return
         if due_s > now_s:

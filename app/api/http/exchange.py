@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from ..errors import HttpError
 
 logger = logging.getLogger(__name__)
 
-# The key in the scope of the exchange, for those who consume its body piece by piece.
+# The key in the scope of the exchange, for those who consume its body or send its response piece by piece.
 BODY = "stele.body"
 NO_ROOM = (
     "requests in progress hold as many bytes as pending_request_bytes_max allows; "
@@ -91,6 +91,7 @@ class Exchange:
         "_is_chunked",
         "_is_head",
         "_left",
+        "_on_leave",
         "_owner",
         "body_bytes",
         "buffered_bytes",
@@ -140,6 +141,7 @@ class Exchange:
         self.is_abandoned = False
         # The client sends nothing more.
         self._has_left = False
+        self._on_leave: Callable[[], object] | None = None
 
     # ── called by the connection ──
 
@@ -161,17 +163,22 @@ class Exchange:
             self._event.set()
 
     def leave(self) -> None:
-        """Have the application see, after the body, that the client has ended its stream."""
+        """Have the application see, after the body, that the client has ended its stream, or may get no more."""
         self._has_left = True
-        if self._event is not None:
-            self._event.set()
+        self._end_receive()
 
     def abandon(self) -> None:
         """Have the application see a disconnect, and drop the response."""
         self.is_abandoned = True
         self._head = None
+        self._end_receive()
+
+    def _end_receive(self) -> None:
         if self._event is not None:
             self._event.set()
+        observer, self._on_leave = self._on_leave, None
+        if observer is not None:
+            observer()
 
     def forget(self) -> None:
         """Hold nothing more of the request."""
@@ -182,7 +189,7 @@ class Exchange:
     async def run(self, app: ASGIApp) -> None:
         try:
             await app(self.scope, self.receive, self.send)
-            if not (self.is_started or self.is_abandoned or self._has_left):
+            if not (self.is_started or self.has_left):
                 raise RuntimeError("the application returned without a response")
         except Exception as error:  # the edge of a connection
             logger.error("a request failed outside of the application", exc_info=error)
@@ -192,10 +199,26 @@ class Exchange:
                 await self.send({"type": "http.response.body"})
         finally:
             self.forget()
+            # So that both are freed with the last reference, not by a collection of garbage.
+            self.scope.pop(BODY, None)
             if not self.is_complete and not self.is_abandoned:
                 # The end is missing, so that the client does not take the response for complete.
                 self.is_abandoned = True
                 self._owner.broke_off()
+
+    # ── called by those who send the response piece by piece ──
+
+    @property
+    def has_left(self) -> bool:
+        """Whether ``receive`` would see a disconnect after the body."""
+        return self.is_abandoned or self._has_left
+
+    def observe_leaving(self, observer: Callable[[], object] | None) -> None:
+        """Call ``observer`` once, when the client leaves; None ends that.
+
+        A stream that may wait for records for long needs no task that awaits ``receive``.
+        """
+        self._on_leave = observer
 
     # ── called by those who consume the body piece by piece ──
 
@@ -235,7 +258,7 @@ class Exchange:
                 self._is_body_taken = self.is_body_whole
                 self._owner.read_on()
                 return {"type": "http.request", "body": body, "more_body": not self.is_body_whole}
-            if self.is_abandoned or self._has_left:
+            if self.has_left:
                 break
             if self._event is None:
                 self._event = asyncio.Event()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,6 +24,7 @@ from ...network.pending_bytes import PendingBytes
 from ...patience import Timeout
 from ...security.authorizer import Access
 from ...security.principal import ANONYMOUS, Principal
+from ...turns import Turns
 from ..errors import http_problem, problem_response
 from .connection import HttpConnection
 
@@ -30,6 +32,10 @@ logger = logging.getLogger(__name__)
 
 # Key of the connection in the ``state`` of each of its requests.
 _STATE = "stele.connection"
+# Connections of which what has arrived is parsed in one turn of the loop; most take 10 to 20 µs.
+READINGS_PER_TURN = 64
+# Requests that begin in one turn of the loop. The first step of one takes 0.1 to 0.3 ms.
+REQUESTS_PER_TURN = 8
 # Refused connections that may wait for their 503, and how long; further ones are aborted.
 _REFUSED_MAX = 100
 _REFUSED_S = 2.0
@@ -126,9 +132,9 @@ class HttpTraffic:
         tls = None if self.accept is None else self.accept.tls
         return None if tls is None else tls.status()
 
-    def connection_views(self) -> list[ConnectionView]:
+    def connection_views(self) -> Iterator[ConnectionView]:
         now_s = time.monotonic()
-        return [peer.view(self.name, now_s) for peer in self._peers]
+        return (peer.view(self.name, now_s) for peer in list(self._peers))
 
     def note(self, scope: Scope, bytes_in: int, bytes_out: int) -> None:
         """Count the bodies of a request that the middleware does not see."""
@@ -199,11 +205,13 @@ def counted_protocol(
     """
     refused_now: set[CountedProtocol] = set()
     held = pending
+    shared_readings, shared_turns = Turns(READINGS_PER_TURN), Turns(REQUESTS_PER_TURN)
 
     class CountedConnection(CountedProtocol):
         head_timeout_s = frame_timeout_ms / 1000
         idle_timeout_s = idle_timeout_ms / 1000
         pending = held
+        readings, turns = shared_readings, shared_turns
         _peer: HttpPeer | None = None
         _first_request: Timeout | None = None
         _is_first = True

@@ -1,5 +1,5 @@
 """Metrics for Prometheus. Reading order:
 
-- ``listeners``, ``cluster``, ``transactions``   of the listeners, the cluster and transactions
+- ``listeners``, ``cluster``, ``transactions``, ``replica``   of the listeners, the cluster, transactions and the replica
 - ``collectors``       all of them
 """

@@ -132,6 +132,11 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
         "Time since this broker stored an object in the object store, or started; 0 without an object store.",
         value=counts.upload_age_ms / 1000,
     )
+    yield GaugeMetricFamily(
+        "stele_shared_loads_waiting",
+        "Reads of the stores that wait for their turn.",
+        value=counts.loads_waiting,
+    )
     blocks = CounterMetricFamily(
         "stele_shared_cache_blocks",
         "Blocks requested by readers, by cache hit or miss.",
@@ -161,6 +166,11 @@ def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
             counts.deleted_objects,
         ),
         ("stele_shared_loaded_bytes", "Bytes read from the stores for the cache.", counts.loaded_bytes),
+        (
+            "stele_shared_refused_loads",
+            "Reads refused because too many reads of the stores wait.",
+            counts.refused_loads,
+        ),
         (
             "stele_shared_read_retries",
             "Failed reads of the stores that were retried.",

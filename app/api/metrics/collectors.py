@@ -22,10 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...groups.services import group_count, share_counts
 from ...monitor.group_sampler import OTHERS
+from ...monitor.loop_probe import BUCKETS_S as HOLD_BUCKETS_S
 from ...monitor.sampler import StickyNames, TopicSize, resident_bytes
 from ..state import ApiState
 from .cluster import cluster_metrics
 from .listeners import listener_metrics
+from .replica import replica_metrics
 from .transactions import transaction_metrics
 
 GROUP_TOPICS_MAX = 20
@@ -34,6 +36,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 # From a read of cached data to a long upload.
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _BUCKETS_AND_REST = (*(str(float(bound)) for bound in _BUCKETS), "+Inf")
+_HOLD_BUCKETS_AND_REST = (*map(str, HOLD_BUCKETS_S), "+Inf")
 _SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 
 
@@ -52,6 +55,7 @@ class RequestCounts(Collector):
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.in_progress = 0
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._times: defaultdict[tuple[str, str], _Times] = defaultdict(_Times)
         registry.register(self)
@@ -84,6 +88,11 @@ class RequestCounts(Collector):
         for labels, count in self._requests.items():
             requests.add_metric(labels, count)
         yield requests
+        yield GaugeMetricFamily(
+            "stele_http_requests_in_progress",
+            "HTTP requests in progress, live tails and long polls included; one per connection at most.",
+            value=self.in_progress,
+        )
         seconds = HistogramMetricFamily(
             "stele_http_request_seconds",
             "Time from the start of an HTTP request to the end of its response.",
@@ -108,6 +117,7 @@ class HttpMetrics:
             return
         start = time.perf_counter()
         status = 500
+        self._counts.in_progress += 1
 
         async def count(message: Message) -> None:
             nonlocal status
@@ -118,6 +128,7 @@ class HttpMetrics:
         try:
             await self._app(scope, receive, count)
         finally:
+            self._counts.in_progress -= 1
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._counts.note(method, route, status, time.perf_counter() - start)
@@ -225,13 +236,24 @@ class _BrokerCounters(Collector):
         queue = state.broker.produce_queue
         yield GaugeMetricFamily(
             "stele_produce_queue_requests",
-            "Produce requests waiting to be compressed or checked by a thread.",
+            "Produce requests waiting to be compressed or checked by a thread, or because they are large.",
             value=queue.requests,
         )
         yield GaugeMetricFamily(
             "stele_produce_queue_bytes",
-            "Bytes of produce requests waiting for a thread; limited by STELE_PRODUCE_QUEUE_BYTES_MAX.",
+            "Bytes of the produce requests in the queue; limited by STELE_PRODUCE_QUEUE_BYTES_MAX.",
             value=queue.size_bytes,
+        )
+        remembered, forgotten = state.broker.producer_counts
+        yield GaugeMetricFamily(
+            "stele_producer_states",
+            "Producer ids that partitions remember, once for each partition; limited by STELE_PRODUCER_STATES_MAX.",
+            value=remembered,
+        )
+        yield CounterMetricFamily(
+            "stele_producer_states_forgotten",
+            "Producer ids that expired early because of STELE_PRODUCER_STATES_MAX.",
+            value=forgotten,
         )
         yield GaugeMetricFamily(
             "stele_searches_active", "Searches in progress.", value=state.search_slots.taken
@@ -246,9 +268,12 @@ class _BrokerCounters(Collector):
         yield ended
         yield from self._cleaner()
         yield from cluster_metrics(state.broker)
+        if state.replica is not None:
+            yield from replica_metrics(state.replica.status)
         yield from transaction_metrics(state.transactions.coordinator.counts, state.sampler.holds)
         yield from self._quotas()
         yield from listener_metrics(state.sampler.listeners)
+        yield self._loop_holds()
         disk = state.sampler.disk
         if disk is not None:
             yield GaugeMetricFamily(
@@ -259,6 +284,15 @@ class _BrokerCounters(Collector):
                 "Free space on the file system of the data directory.",
                 value=disk.free_bytes,
             )
+
+    def _loop_holds(self) -> Metric:
+        counts, total_s = self._state.loop_probe.histogram()
+        holds = HistogramMetricFamily(
+            "stele_loop_hold_seconds",
+            "CPU time for which the event loop let a call wait, looked at ten times a second.",
+        )
+        holds.add_metric((), list(zip(_HOLD_BUCKETS_AND_REST, counts, strict=True)), total_s)
+        return holds
 
     def _quotas(self) -> Iterable[Metric]:
         quotas = self._state.broker.quotas

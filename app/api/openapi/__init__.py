@@ -14,5 +14,6 @@ One durable log. This API writes and reads it with JSON, NDJSON or bytes; the bi
 same records.
 
 Every write reports its durability (`replicated`, `synced`, `appended`, `none`). Every read is a plain GET and moves no position.
+A query parameter that a route does not know is refused.
 Every error is an RFC 9457 problem with a stable `type`, a `kafka_code` and `retriable`.
 """

@@ -12,11 +12,13 @@ from typing import Any, Protocol, get_args, get_type_hints
 from starlette.responses import Response
 
 from ..errors import ANY_ERROR, STATUSES
-from ..parameters import IN_PATHS, Parameter
+from ..parameters import IN_PATHS, Parameter, Query
 from ..schemas import Components, Schema
 
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 SSE, OCTETS = "text/event-stream", "application/octet-stream"
+# Tools add parameters to health checks and scrapes; those routes ignore what they do not know.
+_STRICT_PREFIX = "/v1/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Body(Protocol):
 class Operation:
     """A route as it was declared; see ``Routes``."""
 
+    method: str
     path: str
     handler: Callable[..., Any]
     parameters: Sequence[Parameter]
@@ -53,6 +56,13 @@ class Operation:
     example: str
     also: Mapping[int, str]
     errors: Sequence[int]
+
+    @property
+    def query(self) -> Query | None:
+        """The parameters that the query may have, None if any."""
+        if not self.path.startswith(_STRICT_PREFIX):
+            return None
+        return Query(f"{self.method} {self.path.replace(':path', '')}", self.parameters)
 
     def document(self, components: Components) -> Schema:
         names: list[str] = re.findall(r"\{(\w+)", self.path)
@@ -77,10 +87,10 @@ class Operation:
         return {str(status): {"description": text, **content} for status, text in descriptions.items()}
 
     def _errors(self) -> Schema:
-        """Refer to the answers of errors: those declared, and those of whatever reads parameters or a body."""
+        """Refer to the answers of errors: those declared, and those of whatever reads a query or a body."""
         statuses = {
             *self.errors,
-            *((400,) if self.parameters else ()),
+            *((400,) if self.query is not None else ()),
             *((400, 413, 415) if self.body else ()),
         }
         names = {str(status): STATUSES[status][0] for status in sorted(statuses)} | {"default": ANY_ERROR}

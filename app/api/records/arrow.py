@@ -17,9 +17,14 @@ from .form import raw_pieces
 from .page import RecordPage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stele.wire.arrow import Decoder
+    from stele.wire.record_batch import BatchHeader, RecordView
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+# Larger batches are encoded in a thread.
+_THREAD_BYTES = 1024 * 1024
 # Arrow columnar format, IPC streaming format: a continuation marker and a length of 0.
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -43,8 +48,9 @@ async def decoder_of(topic: str, partition: int) -> Decoder:
 
 
 def _decoder(topic: str, partition: int) -> Decoder:
-    from stele.wire.arrow import ARROW, Decoder, arrow_schema_of
+    from stele.wire.arrow import ARROW, Decoder, arrow_schema_of, load_conversions
 
+    load_conversions()
     return Decoder(topic=topic, partition=partition, schema=arrow_schema_of([(name, True) for name in ARROW]))
 
 
@@ -64,10 +70,22 @@ async def arrow_body(decoder: Decoder, page: RecordPage, reader: DecodedReader) 
     yield _END_OF_STREAM
 
 
+def _serialized(
+    decoder: Decoder, header: BatchHeader, records: Sequence[RecordView], size: int
+) -> list[memoryview]:
+    return [memoryview(rows.serialize()) for rows in decoder.add(header, records, size)]
+
+
 async def _rows(decoder: Decoder, page: RecordPage, reader: DecodedReader) -> AsyncGenerator[bytes]:
     async with aclosing(page.parts(reader)) as parts:
         async for header, records in parts:
-            for rows in decoder.add(header, records, sum(map(size_of, records))):
+            size = sum(map(size_of, records))
+            if size > _THREAD_BYTES:
+                for made in await asyncio.to_thread(_serialized, decoder, header, records, size):
+                    async for piece in raw_pieces(made):
+                        yield piece
+                continue
+            for rows in decoder.add(header, records, size):
                 async for piece in raw_pieces(memoryview(rows.serialize())):
                     yield piece
     rows = decoder.rest()

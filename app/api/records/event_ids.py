@@ -1,6 +1,6 @@
-"""Encode the event ids of a live tail: the last offset of each partition.
+"""Encode the event ids of a live tail: the last offset of each partition, and of which topic.
 
-``0:41,1:7`` for few partitions. For many, ``z`` and the base64 of the compressed
+``0:41,1:7@b4f0c1de`` for few partitions, with the beginning of the topic's id. For many, ``z`` and the base64 of the compressed
 offsets of all partitions, about three bytes per partition, so that an id always
 fits into a header.
 """
@@ -13,19 +13,30 @@ import sys
 import zlib
 from array import array
 from collections.abc import Mapping
+from uuid import UUID
 
 from stele.wire.notation import parse_whole
 
-from ...errors import InvalidRequest
+from ...broker.topics import Topic
+from ...errors import InvalidRequest, TopicRecreated
 from ..requests import INT32_MAX
 
 # With more partitions an id would be larger than most records, so not every event has one.
 PLAIN_PARTITIONS_MAX = 64
 _PACKED = "z"
+_TOPIC = "@"
 
 
-def event_id(seen: Mapping[int, int]) -> bytes:
+def event_id(seen: Mapping[int, int], topic_id: UUID) -> bytes:
     """Encode ``seen``, the last offset sent per partition; partitions without one are absent."""
+    return b"%s%s%s" % (_offsets(seen), _TOPIC.encode(), _mark(topic_id).encode())
+
+
+def _mark(topic_id: UUID) -> str:
+    return topic_id.hex[:8]
+
+
+def _offsets(seen: Mapping[int, int]) -> bytes:
     if len(seen) <= PLAIN_PARTITIONS_MAX:
         return ",".join(f"{partition}:{offset}" for partition, offset in seen.items()).encode()
     offsets = array("Q", bytes(8 * (max(seen) + 1)))
@@ -39,13 +50,20 @@ def event_id(seen: Mapping[int, int]) -> bytes:
     return _PACKED.encode() + base64.urlsafe_b64encode(zlib.compress(planes, 1)).rstrip(b"=")
 
 
-def parse_event_id(text: str, *, partitions: int) -> dict[int, int]:
-    """Decode an id of a topic with ``partitions`` partitions: the last offset per partition.
+def parse_event_id(text: str, topic: Topic) -> dict[int, int]:
+    """Decode an id of a topic: the last offset per partition.
+
+    Ids of earlier releases do not say of which topic they are.
 
     Raises:
         InvalidRequest: ``text`` is not such an id.
+        TopicRecreated: it is one of an earlier topic of this name.
     """
-    seen = _unpacked(text, partitions) if text.startswith(_PACKED) else _parsed(text)
+    partitions = topic.partitions
+    offsets, has_mark, mark = text.partition(_TOPIC)
+    if has_mark and mark != _mark(topic.topic_id):
+        raise TopicRecreated(topic.name, f"{mark[:8]}…")
+    seen = _unpacked(offsets, partitions) if offsets.startswith(_PACKED) else _parsed(offsets)
     if seen is None or any(partition >= partitions for partition in seen):
         # A topic that was made again may have fewer partitions.
         raise InvalidRequest(f"Last-Event-ID is {text[:100]!r}; send an id of this stream, unchanged")

@@ -109,7 +109,7 @@ class RecordForm:
         if value is not None and self.parse_values and not self.preview and await _is_json(value):
             yield b'"value":'
             for start in range(0, len(value), _PIECE_BYTES):
-                yield without_line_ends(value[start : start + _PIECE_BYTES])
+                yield bytes(without_line_ends(value[start : start + _PIECE_BYTES]))
                 await pause()
         else:
             async for piece in _field(b"value", value):

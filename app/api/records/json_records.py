@@ -9,7 +9,7 @@ are a string in ``value``, all others are in ``value_b64``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pybase64
@@ -18,10 +18,14 @@ from stele.wire.notation import INT64_MAX
 from stele.wire.record_batch import RecordView, Row
 
 from ...errors import InvalidRequest
+from ..errors import HttpError
 from ..schemas import Shown
 from .json_types import NewRecordJson
 
+# Of a body. Each takes 64 bytes while the others are found, and about 240 until it is in a batch.
+RECORDS_MAX = 500_000
 _QUOTE, _N = ord('"'), ord("n")
+_T = TypeVar("_T")
 
 
 class HeaderIn(Struct, forbid_unknown_fields=True):
@@ -93,6 +97,10 @@ class NewRecord(NamedTuple):
     partition: int | None
 
 
+class _Records(Struct, Generic[_T]):
+    records: list[_T] = []
+
+
 _decode_record = msgspec.json.Decoder(RecordIn).decode
 _decode_plain_lines = msgspec.json.Decoder(PlainRecordIn).decode_lines
 decode_string = msgspec.json.Decoder(str).decode
@@ -105,6 +113,38 @@ _NO_HEADERS: list[tuple[str, bytes | None]] = []
 _NO_HEADERS_OUT: list[HeaderOut] = []
 
 
+def check_record_count(body: bytes, records_max: int = RECORDS_MAX) -> None:
+    """Refuse a body with more than ``records_max`` records before there is an object for each.
+
+    Two bytes would become 64. Elements of ``records`` that are no objects are refused on the way.
+
+    Raises:
+        HttpError: 413; there are too many.
+        InvalidRequest: the body is not ``{"records": [RECORD…]}``.
+    """
+    if body.count(b",") < records_max:
+        return
+    left = records_max
+
+    class Counted(Struct):
+        def __post_init__(self) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise ValueError
+
+    try:
+        msgspec.json.decode(body, type=_Records[Counted])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if left < 0:
+            raise HttpError(
+                413,
+                f"the body has more than {records_max} records; send fewer, or stream NDJSON",
+                limit=records_max,
+            ) from None
+        raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
+
+
 def decode_record(text: bytes | Raw) -> NewRecord:
     """Decode the JSON text of a record.
 
@@ -114,7 +154,7 @@ def decode_record(text: bytes | Raw) -> NewRecord:
     return to_record(parse_record(text))
 
 
-def parse_record(text: bytes | Raw) -> RecordIn:
+def parse_record(text: bytes | memoryview | Raw) -> RecordIn:
     """Parse the JSON text of a record, but not its value.
 
     This is the first half of ``decode_record``; ``large_records`` lets the event loop run between the halves.
@@ -183,7 +223,7 @@ def _value(record: RecordIn, decoded: bytes | None) -> bytes | None:
     if b64 is not UNSET:
         if raw is not UNSET:
             raise InvalidRequest("the record has both value and value_b64; give one of the two")
-        return _from_b64(b64, "value_b64")
+        return from_b64(b64, "value_b64") if decoded is None else decoded
     if raw is UNSET:
         raise InvalidRequest(
             "the record has no value; give value or value_b64, or value null for a tombstone"
@@ -206,7 +246,7 @@ def _key(record: RecordIn) -> bytes | None:
     if record.key_b64 is not UNSET:
         if record.key is not None:
             raise InvalidRequest("the record has both key and key_b64; give one of the two")
-        return _from_b64(record.key_b64, "key_b64")
+        return from_b64(record.key_b64, "key_b64")
     return None if record.key is None else record.key.encode()
 
 
@@ -218,7 +258,7 @@ def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
         if header.value_b64 is not UNSET:
             if header.value is not UNSET:
                 raise InvalidRequest("a header has both value and value_b64; give one of the two")
-            headers.append((header.key, _from_b64(header.value_b64, "header value_b64")))
+            headers.append((header.key, from_b64(header.value_b64, "header value_b64")))
         elif header.value is UNSET or header.value is None:
             headers.append((header.key, None))
         else:
@@ -243,7 +283,8 @@ def checked_timestamp(timestamp_ms: int) -> int:
     return timestamp_ms
 
 
-def _from_b64(text: str, name: str) -> bytes:
+def from_b64(text: str, name: str) -> bytes:
+    """Decode the base64 of the field ``name``. Raises ``InvalidRequest``."""
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError as error:

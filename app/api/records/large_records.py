@@ -1,18 +1,19 @@
 """Decode JSON records, large ones in several turns of the event loop.
 
 Parsing a record of 1 MiB takes a turn, and so does compacting a value that is no string. A string with escapes, which
-takes longest, is decoded in pieces that are cut between two characters.
+takes longest, is decoded in pieces that are cut between two characters, and base64 by a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import msgspec
 from msgspec import UNSET
 
 from ...work_budget import TURN_BYTES, pause
-from .json_records import NewRecord, RecordIn, decode_string, to_record
+from .json_records import NewRecord, RecordIn, decode_string, from_b64, to_record
 
 # A piece takes up to half a millisecond.
 _PIECE_BYTES = 128 * 1024
@@ -30,6 +31,8 @@ async def to_record_in_turns(parsed: RecordIn, size: int) -> NewRecord:
     if size <= TURN_BYTES:
         return to_record(parsed)
     await pause()
+    if parsed.value_b64 is not UNSET and parsed.value is UNSET:
+        return to_record(parsed, await asyncio.to_thread(from_b64, parsed.value_b64, "value_b64"))
     return to_record(parsed, await _large_string(parsed))
 
 
@@ -48,7 +51,7 @@ async def _large_string(record: RecordIn) -> bytes | None:
             # Decoded at once, it raises an error that says where.
             return None
         await pause()
-    return b"".join(pieces)
+    return await asyncio.to_thread(b"".join, pieces)
 
 
 def pieces_of_string(text: bytes, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

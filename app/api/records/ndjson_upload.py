@@ -22,16 +22,18 @@ from ...errors import InvalidRequest, SteleError
 from ...work_budget import TURN_BYTES, pause
 from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..http.exchange import BODY, Exchange
+from ..requests import join
 from .json_records import parse_record
 from .large_records import to_record_in_turns
-from .upload import Chunk, Upload, errors_of, results_of, settle_all
+from .upload import ERRORS_SHOWN_MAX, Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)
 
 # The answer begins before the end of the body once this many results wait, or the first has waited this long.
 EARLY_RESULTS = 10_000
 EARLY_AFTER_S = 1.0
-# Records that a client may send without reading a result; the broker keeps about 12 bytes for each.
+# Records that a client may send without reading a result; the broker keeps about 12 bytes for each. One that is refused
+# counts as ``ERROR_WEIGHT``.
 SPOOLED_RECORDS_MAX = 8_000_000
 # Bytes of lines processed in one turn of the loop, which takes about 40 µs.
 BLOCK_BYTES = 4 * 1024
@@ -60,7 +62,7 @@ class NdjsonUpload(Response):
         self._body: Exchange | None = request.scope.get(BODY)
         if self._body is not None:
             self._body.is_stream = not is_whole
-        self._answered = 0
+        self._answered_weight = 0
         self._first_result_s: float | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,19 +87,22 @@ class NdjsonUpload(Response):
                 start = 0
                 while start < len(lines):
                     end = lines.find(b"\n", start + BLOCK_BYTES) + 1 or len(lines)
-                    await self._take(lines[start:end])
+                    await self._take(lines, start, end)
                     start = end
                     await pause()
                     await self._upload.room()
+                    if self._is_whole and self._upload.error_count >= ERRORS_SHOWN_MAX:
+                        # Nothing will be stored, and no more errors are shown.
+                        return
                 if self._body is not None and not self._is_whole:
                     self._body.release(len(lines))
                 if not self._is_whole:
                     self._upload.append()
                     self._note_progress()
-                while self._upload.records - self._answered > SPOOLED_RECORDS_MAX:
+                while self._upload.weight - self._answered_weight > SPOOLED_RECORDS_MAX:
                     self._room.clear()
                     await self._room.wait()
-            if not (self._is_whole and self._upload.has_errors):
+            if not (self._is_whole and self._upload.error_count):
                 self._upload.append()
         except (HttpError, SteleError) as error:
             if not self._is_whole:
@@ -111,19 +116,27 @@ class NdjsonUpload(Response):
             self._is_read = True
             self._progress.set()
 
-    async def _take(self, block: bytes) -> None:
+    async def _take(self, lines: bytes, start: int, end: int) -> None:
         """Add whole lines: decoded together, or one by one if one of them is large, special or invalid."""
-        if len(block) <= TURN_BYTES and self._upload.add_lines(block):
+        if end - start <= TURN_BYTES and self._upload.add_lines(lines[start:end]):
             return
-        for line in block.split(b"\n"):
-            if not line or line.isspace():
-                continue
-            try:
-                record = await to_record_in_turns(parse_record(line), len(line))
-            except InvalidRequest as error:
-                self._upload.add_error(error)
-            else:
-                self._upload.add(record)
+        while start < end:
+            stop = lines.find(b"\n", start, end)
+            if stop < 0:
+                stop = end
+            # Not copied: it may be large. An error may keep it, so it is not released here.
+            line = memoryview(lines)[start:stop]
+            if stop - start > TURN_BYTES or bytes(line).strip():
+                await self._take_line(line)
+            start = stop + 1
+
+    async def _take_line(self, line: memoryview) -> None:
+        try:
+            record = await to_record_in_turns(parse_record(line), len(line))
+        except InvalidRequest as error:
+            self._upload.add_error(error)
+            return
+        await self._upload.add_in_turns(record)
 
     async def _lines(self) -> AsyncGenerator[bytes]:
         """Yield whole lines, as many as arrived together."""
@@ -140,13 +153,13 @@ class NdjsonUpload(Response):
                 )
             if end:
                 rest.append(chunk[:end])
-                yield b"".join(rest)
+                yield await join(rest)
                 rest, rest_bytes = [], 0
             if end < len(chunk):
                 rest.append(chunk[end:])
                 rest_bytes += len(chunk) - end
         if rest:
-            yield b"".join(rest)
+            yield await join(rest)
 
     def _note_progress(self) -> None:
         if self._first_result_s is None and self._upload.chunks:
@@ -178,7 +191,7 @@ class NdjsonUpload(Response):
         await settle_all(chunks, self._timeout_ms)
         failed = sum(chunk.error_count for chunk in chunks)
         total = sum(map(len, chunks))
-        if self._is_whole and self._upload.has_errors:
+        if self._is_whole and self._upload.error_count:
             document = http_problem(
                 400, "no record was stored; see errors", errors=self._upload.unsent_errors()
             )
@@ -200,7 +213,7 @@ class NdjsonUpload(Response):
             await settle_all(chunks, self._timeout_ms)
             for chunk in chunks:
                 await self._send_results(send, chunk)
-                self._answered += len(chunk)
+                self._answered_weight += chunk.weight
                 self._room.set()
             if not chunks:
                 if self._is_read:

@@ -5,6 +5,8 @@ The offset stands in a header of the answer, so it must be known before the reco
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -19,22 +21,42 @@ from ...broker.reading.fetch import (
     PartitionFetch,
     batch_in_turns,
     batches_from,
-    end_of,
     records_from,
 )
 from ...broker.reading.record_counts import DecodedLimit, count_records
-from ...broker.reading.visible_batches import hidden_by, without_records
+from ...broker.reading.visible_batches import hidden_by
 from ...work_budget import WorkBudget, pause
 
 # Bytes of one read of a page: copying and checking them takes about 50 µs.
 _PIECE_BYTES = 128 * 1024
+# What all pages hold beyond their first pieces: 16 of the largest by default (STELE_FETCH_BYTES_MAX).
+PAGES_BYTES_MAX = 128 * 1024 * 1024
 
 
-@dataclass(slots=True)
+class PageRoom:
+    """The bytes that pages hold beyond their first pieces, as they are stored.
+
+    A page is read before it is sent, and its client may read slowly or not at all. Without room it ends early.
+    """
+
+    def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self.in_use = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.in_use >= self._bytes_max
+
+    def give_back(self, size: int) -> None:
+        self.in_use -= size
+
+
+@dataclass(slots=True, weakref_slot=True)
 class RecordPage:
     """The result of one read: the visible records of ``[offset, next_offset)``.
 
-    All its batches passed their CRC. They may be hidden (``visible_batches``).
+    All batches of its pieces passed their CRC. They may be hidden (``visible_batches``). Each piece stands with the
+    offset at which it was read; unless the page is read as a whole, those without records are left out.
     """
 
     partition: int
@@ -43,7 +65,7 @@ class RecordPage:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    pieces: list[Fetched]
+    pieces: list[tuple[int, Fetched]]
 
     async def slices(self, reader: DecodedReader) -> AsyncGenerator[list[RecordView]]:
         """Yield the records of the page, one turn of the event loop at a time.
@@ -58,10 +80,9 @@ class RecordPage:
 
     async def parts(self, reader: DecodedReader) -> AsyncGenerator[tuple[rb.BatchHeader, list[RecordView]]]:
         """Yield what ``slices`` does, each with the header of its batch."""
-        offset = self.offset
         turn = WorkBudget()
-        for piece in self.pieces:
-            for header in batches_from(piece, offset):
+        for offset, piece in self.pieces:
+            for header in batches_from(piece, offset, is_checked=True):
                 async with aclosing(batch_in_turns(piece, header, offset, turn, reader)) as slices:
                     async for records in slices:
                         if records[-1].offset < self.next_offset:
@@ -71,8 +92,6 @@ class RecordPage:
                         if wanted:
                             yield header, wanted
                         return
-            # Its last batches may be hidden.
-            offset = end_of(piece, offset)
 
 
 async def read_page(
@@ -84,12 +103,13 @@ async def read_page(
     wait_ms: int,
     is_whole: bool,
     reader: DecodedReader,
+    room: PageRoom | None = None,
 ) -> RecordPage:
     """Read a page in pieces, so that no large read holds the loop.
 
     The page has at most ``limit`` records and the bytes of ``request``: with ``is_whole`` of batches as they are
     stored, and the rest of its last batch, otherwise of batches decompressed. Only the first piece waits. The page
-    ends before a corrupt batch.
+    ends before a corrupt batch, and after any piece if other pages leave no ``room``.
 
     Raises:
         CorruptLog: the first batch is corrupt.
@@ -98,16 +118,18 @@ async def read_page(
     page = RecordPage(request.partition, request.offset, request.offset, -1, -1, -1, [])
     left = min(request.max_bytes, broker.settings.fetch_bytes_max)
     decoded = None if is_whole else DecodedLimit(left)
-    wanted = limit
-    while True:
+    wanted, turn = limit, WorkBudget()
+    held: list[int] = []
+    for number in itertools.count():
+        offset = page.next_offset
         piece = replace(
             request,
-            offset=page.next_offset,
+            offset=offset,
             max_bytes=min(left, _PIECE_BYTES),
             # Some of them may be hidden. Then the next pieces are larger, or each would read one batch.
-            until_offset=page.next_offset + (wanted << 2 * len(page.pieces)),
+            until_offset=offset + (wanted << min(2 * number, 60)),
         )
-        is_first = not page.pieces
+        is_first = not number
         (fetched,) = await broker.fetch(
             [piece],
             max_bytes=left,
@@ -121,16 +143,26 @@ async def read_page(
         # Of each piece: the log grows meanwhile, and a page must not go on after the end that it tells.
         page.high_watermark, page.log_start_offset = fetched.high_watermark, fetched.log_start_offset
         page.last_stable_offset = fetched.last_stable_offset
-        good = await _take(page, fetched, left, wanted, decoded, reader)
+        good = await _take(page, fetched, left, wanted, decoded, reader, turn, is_first=is_first)
         if good is None:
             break
         piece_of_page, count = good
-        page.pieces.append(piece_of_page)
+        if count or is_whole:
+            page.pieces.append((offset, piece_of_page))
+            if room is not None and not is_first:
+                if not held:
+                    # For as long as its answer lives, which may end at any time.
+                    weakref.finalize(page, lambda: room.give_back(sum(held))).atexit = False
+                held.append(len(piece_of_page.batches))
+                room.in_use += held[-1]
         left -= len(piece_of_page.batches)
         wanted -= count
         is_full = left <= 0 if decoded is None else decoded.left <= 0
         if is_full or len(piece_of_page.batches) < len(fetched.batches) or wanted <= 0:
             break
+        if room is not None and room.is_full:
+            break
+        # Also at the end that this broker knows: with shared storage, only a read from there asks for a later one.
         await pause()
     return page
 
@@ -142,6 +174,9 @@ async def _take(
     wanted: int,
     decoded: DecodedLimit | None,
     reader: DecodedReader,
+    turn: WorkBudget,
+    *,
+    is_first: bool,
 ) -> tuple[Fetched, int] | None:
     """Return the batches with the next ``wanted`` records, and their number.
 
@@ -158,14 +193,17 @@ async def _take(
         try:
             header = rb.check_batch(batches, position)
         except rb.CorruptBatchError:
-            if not position and not page.pieces:
+            if not position and is_first:
                 # Raises the error that has the corrupt range and the offset after it.
                 next(records_from(fetched, page.offset))
             break
-        if position + header.size > max_bytes and (position or page.pieces):
+        if position + header.size > max_bytes and (position or not is_first):
             break
+        await turn.visit()
         if is_hidden(header):
-            header = without_records(header)
+            position += header.size
+            page.next_offset = header.next_offset
+            continue
         if decoded is not None and header.record_count:
             fits = await decoded.fitting(fetched, header)
             if not fits:

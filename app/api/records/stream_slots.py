@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ...broker.reading.decoded_bytes import DecodedReader
 from ...errors import SteleError
 from ..errors import http_problem, problem_response
+from ..http.exchange import BODY, Exchange
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,8 @@ class StreamSlot:
 
     def __init__(self, reader: DecodedReader | None = None) -> None:
         self.waits_since_s: float | None = None
-        self._until = asyncio.timeout(None)
+        self._sender: asyncio.Task[None] | None = None
+        self._is_aborted = False
         self._reader = reader
 
     def sending(self, send: Send, *, is_counted: bool) -> Send:
@@ -93,11 +95,12 @@ class StreamSlot:
                 await send(message)
                 return
             self.waits_since_s = asyncio.get_running_loop().time()
-            self._until = asyncio.timeout(None)
+            sender = self._sender = asyncio.current_task()
             try:
-                async with self._until:
-                    await send(message)
-            except TimeoutError:
+                await send(message)
+            except asyncio.CancelledError:
+                if not self._is_aborted or sender is None or sender.uncancel():
+                    raise
                 raise AnswerAborted("its client read nothing, and others needed what it held") from None
             finally:
                 self.waits_since_s = None
@@ -105,7 +108,10 @@ class StreamSlot:
         return watched
 
     def abort(self) -> None:
-        self._until.reschedule(asyncio.get_running_loop().time())
+        """Break off the send that waits for the client."""
+        if self._sender is not None and not self._is_aborted:
+            self._is_aborted = True
+            self._sender.cancel()
 
 
 class SlottedStream(StreamingResponse):
@@ -150,7 +156,7 @@ class SlottedStream(StreamingResponse):
         if reader is not None:
             reader.client = slot
         try:
-            await super().__call__(scope, receive, slot.sending(send, is_counted=slots is not None))
+            await self._stream(scope, receive, slot.sending(send, is_counted=slots is not None))
         except AnswerAborted as reason:
             # uvicorn closes the connection, because the answer has no end.
             path = scope["path"][:500].encode("unicode_escape").decode()
@@ -159,9 +165,32 @@ class SlottedStream(StreamingResponse):
             self.give_back()
             await self._content.aclose()
 
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the content until it ends or the client leaves."""
+        exchange: Exchange | None = scope.get(BODY)
+        sender = asyncio.current_task()
+        if exchange is None or sender is None:
+            # Under a server other than ours. A second task waits for the client to leave.
+            await super().__call__(scope, receive, send)
+            return
+        if exchange.has_left:
+            return
+        exchange.observe_leaving(sender.cancel)
+        try:
+            await self.stream_response(send)
+        except asyncio.CancelledError:
+            if not exchange.has_left or sender.uncancel():
+                raise
+        finally:
+            exchange.observe_leaving(None)
+
 
 async def sized_or_streamed(
-    content: AsyncGenerator[bytes], reader: DecodedReader, *, media_type: str
+    content: AsyncGenerator[bytes],
+    reader: DecodedReader,
+    *,
+    media_type: str,
+    headers: dict[str, str] | None = None,
 ) -> Response:
     """Return ``content`` as a plain response, or as a stream if it is large.
 
@@ -175,8 +204,9 @@ async def sized_or_streamed(
         parts.append(part)
         size += len(part)
         if size > WHOLE_BYTES_MAX:
-            return SlottedStream(_continued(parts, content), None, reader=reader, media_type=media_type)
-    return Response(b"".join(parts), media_type=media_type)
+            rest = _continued(parts, content)
+            return SlottedStream(rest, None, reader=reader, headers=headers, media_type=media_type)
+    return Response(b"".join(parts), headers=headers, media_type=media_type)
 
 
 async def _continued(parts: list[bytes], content: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -7,6 +7,8 @@ Events go on with the changes of the table.
     event: start-of-snapshot      the client empties its table
     data: {"partitions":[0,1]}
 
+    : reading                     the next records take a while
+
     data: {"partition":0,…}       a record of the table; no id
 
     event: end-of-snapshot
@@ -26,6 +28,7 @@ from contextlib import aclosing
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
+from ...broker.topics import Topic
 from ...errors import SteleError
 from ...query.table import TableSnapshot
 from ..errors import problem_of
@@ -35,10 +38,12 @@ from .tail_streams import Shown, data_of, events
 
 # Records are sent in blocks: sending each alone would cost more than finding it.
 _BLOCK_BYTES = 64 * 1024
+# A comment, which clients skip.
+_PROGRESS = b": reading\n\n"
 
 
 async def table_lines(broker: Broker, snapshot: TableSnapshot, shown: Shown) -> AsyncGenerator[bytes]:
-    """Yield records and errors as NDJSON.
+    """Yield records and errors as NDJSON, and progress while nothing else is there.
 
     The last line has the positions from which changes follow.
     """
@@ -49,6 +54,10 @@ async def table_lines(broker: Broker, snapshot: TableSnapshot, shown: Shown) -> 
             if isinstance(records, SteleError):
                 has_failed = True
                 block += encode({"error": problem_of(records)}) + b"\n"
+            elif not records:
+                # What is there goes out before the wait.
+                yield bytes(block) or encode({"progress": {"partition": partition, "records": count}}) + b"\n"
+                block.clear()
             else:
                 count += len(records)
                 async for piece in shown.form.stream(partition, records):
@@ -68,7 +77,7 @@ async def table_lines(broker: Broker, snapshot: TableSnapshot, shown: Shown) -> 
 
 async def table_events(
     broker: Broker,
-    topic: str,
+    topic: Topic,
     snapshot: TableSnapshot,
     *,
     only: int | None,
@@ -86,6 +95,9 @@ async def table_events(
         async for partition, records in slices:
             if isinstance(records, SteleError):
                 block += error_event(records)
+            elif not records:
+                yield bytes(block) or _PROGRESS
+                block.clear()
             else:
                 count += len(records)
                 async for piece in shown.form.stream(partition, records, opening=_opening, end=b"\n\n"):
@@ -105,7 +117,7 @@ async def table_events(
     end = {"records": count, "positions": {str(name): at for name, at in snapshot.positions.items()}}
     block += b"event: end-of-snapshot\n"
     if seen:
-        block += b"id: %s\n" % event_id(seen)
+        block += b"id: %s\n" % event_id(seen, topic.topic_id)
     yield bytes(block) + data_of(end)
     positions = dict(snapshot.positions)
     async with aclosing(events(broker, topic, positions, only=only, shown=shown)) as changes:

@@ -18,6 +18,7 @@ from stele.wire.record_batch import RecordView
 from ...broker.broker import Broker
 from ...broker.reading.decoded_bytes import UNCOUNTED_BYTES, DecodedReader
 from ...broker.reading.fetch import is_large, size_of
+from ...broker.topics import Topic
 from ...errors import SteleError
 from ...query.filters import Filter
 from ...query.tail_reads import TailReads, TailSlice
@@ -48,13 +49,14 @@ class Shown:
     reader: DecodedReader
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
-    def tail(self, broker: Broker, topic: str, positions: dict[int, int], *, only: int | None) -> Tail:
+    def tail(self, broker: Broker, topic: Topic, positions: dict[int, int], *, only: int | None) -> Tail:
         """Follow ``topic`` from ``positions`` on, which the tail advances."""
         is_scan = not self.wanted.is_empty
         return Tail(
             broker,
-            topic,
+            topic.name,
             positions,
+            topic_id=topic.topic_id,
             only=only,
             is_scan=is_scan,
             idle_s=HEARTBEAT_S,
@@ -88,7 +90,8 @@ class Shown:
 class _Ids:
     """The next event id, and whether it is due: per event, or per ``_ID_S`` if it is large."""
 
-    def __init__(self, positions: dict[int, int]) -> None:
+    def __init__(self, positions: dict[int, int], topic: Topic) -> None:
+        self._topic_id = topic.topic_id
         self._seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
         self._is_new = bool(self._seen)
         self._due_s = 0.0
@@ -108,15 +111,15 @@ class _Ids:
         if not self._is_new or (self.is_late and now_s < self._due_s):
             return b""
         self._is_new, self._due_s = False, now_s + _ID_S
-        return b"id: %s\n" % event_id(self._seen)
+        return b"id: %s\n" % event_id(self._seen, self._topic_id)
 
 
 async def events(
-    broker: Broker, topic: str, positions: dict[int, int], *, only: int | None, shown: Shown
+    broker: Broker, topic: Topic, positions: dict[int, int], *, only: int | None, shown: Shown
 ) -> AsyncGenerator[bytes]:
     """Yield server-sent events without end: records, errors, and numbers of skipped records."""
     loop = asyncio.get_running_loop()
-    ids, budget = _Ids(positions), WorkBudget()
+    ids, budget = _Ids(positions, topic), WorkBudget()
     tail = shown.tail(broker, topic, positions, only=only)
     pace = Pace(tail, shown.per_s_max) if shown.per_s_max else None
     # With an id, so that a connection lost before the first event can be resumed, too.
@@ -180,7 +183,7 @@ def data_of(shown: object) -> bytes:
 
 
 async def lines(
-    broker: Broker, topic: str, positions: dict[int, int], *, shown: Shown
+    broker: Broker, topic: Topic, positions: dict[int, int], *, shown: Shown
 ) -> AsyncGenerator[bytes]:
     """Yield records and errors as NDJSON, without end."""
     budget = WorkBudget()

@@ -7,6 +7,7 @@ so a client may send all its records before it reads a result.
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from itertools import repeat
 from typing import Any
 
 import msgspec
+from stele.wire.lone_record import build_lone
 from stele.wire.messages import Durability
-from stele.wire.record_batch import HEADER_BYTES, Row, build_rows
+from stele.wire.record_batch import HEADER_BYTES, NO_PRODUCER_ID, Row, build_rows
 
 from ...broker.broker import Broker
 from ...broker.producing.produce import Acks, PendingProduce
@@ -36,9 +38,15 @@ from .json_records import NewRecord, decode_lines
 # Records per chunk: its batches are built and appended in one turn of the loop, which takes about 70 µs.
 CHUNK_RECORDS_MAX = 256
 _RECORD_OVERHEAD_BYTES = 32
+# A larger lone record is built into a batch by a thread.
+_BUILT_AHEAD_BYTES = 1024 * 1024
 _ERROR = -1
 # Results encoded in one turn of the loop.
 RESULTS_PER_TURN = 128
+# A refused record is kept with its error, which takes about a hundred times as many bytes as a stored one.
+ERROR_WEIGHT = 100
+# Errors in one list of an answer.
+ERRORS_SHOWN_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,9 @@ class ProducerIdentity:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+
+
+_NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, -1, -1)
 
 
 @dataclass(slots=True)
@@ -80,6 +91,11 @@ class Chunk:
         """
         partition = self.partitions[index]
         return self.errors[index] if partition == _ERROR else self.refused.get(partition)
+
+    @property
+    def weight(self) -> int:
+        """What the results of this chunk keep, in stored records."""
+        return len(self.partitions) + ERROR_WEIGHT * len(self.errors)
 
     @property
     def error_count(self) -> int:
@@ -135,9 +151,13 @@ class Upload:
         self._limit = topic.config.max_message_bytes
         self._rows: dict[int, list[Row]] = {}
         self._sizes: dict[int, int] = {}
+        # Batches of one large record that are built already.
+        self._built: dict[int, bytearray] = {}
         self._chunk = Chunk(0)
         self.chunks: list[Chunk] = []
         self.records = 0
+        # Of all chunks, also those that were taken.
+        self.weight = 0
 
     def partition_of(self, record: NewRecord) -> int:
         """Return the partition of ``record``.
@@ -217,11 +237,13 @@ class Upload:
             return True
         if not self._make_room(partition, size, len(rows)):
             return False
+        self._built.pop(partition, None)
         self._sizes[partition] = self._sizes.get(partition, HEADER_BYTES) + size
         self._rows.setdefault(partition, []).extend(rows)
         self._chunk.partitions.extend(repeat(partition, len(rows)))
         self._chunk.timestamps.extend(repeat(now_ms, len(rows)))
         self.records += len(rows)
+        self.weight += len(rows)
         return True
 
     def _make_room(self, partition: int, size: int, count: int) -> bool:
@@ -239,19 +261,24 @@ class Upload:
             self.add_error(BatchTooLarge(size, limit=self._limit, what="batch of an idempotent producer"))
             return
         chunk = self._chunk
+        self._built.pop(partition, None)
         self._sizes[partition] = self._sizes.get(partition, HEADER_BYTES) + size
         self._rows.setdefault(partition, []).append(row)
         chunk.partitions.append(partition)
         chunk.timestamps.append(row[0])
         self.records += 1
+        self.weight += 1
 
     def add_error(self, error: SteleError) -> None:
         """Add ``error`` as the result of the next record."""
         chunk = self._chunk
+        # Without the frames it was raised in: they hold the record.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         chunk.errors[len(chunk)] = error
         chunk.partitions.append(_ERROR)
         chunk.timestamps.append(_ERROR)
         self.records += 1
+        self.weight += 1 + ERROR_WEIGHT
 
     def append(self) -> None:
         """Append the gathered records; the chunk keeps the errors."""
@@ -262,26 +289,40 @@ class Upload:
             try:
                 if self._check is not None:
                     self._check()
+                batch = self._built.pop(partition, None) or self._build(rows)
                 chunk.appended[partition] = self._broker.produce(
-                    self._topic.name, partition, self._build(rows), acks=self._acks, sync_later=True
+                    self._topic.name, partition, batch, acks=self._acks, sync_later=True
                 )
             except SteleError as error:
                 chunk.refused[partition] = error
-        self._rows = {}
+        self._rows, self._built = {}, {}
         self._sizes = {}
         self.chunks.append(chunk)
         self._chunk = Chunk(self.records)
 
+    async def add_in_turns(self, record: NewRecord) -> None:
+        """Add a record as ``add`` does; a large one gets a batch of its own, which a thread builds."""
+        is_large = record_bytes_max(record) > _BUILT_AHEAD_BYTES
+        if is_large and self._identity is None:
+            self.append()
+        self.add(record)
+        if is_large:
+            await self._build_ahead()
+            if self._identity is None:
+                self.append()
+
+    async def _build_ahead(self) -> None:
+        """Build batches of one record: that takes a millisecond per MiB, and to append them another."""
+        for partition, rows in self._rows.items():
+            if len(rows) == 1 and partition not in self._built:
+                self._built[partition] = await asyncio.to_thread(self._build, rows)
+
     def _build(self, rows: list[Row]) -> bytearray:
-        identity = self._identity
-        if identity is None:
-            return build_rows(rows)
-        return build_rows(
-            rows,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=identity.base_sequence,
-        )
+        identity = self._identity or _NO_IDENTITY
+        producer_id, epoch, sequence = identity.producer_id, identity.producer_epoch, identity.base_sequence
+        if len(rows) == 1 and len(rows[0][2] or b"") > _BUILT_AHEAD_BYTES:
+            return build_lone(rows[0], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        return build_rows(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
     @property
     def promised_durability(self) -> Durability:
@@ -300,9 +341,9 @@ class Upload:
         return self._identity is not None
 
     @property
-    def has_errors(self) -> bool:
-        """True if a record gathered since the last ``append`` was refused."""
-        return bool(self._chunk.errors)
+    def error_count(self) -> int:
+        """The number of records gathered since the last ``append`` that were refused."""
+        return len(self._chunk.errors)
 
     def unsent_errors(self) -> list[dict[str, Any]]:
         """Return ``errors[]`` of the records that have been gathered and not appended."""
@@ -363,10 +404,12 @@ def _error_result(chunk: Chunk, index: int) -> str:
 
 
 def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:
-    """Return ``errors[]`` of an answer: index and error of each refused record."""
+    """Return ``errors[]`` of an answer: index and error of the first records that were refused."""
     errors: list[dict[str, Any]] = []
     for chunk in chunks:
         for index in range(len(chunk)):
+            if len(errors) == ERRORS_SHOWN_MAX:
+                return errors
             error = chunk.error_at(index)
             if error is not None:
                 document = problem_of(error)

@@ -14,6 +14,7 @@ from ...security.acl import Acl, Operation, PatternType, Permission, ResourceTyp
 from ...security.acl_text import FIELDS, acl_of, document_of, filter_of
 from ...security.acls import Acls
 from ...security.audit import log_change
+from ...work_budget import visited
 from ..authentication import peer_of
 from ..guarded_route import GuardedRoute
 from ..json_bodies import JsonBody
@@ -103,8 +104,8 @@ def _selection(request: Request) -> dict[str, str]:
     return {field.name: value for field in _FILTER if (value := field.given(request)) is not None}
 
 
-def _listed(acls: Iterable[Acl]) -> AclList:
-    return {"acls": [cast("AclJson", document_of(acl)) for acl in acls]}
+async def _listed(acls: Iterable[Acl]) -> AclList:
+    return {"acls": [cast("AclJson", document_of(acl)) async for acl in visited(acls)]}
 
 
 def _log(request: Request, operation: str, resource: str) -> None:
@@ -119,8 +120,8 @@ async def list_acls(request: Request) -> AclList:
     `pattern_type=MATCH` selects those that cover a name.
     """
     selection = _selection(request)
-    found = _acls_of(request).find(filter_of(selection))
-    return _listed(found)
+    found = await _acls_of(request).find(filter_of(selection))
+    return await _listed(found)
 
 
 @route("POST /v1/acls", "Add access rules", body=_RULES, status=201)
@@ -131,11 +132,11 @@ async def add_acls(request: Request) -> AclList:
     """
     acls = _acls_of(request)
     body = await _RULES.read(request)
-    added = [acl_of(acl.document()) for acl in body.acls]
+    added = [acl_of(acl.document()) async for acl in visited(body.acls)]
     await acls.add(added)
-    for acl in added:
+    async for acl in visited(added):
         _log(request, "create-acl", str(acl))
-    return _listed(added)
+    return await _listed(added)
 
 
 @route("DELETE /v1/acls", "Remove access rules", *_FILTER)
@@ -148,6 +149,6 @@ async def remove_acls(request: Request) -> AclList:
     if not selection:
         raise InvalidRequest(f"give one or more of {', '.join(FIELDS)}, so that not all rules are removed")
     removed = await _acls_of(request).remove(filter_of(selection))
-    for acl in removed:
+    async for acl in visited(removed):
         _log(request, "delete-acl", str(acl))
-    return _listed(removed)
+    return await _listed(removed)

@@ -14,10 +14,11 @@ from ...groups.base.messages import GroupDescription, GroupListing, MemberDescri
 from ...groups.coordinator import GroupCoordinator
 from ...groups.lag import PartitionLag, Target, fresh_group_lag, reset_offsets, topics_read
 from ...groups.leases.lease import Lease
-from ...groups.services import list_groups as list_coordinated
+from ...groups.services import listings
 from ...monitor.group_sampler import GroupLag
 from ...query.positions import position_at
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
+from ...work_budget import visited
 from ..forwarding import groups_elsewhere
 from ..group_json import (
     LeasedPartitionJson,
@@ -195,7 +196,7 @@ async def list_groups(request: Request) -> GroupList:
         )
     own = [
         group
-        for group in list_coordinated(state.groups)
+        async for group in visited(listings(state.groups))
         if is_listed(group.group)
         and group.group.startswith(prefix)
         and group.group > after
@@ -210,7 +211,7 @@ async def list_groups(request: Request) -> GroupList:
     nearest |= {listed.group: listed for listed in first}
     total = len(own) + elsewhere.total - (len(elsewhere.groups) + len(first) - len(nearest))
     sampled = state.sampler.groups.lags
-    page = [_listed(nearest[name], sampled) for name in sorted(nearest)[begin:end]]
+    page = [_listed(nearest[name], sampled) async for name in visited(sorted(nearest)[begin:end])]
     return {
         "groups": page,
         "next_after": page[-1]["group"] if page and total > end else None,
@@ -286,8 +287,8 @@ async def get_group(request: Request) -> Group:
         "protocol_type": described.protocol_type,
         "protocol": described.protocol_name,
         "lag": sum(partition.lag for partition in lags),
-        "members": [_member(member, sees_topic) for member in described.members],
-        "partitions": [_partition(partition) for partition in lags],
+        "members": [_member(member, sees_topic) async for member in visited(described.members)],
+        "partitions": [_partition(partition) async for partition in visited(lags)],
         "dead_letter_topic": dead_letters,
         "unfinished": unfinished,
         "leases": [
@@ -431,8 +432,10 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
             raise InvalidRequest(
                 f'group {group[:200]!r} has no committed offsets; list the topics to reset in "topics"'
             )
+    if len(set(topics)) < len(topics):
+        raise InvalidRequest("a topic is named twice; name each once")
     return [
         Target(topic=topic, partition=partition, at=at, offset=offset)
         for topic in topics
-        for partition in range(broker.topic(topic).partitions)
+        for partition in range(broker.readable_topic(topic).partitions)
     ]

@@ -13,6 +13,7 @@ from ...broker.listeners import Endpoint
 from ...groups.services import group_count
 from ...monitor.histories import POINTS_MAX, Point
 from ...monitor.sampler import Sampler, resident_bytes
+from ...work_budget import visited
 from ..cluster_document import Counts, Totals, totals
 from ..guarded_route import GuardedRoute
 from ..parameters import Number
@@ -323,7 +324,9 @@ async def list_connections(request: Request) -> ConnectionList:
     """
     limit = _LIMIT.read(request)
     views = [
-        view for listener in api_state(request).sampler.listeners for view in listener.connection_views()
+        view
+        for listener in api_state(request).sampler.listeners
+        async for view in visited(listener.connection_views())
     ]
     views.sort(key=lambda view: -view.age_ms)
     return {
@@ -341,6 +344,6 @@ async def list_connections(request: Request) -> ConnectionList:
                 "bytes_in": view.bytes_in,
                 "bytes_out": view.bytes_out,
             }
-            for view in views[:limit]
+            async for view in visited(views[:limit])
         ],
     }

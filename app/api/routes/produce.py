@@ -17,13 +17,27 @@ from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
 from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
 from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
+from ..http.exchange import BODY, Exchange
 from ..openapi.operations import JSON, NDJSON, OCTETS, Content
 from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
-from ..records.json_records import NewRecord, ProduceBody, decode_produce_body, parse_record
+from ..records.json_records import (
+    NewRecord,
+    ProduceBody,
+    check_record_count,
+    decode_produce_body,
+    parse_record,
+)
 from ..records.json_types import Base64, Durability
 from ..records.large_records import to_record_in_turns
 from ..records.ndjson_upload import NdjsonUpload, all_refused
-from ..records.upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
+from ..records.upload import (
+    ERRORS_SHOWN_MAX,
+    ProducerIdentity,
+    Upload,
+    errors_of,
+    results_of,
+    settle_all,
+)
 from ..requests import INT32_MAX, INT64_MAX, check_again, content_type, read_body
 from ..routing import Routes
 from ..schemas import Shown
@@ -97,6 +111,8 @@ _VERSION = Number("version", "version of the run: the same version resumes the r
 # The content type that curl -d sends unless one is given: the body is JSON.
 _FORM = "application/x-www-form-urlencoded"
 _RECORDS_PER_TURN = 128
+# What a record of a JSON body takes in memory until it is appended, beyond its bytes.
+_RECORD_BYTES = 256
 _HEADER_PREFIX = "record-header-"
 
 
@@ -146,9 +162,9 @@ async def produce(request: Request) -> Response:
         )
     body = await read_body(request, state.settings.request_body_bytes_max)
     if kind == OCTETS:
-        upload.add(_octet_record(request, body))
+        await upload.add_in_turns(_octet_record(request, body))
     else:
-        await _gather_json(upload, body)
+        await _gather_json(upload, body, request.scope.get(BODY))
     return await _finish(upload, state.settings.request_timeout_ms)
 
 
@@ -209,14 +225,17 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
     )
 
 
-async def _gather_json(upload: Upload, body: bytes) -> None:
+async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = None) -> None:
     """Add all records of a JSON body; one invalid record refuses the whole request."""
+    check_record_count(body)
     try:
         texts = decode_produce_body(body).records
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
     if not texts:
         raise InvalidRequest("the body has no records")
+    if exchange is not None:
+        exchange.hold(_RECORD_BYTES * len(texts))
     records: list[NewRecord] = []
     errors: list[dict[str, Any]] = []
     # The body was decoded once, to find the records; now each is, for what is in it.
@@ -236,18 +255,20 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
             document = problem_of(error)
             kept = ("type", "detail", "kafka_code", "retriable")
             errors.append({"index": index} | {name: document[name] for name in kept})
+        if len(errors) == ERRORS_SHOWN_MAX:
+            break
         await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
     if errors:
-        raise HttpError(400, f"no record was stored: {errors[0]['detail']}", errors=errors[:1000])
+        raise HttpError(400, f"no record was stored: {errors[0]['detail']}", errors=errors)
     for start in range(0, len(records), _RECORDS_PER_TURN):
         for record in records[start : start + _RECORDS_PER_TURN]:
-            upload.add(record)
+            await upload.add_in_turns(record)
         await pause()
         await upload.room()
 
 
 async def _finish(upload: Upload, timeout_ms: int) -> Response:
-    if upload.is_idempotent and upload.has_errors:
+    if upload.is_idempotent and upload.error_count:
         return problem_response(
             http_problem(400, "no record was stored; see errors", errors=upload.unsent_errors())
         )

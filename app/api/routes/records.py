@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NotRequired, TypedDict
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,14 +18,15 @@ from stele.wire.notation import parse_whole
 from ...broker.broker import Broker
 from ...broker.reading.decoded_bytes import DecodedReader
 from ...broker.reading.fetch import PartitionFetch, visible_bytes
+from ...broker.topics import Topic
 from ...concurrency import several
-from ...errors import CorruptLog, InvalidRequest, OffsetOutOfRange, ReadMemoryFull
+from ...errors import CorruptLog, InvalidRequest, OffsetOutOfRange, ReadMemoryFull, TopicRecreated
 from ...query.positions import offset_at, position_at
-from ...work_budget import pause_among_partitions
+from ...work_budget import WorkBudget
 from ..errors import Problem, problem_of
 from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
 from ..parameters import ISOLATION, PARTITION, TOPIC, Number, OffsetOrTime, Text, isolation_of
-from ..record_selection import AS, EVENTS, FILTER, LAST_EVENT_ID, LINES, filter_of, form_of
+from ..record_selection import AS, EVENTS, FILTER, LAST_EVENT_ID, LINES, TOPIC_ID, filter_of, form_of
 from ..records.arrow import MEDIA_TYPE as _ARROW
 from ..records.arrow import arrow_body, decoder_of
 from ..records.event_ids import parse_event_id
@@ -32,7 +34,7 @@ from ..records.form import RecordForm
 from ..records.json_records import encode
 from ..records.json_types import Record
 from ..records.page import RecordPage, read_page
-from ..records.stream_slots import SlottedStream
+from ..records.stream_slots import SlottedStream, sized_or_streamed
 from ..records.tail_streams import Shown, events, lines
 from ..requests import INT32_MAX, negotiate
 from ..routing import Routes
@@ -94,6 +96,7 @@ _MAX_PER_S = Number(
     *(condition.only_for("server-sent events") for condition in FILTER),
     _MAX_PER_S,
     LAST_EVENT_ID,
+    TOPIC_ID,
     answers=(Content(JSON, RecordPageJson), LINES, EVENTS, Content(OCTETS, bytes), Content(_ARROW, bytes)),
     errors=(404, 406, 409, 410, 416, 429, 500, 503),
 )
@@ -102,14 +105,16 @@ async def read(request: Request) -> Response:
 
     A read never moves a position.
 
-    The header `Next-Offset` says where to continue. With `wait_ms` a read that finds nothing waits for the next
+    The header `Next-Offset` says where to continue, and `Topic-Id` in which topic: sent back, it refuses to continue in
+    another topic of the same name. With `wait_ms` a read that finds nothing waits for the next
     append. Records of transactions are returned once they are committed; `isolation=read_uncommitted` returns those of
     open and aborted transactions, too. With `Accept: text/event-stream` the answer never ends, and `Last-Event-ID` resumes it. With `group`,
     `member_id` and `generation` only the owner of the partition gets an answer.
     """
     state = api_state(request)
     broker = state.broker
-    topic = broker.topic(TOPIC.read(request)).name
+    known = _topic(request, broker)
+    topic = known.name
     partition = PARTITION.number(request)
     media_type = negotiate(request, (JSON, NDJSON, SSE, OCTETS, _ARROW))
     limit = _LIMIT.read(request)
@@ -119,10 +124,10 @@ async def read(request: Request) -> Response:
     min_bytes = _MIN_BYTES.read(request, 1)
     form, isolation = form_of(request), isolation_of(request)
     if media_type == SSE:
-        positions = await _positions(request, broker, topic, [partition], default="latest")
+        positions = await _positions(request, broker, known, [partition], default="latest")
         shown = _shown(request)
-        body = events(broker, topic, positions, only=partition, shown=shown)
-        return _stream(request, body, shown, SSE)
+        body = events(broker, known, positions, only=partition, shown=shown)
+        return _stream(request, body, shown, SSE, known)
     reader = broker.decoded.reader()
     claimant = owner_check(request, topic, partition)
     start = _START.read(request, "earliest")
@@ -141,7 +146,11 @@ async def read(request: Request) -> Response:
         wait_ms=wait_ms,
         is_whole=media_type == OCTETS,
         reader=reader,
+        room=state.page_room,
     )
+    if broker.topic(topic).topic_id != known.topic_id:
+        # While it waited, or between two pieces of the page.
+        raise TopicRecreated(topic, str(known.topic_id))
     if claimant is not None:
         # It may have lost the partition while it waited.
         groups_of(request).of(claimant.group).coordinator.check_owner(claimant)
@@ -150,18 +159,23 @@ async def read(request: Request) -> Response:
         "High-Watermark": str(page.high_watermark),
         "Last-Stable-Offset": str(page.last_stable_offset),
         "Log-Start-Offset": str(page.log_start_offset),
+        "Topic-Id": str(known.topic_id),
     }
     if media_type == OCTETS:
-        batches = b"".join([await visible_bytes(piece) for piece in page.pieces])
-        return Response(batches, headers=headers, media_type=OCTETS)
-    if media_type == _ARROW:
+        body = _batches_body(page)
+    elif media_type == _ARROW:
         decoder = await decoder_of(topic, partition)
         body = arrow_body(decoder, page, reader)
     elif media_type == JSON:
         body = _json_body(page, form, reader)
     else:
         body = _ndjson_body(page, form, reader)
-    return SlottedStream(body, None, reader=reader, headers=headers, media_type=media_type)
+    return await sized_or_streamed(body, reader, headers=headers, media_type=media_type)
+
+
+async def _batches_body(page: RecordPage) -> AsyncGenerator[bytes]:
+    for _, piece in page.pieces:
+        yield bytes(await visible_bytes(piece))
 
 
 async def _json_body(page: RecordPage, form: RecordForm, reader: DecodedReader) -> AsyncGenerator[bytes]:
@@ -213,44 +227,67 @@ async def _ndjson_body(page: RecordPage, form: RecordForm, reader: DecodedReader
     *FILTER,
     _MAX_PER_S,
     LAST_EVENT_ID,
+    TOPIC_ID,
     answers=(LINES, EVENTS),
-    errors=(404, 406, 429),
+    errors=(404, 406, 410, 416, 429),
 )
 async def tail(request: Request) -> Response:
     """Follow all partitions of a topic live, as NDJSON or server-sent events.
 
     `from` is `latest` (the default), `earliest` or a time. The id of an event holds the position in every partition
-    (`0:41,1:7`); sent back as `Last-Event-ID` it resumes with the next record of each. With more than 64 partitions
+    (`0:41,1:7@b4f0c1de`); sent back as `Last-Event-ID` it resumes with the next record of each. With more than 64 partitions
     the id is packed and sent once per second; a resumed stream then repeats the records since the last id, and misses
     none. If the records after an id have been deleted, the answer is 410, and if the log ends before it, 416. At most
     16 tails with conditions run at once. With `max_per_s` the broker leaves out records beyond that rate, and an event
     `skipped` has their number. Records of a transaction follow when it is committed.
     """
     broker = broker_of(request)
-    topic = broker.topic(TOPIC.read(request))
+    topic = _topic(request, broker)
     media_type = negotiate(request, (NDJSON, SSE))
     partitions = list(range(topic.partitions))
-    positions = await _positions(request, broker, topic.name, partitions, default="latest")
+    positions = await _positions(request, broker, topic, partitions, default="latest")
     shown = _shown(request)
     if media_type == SSE:
-        body = events(broker, topic.name, positions, only=None, shown=shown)
-        return _stream(request, body, shown, SSE)
-    body = lines(broker, topic.name, positions, shown=shown)
-    return _stream(request, body, shown, NDJSON)
+        body = events(broker, topic, positions, only=None, shown=shown)
+        return _stream(request, body, shown, SSE, topic)
+    body = lines(broker, topic, positions, shown=shown)
+    return _stream(request, body, shown, NDJSON, topic)
+
+
+def _topic(request: Request, broker: Broker) -> Topic:
+    """Return the topic in the path.
+
+    Raises:
+        UnknownTopic, TopicRecreated: see there.
+        InvalidRequest: the id that the client means is not one.
+    """
+    topic = broker.topic(TOPIC.read(request))
+    meant = TOPIC_ID.given(request)
+    if meant is None:
+        return topic
+    try:
+        is_other = UUID(meant) != topic.topic_id
+    except ValueError:
+        raise InvalidRequest(f"Topic-Id is {meant[:60]!r}; send the topic_id of a topic, unchanged") from None
+    if is_other:
+        raise TopicRecreated(topic.name, meant[:60])
+    return topic
 
 
 async def _positions(
-    request: Request, broker: Broker, topic: str, partitions: list[int], *, default: str
+    request: Request, broker: Broker, known: Topic, partitions: list[int], *, default: str
 ) -> dict[int, int]:
     """Return where a stream begins in each partition: after ``Last-Event-ID``, otherwise at ``from``.
 
     Raises:
         OffsetOutOfRange: a place that the client names is gone, as for a read from there.
+        TopicRecreated: it is in an earlier topic of this name.
     """
+    topic = known.name
     last = LAST_EVENT_ID.given(request)
     start, isolation = _START.read(request, default), isolation_of(request)
     if last:
-        seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
+        seen = parse_event_id(last, known)
         # Of a partition without an event, or added since, the client has seen no record.
         places = {partition: seen.get(partition, -1) + 1 for partition in partitions}
         await _check_places(broker, topic, places)
@@ -273,7 +310,8 @@ async def _positions(
 async def _check_places(broker: Broker, topic: str, places: dict[int, int]) -> None:
     """Check that a stream can begin at ``places``. Raises ``OffsetOutOfRange``."""
     await broker.refresh((topic, partition) for partition in places)
-    for number, (partition, offset) in enumerate(places.items(), 1):
+    budget = WorkBudget()
+    for partition, offset in places.items():
         state = broker.log_state(topic, partition)
         if not state.log_start_offset <= offset <= state.high_watermark:
             raise OffsetOutOfRange(
@@ -283,7 +321,7 @@ async def _check_places(broker: Broker, topic: str, places: dict[int, int]) -> N
                 log_start_offset=state.log_start_offset,
                 log_end_offset=state.high_watermark,
             )
-        await pause_among_partitions(number)
+        await budget.visit()
 
 
 def _shown(request: Request) -> Shown:
@@ -299,10 +337,16 @@ def _shown(request: Request) -> Shown:
     )
 
 
-def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str) -> Response:
+def _stream(
+    request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str, topic: Topic
+) -> Response:
     slots = None if shown.wanted.is_empty else api_state(request).filtered_tail_slots
     return SlottedStream(
-        body, slots, reader=shown.reader, media_type=media_type, headers={"Cache-Control": "no-store"}
+        body,
+        slots,
+        reader=shown.reader,
+        media_type=media_type,
+        headers={"Cache-Control": "no-store", "Topic-Id": str(topic.topic_id)},
     )
 
 

@@ -25,7 +25,7 @@ from ...errors import InvalidRequest, UnknownPartition
 from ...query.filters import Filter
 from ...query.positions import offset_at
 from ...query.searching import Ending, Match, OffsetRange, Order, Progress, Search, SearchTotals
-from ...work_budget import pause_among_partitions
+from ...work_budget import WorkBudget
 from ..errors import HttpError, problem_of
 from ..json_bodies import JsonBody
 from ..openapi.operations import CSV, JSON, NDJSON, OCTETS, Content
@@ -207,6 +207,7 @@ async def _ranges_again(
     if len(parts) > count:
         raise InvalidRequest(f"ranges has {len(parts)} parts, but {topic!r} has {count} partitions")
     ranges: list[OffsetRange] = []
+    budget = WorkBudget()
     for part in parts:
         numbers = _RANGE.fullmatch(part)
         if numbers is None:
@@ -217,7 +218,7 @@ async def _ranges_again(
         if partition >= count:
             raise UnknownPartition(topic, partition, partitions=count)
         ranges.append(_existing(broker, topic, partition, start, end, isolation))
-        await pause_among_partitions(len(ranges))
+        await budget.visit()
     return ranges
 
 

@@ -15,6 +15,7 @@ from ...broker.topics import Topic
 from ...errors import BrokerClosing
 from ...monitor.verifications import VerificationJson
 from ...storage.disk_views import SegmentState
+from ...work_budget import visited
 from ..errors import HttpError
 from ..parameters import PARTITION, TOPIC
 from ..records.json_types import InPartition
@@ -99,18 +100,18 @@ async def list_segments(request: Request) -> SegmentList:
         "dirty_ratio": compaction and compaction.dirty_ratio,
         "cleaner": compaction and compaction.cleaner,
         "size_bytes": sum(segment.size_bytes for segment in states),
-        "segments": _described(topic, states),
+        "segments": await _described(topic, states),
         "verified": state.verifications.last(topic.name, partition),
     }
 
 
-def _described(topic: Topic, states: list[SegmentState]) -> list[Segment]:
+async def _described(topic: Topic, states: list[SegmentState]) -> list[Segment]:
     config = topic.config
     described: list[Segment] = []
     left = sum(segment.size_bytes for segment in states)
     # Retention deletes segments in order, so a segment waits for those before it; one without times never expires.
     newest: int | None = 0
-    for segment in states:
+    async for segment in visited(states):
         left -= segment.size_bytes
         is_over = segment.is_sealed and 0 <= config.retention_bytes <= left
         if newest is not None:

@@ -12,10 +12,11 @@ from starlette.responses import Response
 from stele.wire.error_codes import ErrorCode
 
 from ...broker.broker import Broker
-from ...errors import InvalidRequest, UnknownPartition
+from ...broker.topics import Topic
+from ...errors import InvalidRequest, TopicRecreated, UnknownPartition
 from ...query.filters import Filter
 from ...query.table import TableSnapshot
-from ...work_budget import pause_among_partitions
+from ...work_budget import WorkBudget
 from ..errors import HttpError
 from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
 from ..parameters import TOPIC, Choice, Header, Number
@@ -156,7 +157,8 @@ async def read_table(request: Request) -> Response:
 
     Deleted keys are left out.
 
-    NDJSON has a record per line, and a last line `{"end":…}` with the `positions` from which the changes follow. With
+    NDJSON has a record per line, and a last line `{"end":…}` with the `positions` from which the changes follow. While
+    the next records take a while, lines `{"progress":…}` come. The newest part of a long partition comes first. With
     `Accept: text/event-stream` the changes follow in the same answer, after the event `end-of-snapshot`. Its id and
     those after it resume the changes as `Last-Event-ID`; an answer that is cut before it starts again with
     `start-of-snapshot`. Records after the first `positions` may be among those of the table: apply all in order, where
@@ -172,9 +174,9 @@ async def read_table(request: Request) -> Response:
     reader = broker.decoded.reader()
     shown = Shown(Filter(), form_of(request), 0, state.tail_reads, reader)
     if media_type == SSE:
-        positions = await _resumed(request, broker, topic.name, partitions)
+        positions = await _resumed(request, broker, topic, partitions)
         if positions is not None:
-            body = events(broker, topic.name, positions, only=only, shown=shown)
+            body = events(broker, topic, positions, only=only, shown=shown)
             return SlottedStream(body, None, reader=reader, media_type=SSE, headers=_STREAM_HEADERS)
     snapshot = TableSnapshot(broker, topic.name, partitions, reader=reader)
     if media_type == NDJSON:
@@ -182,28 +184,30 @@ async def read_table(request: Request) -> Response:
         return SlottedStream(
             body, state.table_slots, reader=reader, media_type=NDJSON, headers=_STREAM_HEADERS
         )
-    body = table_events(
-        broker, topic.name, snapshot, only=only, shown=shown, on_end=lambda: stream.give_back()
-    )
+    body = table_events(broker, topic, snapshot, only=only, shown=shown, on_end=lambda: stream.give_back())
     stream = SlottedStream(body, state.table_slots, reader=reader, media_type=SSE, headers=_STREAM_HEADERS)
     return stream
 
 
 async def _resumed(
-    request: Request, broker: Broker, topic: str, partitions: list[int]
+    request: Request, broker: Broker, topic: Topic, partitions: list[int]
 ) -> dict[int, int] | None:
     """Return where the changes go on after ``Last-Event-ID``; None if the table must be read first."""
     last = _LAST_EVENT_ID.given(request)
     if not last:
         return None
-    seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
+    try:
+        seen = parse_event_id(last, topic)
+    except TopicRecreated:
+        return None
     positions: dict[int, int] = {}
-    for number, partition in enumerate(partitions, 1):
+    budget = WorkBudget()
+    for partition in partitions:
         # A partition without an event was empty, or has been added since.
         positions[partition] = seen.get(partition, -1) + 1
-        state = broker.log_state(topic, partition)
+        state = broker.log_state(topic.name, partition)
         if not state.log_start_offset <= positions[partition] <= state.high_watermark:
             # Changes were deleted, or the log has lost its end.
             return None
-        await pause_among_partitions(number)
+        await budget.visit()
     return positions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Annotated, NotRequired, TypedDict
 
@@ -13,6 +12,7 @@ from stele.wire.isolation_level import IsolationLevel
 
 from ...broker.broker import Broker
 from ...broker.topics import Topic
+from ...concurrency import DELETIONS_MAX, several
 from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
 from ...query.positions import offset_at
 from ...security.acl import (
@@ -26,7 +26,7 @@ from ...storage.engine import LogState
 from ...storage.topic_config import explicit_configs
 from ...storage.topic_partition import TopicPartition
 from ...transactions.interface import TransactionService
-from ...work_budget import pause, pause_among_partitions
+from ...work_budget import pause, visited
 from ..json_bodies import JsonBody, json_answer
 from ..parameters import (
     AFTER,
@@ -148,8 +148,7 @@ async def _described(request: Request, topic: Topic) -> TopicJson:
     broker, transactions = broker_of(request), transactions_of(request).coordinator
     with_configs = is_seen(request, DESCRIBE_CONFIGS_TOPIC)(topic.name)
     partitions: list[PartitionState] = []
-    for partition in range(topic.partitions):
-        await pause_among_partitions(partition + 1)
+    async for partition in visited(range(topic.partitions)):
         state = broker.log_state(topic.name, partition)
         compaction = broker.storage.partition_compaction(topic.name, partition)
         partitions.append(
@@ -203,11 +202,10 @@ async def _held_back_by(
 async def _sizes(broker: Broker, topic: Topic) -> tuple[int, int]:
     """Return the records and the bytes of a topic."""
     records = size_bytes = 0
-    for partition in range(topic.partitions):
+    async for partition in visited(range(topic.partitions)):
         state = broker.log_state(topic.name, partition)
         records += state.high_watermark - state.log_start_offset
         size_bytes += state.size_bytes
-        await pause_among_partitions(partition + 1)
     return records, size_bytes
 
 
@@ -274,7 +272,7 @@ async def list_topics(request: Request) -> TopicList:
     await broker.try_to_find_all_topics()
     matching = [
         topic
-        for topic in broker.topics()
+        async for topic in visited(broker.topics())
         if is_listed(topic.name)
         and topic.name.startswith(prefix)
         and topic.name > after
@@ -286,7 +284,7 @@ async def list_topics(request: Request) -> TopicList:
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
     listed: list[ListedTopic] = []
-    for topic in page:
+    async for topic in visited(page):
         # A pause lets other requests in, and one of them may delete the topic.
         with contextlib.suppress(UnknownTopic, UnknownPartition):
             listed.append(await _listed(broker, topic, with_sizes=with_sizes))
@@ -384,18 +382,13 @@ async def purge_topic(request: Request) -> PurgedTopic:
     broker = broker_of(request)
     topic = broker.topic(TOPIC.read(request))
     await broker.refresh(topic.topic_partitions())
-    before = [broker.log_state(topic.name, partition) for partition in range(topic.partitions)]
-    # Concurrently, so that the deletions share one sync.
-    starts = await asyncio.gather(
-        *(
-            broker.delete_records(topic.name, partition, state.high_watermark)
-            for partition, state in enumerate(before)
-        )
-    )
-    partitions = [
-        _purged(partition, state.log_start_offset, start)
-        for partition, (state, start) in enumerate(zip(before, starts, strict=True))
-    ]
+
+    async def purge(partition: int) -> PurgedPartition:
+        before = broker.log_state(topic.name, partition)
+        start = await broker.delete_records(topic.name, partition, before.high_watermark)
+        return _purged(partition, before.log_start_offset, start)
+
+    partitions = await several(purge, range(topic.partitions), at_a_time=DELETIONS_MAX)
     return {"topic": topic.name, "partitions": partitions}
 
 

@@ -24,6 +24,7 @@ from ...transactions.atomic_requests import INTERNAL_PREFIX, AtomicRequest, Idem
 from ...transactions.messages import ProducerIdentity
 from ...transactions.request_checks import check_transactional_id
 from ...transactions.writes import LeaseToSettle, Settlements
+from ..errors import HttpError
 from ..group_json import LeaseToken, Offset
 from ..json_bodies import JsonBody, json_answer
 from ..openapi.operations import JSON, Content
@@ -103,8 +104,10 @@ _RECORDS_EXAMPLE = (
     '{"topic": "audit", "value": "order N14228"}]'
 )
 _OFFSETS_EXAMPLE = '"offsets": [{"group": "billing", "topic": "orders", "partition": 0, "offset": 1}]'
-_TRANSACTION = JsonBody(TransactionBody, f"{{{_RECORDS_EXAMPLE}, {_OFFSETS_EXAMPLE}}}")
-_RECORDS = JsonBody(TransactionRecordsJson, f"{{{_RECORDS_EXAMPLE}}}")
+# Leases and offsets of one request, each checked and committed in about 10 µs.
+_SETTLED_MAX = 10_000
+_TRANSACTION = JsonBody(TransactionBody, f"{{{_RECORDS_EXAMPLE}, {_OFFSETS_EXAMPLE}}}", has_records=True)
+_RECORDS = JsonBody(TransactionRecordsJson, f"{{{_RECORDS_EXAMPLE}}}", has_records=True)
 _SETTLEMENT = JsonBody(SettleBody, f"{{{_OFFSETS_EXAMPLE}}}")
 _IDEMPOTENCY_KEY = Header(
     "Idempotency-Key",
@@ -197,7 +200,14 @@ def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
 
 
 def _require(request: Request, leases: Sequence[LeaseOfGroup], offsets: Sequence[OffsetOfGroup]) -> None:
-    """Raise AuthorizationError if the client may not settle all of this."""
+    """Raise HttpError 413 if this is too much, AuthorizationError if the client may not settle all of it."""
+    if len(leases) + len(offsets) > _SETTLED_MAX:
+        raise HttpError(
+            413,
+            f"the request has {len(leases) + len(offsets)} leases and offsets, more than the limit of {_SETTLED_MAX}; "
+            "send them in several requests",
+            limit=_SETTLED_MAX,
+        )
     require(request, READ_GROUP, (part.group for part in (*leases, *offsets)))
     require(request, READ_TOPIC, (offset.topic for offset in offsets))
     for lease in leases:

@@ -1,9 +1,9 @@
-"""Appends batches: checks them, and queues those that a thread must prepare.
+"""Appends batches: checks them, and queues those that are large or that a thread must prepare.
 
 ::
 
-    produce ─▶ header and CRC ─┬─▶ engine.append ─────────────────────────────▶ PendingProduce
-                               └─▶ ProduceQueue ─▶ thread ─▶ engine.append ───▶ QueuedProduce
+    produce ─▶ header and CRC ─┬─▶ engine.append ──────────────────────────────────────▶ PendingProduce
+                               └─▶ ProduceQueue ─▶ thread ─▶ write_ahead ─▶ append ─────▶ QueuedProduce
 
 The engine checks a batch against its producer's state in the order of appends, and lets the
 coordinator of transactions admit a transactional one (``transaction_gate``) in the turn of the event
@@ -15,8 +15,9 @@ An engine may give an append its offsets later. Its records are counted when it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from stele.wire import record_batch as rb
 from stele.wire.control_record import marker_batch
@@ -70,6 +71,7 @@ class Appender:
             threads=settings.produce_threads, bytes_max=settings.produce_queue_bytes_max
         )
         self.gate: TransactionGate | None = None
+        self._large_bytes = engine.large_bytes
         self._is_closing = False
 
     def begin_close(self) -> None:
@@ -112,12 +114,18 @@ class Appender:
         is_prepared = needs_preparation(topic.config, headers, now_ms)
         if topic.config.is_compacted and not is_prepared:
             check_keys(topic_name, batches, headers)
-        if is_prepared or self.queue.is_busy(topic_partition):
+        is_large = len(batches) > self._large_bytes and self._is_large(headers)
+        if is_prepared or is_large or self.queue.is_busy(topic_partition):
             prepare = preparation(topic_name, topic.config, now_ms).run if is_prepared else PreparedBatches
+            waiting = _own(batches, is_large=is_large)
             return self._enqueue(
-                topic, topic_partition, bytearray(batches), headers, acks, sync_later, transaction, prepare
+                topic, topic_partition, waiting, headers, acks, sync_later, transaction, prepare
             )
         return self._append(topic, topic_partition, batches, headers, acks, sync_later, transaction)
+
+    def _is_large(self, headers: Sequence[rb.BatchHeader]) -> bool:
+        """Return whether a batch takes so long to append that it is queued, and written ahead."""
+        return len(headers) == 1 and headers[0].size > self._large_bytes
 
     def _check_transactional(
         self, topic: Topic, header: rb.BatchHeader, transaction: TransactionalProduce | None
@@ -240,17 +248,20 @@ class Appender:
         self,
         topic: Topic,
         topic_partition: TopicPartition,
-        batches: bytearray,
+        batches: bytearray | memoryview,
         headers: list[rb.BatchHeader],
         acks: Acks,
         sync_later: bool,
         transaction: TransactionalProduce | None,
-        prepare: Callable[[bytearray, list[rb.BatchHeader]], PreparedBatches],
+        prepare: Callable[[bytearray | memoryview, list[rb.BatchHeader]], PreparedBatches],
     ) -> PendingProduce:
         """Reserve a position for these batches.
 
         What ``prepare`` returns in a thread is appended there.
         """
+
+        def write_ahead(prepared: PreparedBatches) -> Coroutine[Any, Any, PreparedBatches] | None:
+            return self._write_ahead(topic_partition, prepared) if self._is_large(prepared.headers) else None
 
         def append(prepared: PreparedBatches) -> PendingProduce:
             current = self._topics.get(topic.name)
@@ -269,17 +280,24 @@ class Appender:
             topic_partition,
             len(batches),
             prepare=partial(prepare, batches, headers),
+            write_ahead=write_ahead,
             append=append,
             pending=pending,
         )
         return pending
+
+    async def _write_ahead(self, name: TopicPartition, prepared: PreparedBatches) -> PreparedBatches:
+        batch = memoryview(prepared.batches)
+        await self._engine.write_ahead(name, batch, prepared.headers[0])
+        return PreparedBatches(batch, prepared.headers)
 
     # ── room in the queue ──
 
     def may_queue(self, topic: Topic) -> bool:
         """Return whether batches with acceptable timestamps are queued for ``topic``."""
         is_busy = any(map(self.queue.is_busy, topic.topic_partitions()))
-        return is_busy or has_preparation(topic.config)
+        may_be_large = topic.config.max_message_bytes > self._large_bytes
+        return is_busy or may_be_large or has_preparation(topic.config)
 
     def must_wait_for_room(self, topic_name: str, batches: bytes | bytearray | memoryview) -> bool:
         """Return whether ``batches`` would be queued while the queue is full."""
@@ -294,4 +312,15 @@ class Appender:
             # Refused without being queued.
             return False
         is_busy = any(map(self.queue.is_busy, topic.topic_partitions()))
-        return is_busy or needs_preparation(topic.config, headers, self._clock.now_ms())
+        is_queued = is_busy or self._is_large(headers)
+        return is_queued or needs_preparation(topic.config, headers, self._clock.now_ms())
+
+
+def _own(batches: bytearray | memoryview, *, is_large: bool) -> bytearray | memoryview:
+    """Return what waits in the queue: a copy, so that it keeps no receive buffer in memory.
+
+    A large batch that is most of its buffer is not copied.
+    """
+    view = memoryview(batches)
+    is_most = is_large and 2 * len(view) >= memoryview(view.obj).nbytes
+    return view if is_most else bytearray(view)

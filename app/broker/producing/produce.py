@@ -152,7 +152,7 @@ async def _ended(future: asyncio.Future[None], timeout_ms: int) -> None:
 
 
 class QueuedProduce(PendingProduce):
-    """A produce that a thread must prepare first, and that may still be refused.
+    """A produce that is large or that a thread must prepare first, and that may still be refused.
 
     Its position among the produces of its partition is reserved.
     """

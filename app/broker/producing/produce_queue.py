@@ -1,4 +1,4 @@
-"""A queue of produces that a thread must prepare, in order per partition.
+"""A queue of produces that take long or that a thread must prepare, in order per partition.
 
 The produces of a partition are prepared and appended one after the other; a few
 threads serve several partitions in parallel. So at most one batch per thread is
@@ -7,8 +7,8 @@ bytes count towards the limit. Callers wait for ``room`` before they add more.
 
 ::
 
-    put ─▶ [orders-0: job job job] ─▶ thread: run ─▶ loop: append ─▶ next job of orders-0
-           [orders-1: job]         ─▶ thread: run ─▶ loop: append
+    put ─▶ [orders-0: job job job] ─▶ thread: run ─▶ loop: write ahead, append ─▶ next job of orders-0
+           [orders-1: job]         ─▶ thread: run ─▶ loop: write ahead, append
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import SteleError
 from ...storage.topic_partition import TopicPartition
@@ -36,12 +36,13 @@ _JOB_BYTES = 1024
 class _Job:
     """One produce in the queue.
 
-    ``prepare`` runs in a thread, then ``append`` with its result on the event loop;
-    both may raise ``SteleError``.
+    ``prepare`` runs in a thread, then ``append`` with its result on the event loop; both may raise ``SteleError``.
+    In between comes what ``write_ahead`` returns, if anything; it returns what is appended.
     """
 
     size: int
     prepare: Callable[[], PreparedBatches]
+    write_ahead: Callable[[PreparedBatches], Coroutine[Any, Any, PreparedBatches] | None]
     append: Callable[[PreparedBatches], PendingProduce]
     pending: QueuedProduce
 
@@ -120,11 +121,12 @@ class ProduceQueue:
         size: int,
         *,
         prepare: Callable[[], PreparedBatches],
+        write_ahead: Callable[[PreparedBatches], Coroutine[Any, Any, PreparedBatches] | None],
         append: Callable[[PreparedBatches], PendingProduce],
         pending: QueuedProduce,
     ) -> None:
         """Add a produce of ``size`` bytes; ``pending`` is settled when the produce is appended or refused."""
-        job = _Job(size + _JOB_BYTES, prepare, append, pending)
+        job = _Job(size + _JOB_BYTES, prepare, write_ahead, append, pending)
         self._bytes += job.size
         jobs = self._jobs.get(name)
         if jobs is not None:
@@ -148,11 +150,19 @@ class ProduceQueue:
     def _begin(self, name: TopicPartition, job: _Job) -> None:
         loop = asyncio.get_running_loop()
         prepared = loop.run_in_executor(self._threads, job.prepare)
-        prepared.add_done_callback(lambda done: self._finish(name, job, done))
+        prepared.add_done_callback(lambda done: self._go_on(name, job, done))
 
-    def _finish(self, name: TopicPartition, job: _Job, prepared: asyncio.Future[PreparedBatches]) -> None:
+    def _go_on(self, name: TopicPartition, job: _Job, prepared: asyncio.Future[PreparedBatches]) -> None:
+        failed = prepared.cancelled() or prepared.exception() is not None
+        writing = None if failed else job.write_ahead(prepared.result())
+        if writing is None:
+            self._finish(name, job, prepared)
+        else:
+            asyncio.ensure_future(writing).add_done_callback(lambda done: self._finish(name, job, done))
+
+    def _finish(self, name: TopicPartition, job: _Job, ready: asyncio.Future[PreparedBatches]) -> None:
         try:
-            outcome: PendingProduce | SteleError = job.append(prepared.result())
+            outcome: PendingProduce | SteleError = job.append(ready.result())
         except SteleError as error:
             outcome = error
         except Exception as error:  # the edge of a job: the jobs after it must go on

@@ -24,6 +24,7 @@ which has also ``complete:1`` before the count and no ``whole``. Both are still 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ from ...storage.segments.open_transactions import OpenTransactions
 from ...storage.segments.transaction_index import AbortedEntry
 from ...storage.sequences import ProducerSequences, ProducerView, StoredBatch, check_batch
 from ...storage.topic_partition import TopicPartition
+from ...work_budget import Pace, Steps
 
 # Beyond this limit a later batch of a refused producer may be accepted before the refused one.
 _REFUSED_MAX = 1000
@@ -80,12 +82,29 @@ class _Producer(ProducerSequences):
     marker_offset: int = _NONE
 
 
+@dataclass(slots=True)
+class Arrivals:
+    """Counts the producers that come to the partitions of a broker."""
+
+    count: int = 0
+
+
 class ProducerStates:
     """The producers of one partition. Implements ``storage.engine.ProducerState``."""
 
-    def __init__(self, clock: Clock, *, named_epochs: Mapping[int, int] | None = None) -> None:
-        """``named_epochs`` are the newest epochs of named producers, by id; their owner changes them."""
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        named_epochs: Mapping[int, int] | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """``named_epochs`` are the newest epochs of named producers, by id; their owner changes them.
+
+        ``arrivals`` counts the producers that come, also in threads of recovery, so it may miss a few.
+        """
         self._clock = clock
+        self._arrivals = arrivals or Arrivals()
         self._named_epochs: Mapping[int, int] = {} if named_epochs is None else named_epochs
         self._producers: dict[int, _Producer] = {}
         self._open = OpenTransactions()
@@ -120,6 +139,10 @@ class ProducerStates:
     def views(self) -> list[ProducerView]:
         """Return the current state of every producer."""
         return [view for producer_id in self._producers if (view := self.view(producer_id)) is not None]
+
+    def open_since(self, producer_id: int) -> int | None:
+        """Return the first offset of the open transaction of a producer; None if it has none."""
+        return self._open.first_offset_of(producer_id) if producer_id in self._open else None
 
     def open_transactions(self, topic_partition: TopicPartition) -> list[OpenTransaction]:
         """Return the open transactions, oldest first; ``topic_partition`` is the name of this partition."""
@@ -209,7 +232,9 @@ class ProducerStates:
     def _begin_epoch(self, producer_id: int, epoch: int, is_whole: bool) -> _Producer:
         before = self._producers.get(producer_id)
         producer = self._producers[producer_id] = _Producer(epoch, is_whole)
-        if before is not None:
+        if before is None:
+            self._arrivals.count += 1
+        else:
             producer.coordinator_epoch = before.coordinator_epoch
             producer.marker_offset = before.marker_offset
         return producer
@@ -227,19 +252,29 @@ class ProducerStates:
         producer.marker_offset = header.base_offset
         return self._open.end(header, marker)
 
-    def expire(self, before_ms: int) -> None:
-        """Forget producers whose last batch arrived before ``before_ms``.
+    def expire(self, before_ms: int) -> Steps[int]:
+        """Forget producers whose last batch arrived before ``before_ms``; return how many they were.
 
         Producers with an open transaction are kept.
         """
         self._refused.clear()
-        expired = [
-            producer_id
-            for producer_id, state in self._producers.items()
-            if state.timestamp_ms < before_ms and producer_id not in self._open
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
+        pace, count = Pace(), 0
+        for producer_id in list(self._producers):
+            state = self._producers.get(producer_id)
+            if state is not None and state.timestamp_ms < before_ms and producer_id not in self._open:
+                del self._producers[producer_id]
+                count += 1
+            if pace.is_due():
+                yield
+        return count
+
+    def count_last_uses(self, seconds: Counter[int]) -> Steps[None]:
+        """Count the producers by the second in which their last batch arrived."""
+        pace = Pace()
+        for state in list(self._producers.values()):
+            seconds[state.timestamp_ms // 1000] += 1
+            if pace.is_due():
+                yield
 
     def clear(self) -> None:
         """Forget everything except open transactions.
@@ -326,6 +361,7 @@ class ProducerStates:
                 state.batches.append(StoredBatch(*_BATCH.unpack_from(data, position)))
                 position += _BATCH.size
         self._open = OpenTransactions(opened)
+        self._arrivals.count += count
 
 
 def _crc(version: int, body: bytes) -> int:

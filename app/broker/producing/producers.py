@@ -2,14 +2,15 @@
 
 Each partition has a ``ProducerStates`` of its own (``producer_state.py``): the log
 fills it, and the engine asks it about retries. This module holds what spans partitions: it
-hands out producer ids, keeps the epoch of each named producer (ADR-0015), and
-expires the state of producers that stopped writing.
+hands out producer ids, keeps the epoch of each named producer (ADR-0015), expires the state
+of producers that stopped writing, and limits how many there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
 from stele.wire.control_record import EndTransactionMarker
@@ -19,8 +20,9 @@ from ...cluster.catalog import USE_STORED_MS, NamedProducer
 from ...errors import BrokerClosing, InvalidRequest, StorageUnavailable
 from ...settings import Settings
 from ...storage.topic_partition import ByPartition, TopicPartition
+from ...work_budget import WorkBudget, in_turns, sorted_in_turns
 from ..catalog_thread import CatalogThread
-from .producer_state import OpenTransaction, ProducerStates
+from .producer_state import Arrivals, OpenTransaction, ProducerStates
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,12 @@ _PRODUCER_ID_BLOCK = 1000
 _NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000 + USE_STORED_MS
 # As in Kafka: producer.id.expiration.check.interval.ms.
 _CHECK_INTERVAL_MS = 600_000
+# How often the number of producers is compared with its limit, if a part of as many have come since. As large a part is
+# free afterwards.
+_LIMIT_INTERVAL_MS = 10_000
+_SPARE_PARTS = 10
+# Producers that take as long as a partition without any.
+_PRODUCERS_PER_VISIT = 50
 PRODUCER_NAME_CHARACTERS_MAX = 500
 PRODUCER_VERSION_MAX = 2**63 - 1
 
@@ -45,17 +53,21 @@ class Producers:
         # As often as they expire, at least.
         self._check_interval_ms = min(_CHECK_INTERVAL_MS, self._expiration_ms)
         self._states = ByPartition[ProducerStates]()
+        self._states_max = settings.producer_states_max
+        self._arrivals = Arrivals()
+        # How many were forgotten because there were too many.
+        self.forgotten = 0
         self._ids = iter(range(0))
         self._ids_lock = asyncio.Lock()
         # By the id of a named producer: a partition learns of a new epoch only from a batch written with it.
         self._named_epochs: dict[int, int] = {}
-        self._expiry: asyncio.Task[None] | None = None
+        self._upkeep: list[asyncio.Task[None]] = []
         self._is_closing = False
 
     async def open(self) -> None:
         """Load the epochs of named producers, and start expiring producers."""
         self._named_epochs.update(await self._catalog.run(lambda catalog: catalog.named_epochs()))
-        self._expiry = asyncio.create_task(self._expire())
+        self._upkeep = [asyncio.create_task(self._expire()), asyncio.create_task(self._keep_limit())]
 
     def begin_close(self) -> None:
         """Hand out no more producer ids."""
@@ -63,8 +75,8 @@ class Producers:
 
     def close(self) -> None:
         """Stop expiring producers; the catalog is closed by its owner."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for task in self._upkeep:
+            task.cancel()
 
     async def _expire(self) -> None:
         clock = PatientClock(self._clock)
@@ -75,8 +87,53 @@ class Producers:
                 await self._forget_named(now_ms)
             except StorageUnavailable as error:
                 logger.warning("named producers that are no longer used are kept for now: %s", error)
-            for states in self._states.values():
-                states.expire(now_ms - self._expiration_ms)
+            await self._forget(now_ms - self._expiration_ms)
+
+    async def _forget(self, before_ms: int) -> int:
+        budget, count = WorkBudget(), 0
+        for states in list(self._states.values()):
+            count += await in_turns(states.expire(before_ms))
+            await budget.visit(1 + len(states) // _PRODUCERS_PER_VISIT)
+        return count
+
+    @property
+    def count(self) -> int:
+        """Return how many producers are remembered, counted once per partition that they have written to."""
+        return sum(map(len, self._states.values()))
+
+    async def _keep_limit(self) -> None:
+        while True:
+            await asyncio.sleep(_LIMIT_INTERVAL_MS / 1000)
+            # To count them takes longer with more partitions.
+            if self._arrivals.count >= self._states_max // _SPARE_PARTS:
+                self._arrivals.count = 0
+                await self.keep_limit()
+
+    async def keep_limit(self) -> None:
+        """Forget the producers that have written nothing for longest, if there are too many.
+
+        Then there is room for some more. Those of a second are forgotten together.
+        """
+        if self.count <= self._states_max:
+            return
+        seconds, budget = Counter[int](), WorkBudget()
+        for states in list(self._states.values()):
+            await in_turns(states.count_last_uses(seconds))
+            await budget.visit()
+        left, wanted, before_ms = seconds.total(), self._states_max - self._states_max // _SPARE_PARTS, 0
+        this_second = self._clock.now_ms() // 1000
+        for second, count in await sorted_in_turns(list(seconds.items()), lambda item: item[0]):
+            if left <= wanted or second >= this_second:
+                break
+            left, before_ms = left - count, (second + 1) * 1000
+        forgotten = await self._forget(before_ms)
+        self.forgotten += forgotten
+        logger.warning(
+            "%d producers that had written nothing for longest were forgotten, because partitions remembered more than "
+            "%d (STELE_PRODUCER_STATES_MAX); a retry of one of them may be stored twice",
+            forgotten,
+            self._states_max,
+        )
 
     async def _forget_named(self, now_ms: int) -> None:
         """Forget names that are no longer used.
@@ -84,9 +141,11 @@ class Producers:
         Partitions must still know what they are about to forget: it tells of the last use.
         """
         last_uses: dict[int, int] = {}
-        for states in self._states.values():
+        budget = WorkBudget()
+        for states in list(self._states.values()):
             for producer_id, used_ms in states.last_uses(self._named_epochs).items():
                 last_uses[producer_id] = max(used_ms, last_uses.get(producer_id, 0))
+            await budget.visit(1 + len(states) // _PRODUCERS_PER_VISIT)
         kept_ms = max(_NAMED_PRODUCERS_KEPT_MS, 2 * self._expiration_ms)
         forgotten = await self._catalog.run(
             lambda catalog: catalog.forget_named_producers(
@@ -100,7 +159,9 @@ class Producers:
 
     def add_partition(self, topic_partition: TopicPartition) -> ProducerStates:
         """Return the new, empty state of a partition; its log fills it."""
-        states = self._states[topic_partition] = ProducerStates(self._clock, named_epochs=self._named_epochs)
+        states = self._states[topic_partition] = ProducerStates(
+            self._clock, named_epochs=self._named_epochs, arrivals=self._arrivals
+        )
         return states
 
     def forget_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -117,6 +178,10 @@ class Producers:
     ) -> bool:
         """Return whether a marker changes anything in the partition; raises as ``ProducerStates.must_append``."""
         return self._states[topic_partition].must_append(producer_id, producer_epoch, marker)
+
+    def open_since(self, topic_partition: TopicPartition, producer_id: int) -> int | None:
+        """See ``ProducerStates.open_since``."""
+        return self._states[topic_partition].open_since(producer_id)
 
     def open_transactions(self, topic_partition: TopicPartition | None = None) -> list[OpenTransaction]:
         """Return the open transactions of one partition or of all; the oldest of a partition comes first."""

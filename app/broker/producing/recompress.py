@@ -37,7 +37,7 @@ _CODEC_MASK = 0x07
 class PreparedBatches:
     """Whole batches, ready to be appended, and their headers."""
 
-    batches: bytearray
+    batches: bytearray | memoryview
     headers: list[rb.BatchHeader]
 
 
@@ -54,7 +54,7 @@ class Preparation:
     batch_bytes_max: int
     keyed_topic: str | None
 
-    def run(self, batches: bytearray, headers: Sequence[rb.BatchHeader]) -> PreparedBatches:
+    def run(self, batches: bytearray | memoryview, headers: Sequence[rb.BatchHeader]) -> PreparedBatches:
         """Check and rewrite ``batches``; to be called in a thread.
 
         One batch at a time is in memory in three forms: as received, decompressed
@@ -72,12 +72,12 @@ class Preparation:
         except rb.CorruptBatchError as error:
             raise InvalidBatch(str(error)) from error
 
-    def _prepared(self, batches: bytearray, header: rb.BatchHeader) -> bytes | bytearray:
+    def _prepared(self, batches: bytearray | memoryview, header: rb.BatchHeader) -> bytes | bytearray:
         plain = rb.plain_batch(batches, header)
         max_timestamp = self._check(plain, header)
         codec = Compression(header.compression) if self.codec is None else self.codec
         if codec == header.compression:
-            batch = batches[header.position : header.position + header.size]
+            batch = bytearray(memoryview(batches)[header.position : header.position + header.size])
         else:
             batch = bytearray(plain[: rb.HEADER_BYTES])
             batch += compress(codec, plain[rb.HEADER_BYTES :], level=self.level)

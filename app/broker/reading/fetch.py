@@ -19,6 +19,7 @@ from ...errors import CorruptLog
 from ...storage.engine import PartitionFetch, PartitionRead
 from ...work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget
 from .decoded_bytes import UNCOUNTED_BYTES, DecodedReader
+from .large_batches import LARGE_BATCH_BYTES, record_of
 from .visible_batches import brings_all, end_of, hidden_by, read_bound, visible_bytes, without_records
 
 __all__ = [
@@ -154,6 +155,8 @@ async def batch_in_turns(
     Raises ``CorruptLog``, ``ReadMemoryFull``.
     """
     if not header.record_count:
+        # There may be any number of them in a row.
+        await turn.visit()
         return
     batches, inner = fetched.batches, header
     plain_size = header.size if header.size > UNCOUNTED_BYTES or header.compression else 0
@@ -168,6 +171,13 @@ async def batch_in_turns(
         if header.compression and (header.size > _THREAD_BYTES or held_bytes):
             batches = await asyncio.to_thread(rb.plain_batch, batches, header)
             inner = rb.read_header(batches)
+        if inner.size > LARGE_BATCH_BYTES and inner.record_count == 1:
+            record = await record_of(batches, inner)
+            if record is not None:
+                del batches
+                if record.offset >= offset:
+                    yield [record]
+                return
         record_bytes = inner.size // max(header.record_count, 1)
         per_turn = max(1, min(RECORDS_PER_TURN, TURN_BYTES // max(record_bytes, 1)))
         slices = rb.decode_slices(batches, inner, per_turn)
@@ -223,20 +233,22 @@ def _large_alone(records: list[rb.RecordView]) -> Iterator[list[rb.RecordView]]:
         yield records[start:] if start else records
 
 
-def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:
+def batches_from(fetched: Fetched, offset: int, *, is_checked: bool = False) -> Iterator[rb.BatchHeader]:
     """Yield the headers of the batches, from the one with ``offset`` on.
 
     Each batch follows the previous one. Where the log was compacted, there may be holes between
-    them. The header of a hidden batch has record count 0.
+    them. The header of a hidden batch has record count 0. If all batches are known to pass their CRC, it
+    ``is_checked``.
 
     Raises:
         CorruptLog: one does not, or does not pass its CRC.
     """
     position, expected = 0, -1
     batches, is_hidden = fetched.batches, hidden_by(fetched)
+    header_at = rb.read_header if is_checked else rb.check_batch
     while position < len(batches):
         try:
-            header = rb.check_batch(batches, position)
+            header = header_at(batches, position)
             base_offset = header.base_offset
             follows = base_offset == expected if expected >= 0 else base_offset <= offset
             is_after_hole = max(offset, expected) < base_offset <= fetched.holes_until

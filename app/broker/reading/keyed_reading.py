@@ -117,10 +117,14 @@ class KeyedReader:
             raise read.error
         return await record_at(read, offset, reader)
 
-    async def newest_offsets(self, topic: str, partition: int, end_offset: int) -> NewestOffsets:
+    async def newest_offsets(
+        self, topic: str, partition: int, end_offset: int, *, start_offset: int = 0
+    ) -> NewestOffsets:
         """Return which records below ``end_offset`` are the newest of their keys.
 
-        The result is remembered for a while, within ``table_memory_bytes_max``.
+        Those before ``start_offset`` need not be read: what the result says begins at its ``start_offset``, which is
+        not after the requested one, or is the log start. A result from the log start on is remembered for a while,
+        within ``table_memory_bytes_max``.
 
         Raises:
             UnknownTopic, UnknownPartition, InternalTopic: the partition does not exist.
@@ -138,7 +142,7 @@ class KeyedReader:
                 log_start_offset=state.log_start_offset,
                 log_end_offset=state.last_stable_offset,
             )
-        return await self._engine.newest_offsets(name, end_offset)
+        return await self._engine.newest_offsets(name, end_offset, start_offset=start_offset)
 
     def compacted_until(self, topic: str, partition: int) -> int:
         """Return an offset before which each compacted record has a newer one of its key.

@@ -229,6 +229,8 @@ class PartitionReader:
         return found if found[0] < end_offset else (-1, rb.NO_TIMESTAMP, state.leader_epoch)
 
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        if epoch < 0:
+            return -1, -1
         if topic in self._virtual:
             return self._virtual.epoch_end_offset(topic, partition, epoch)
         name = self._topics.partition(topic, partition)

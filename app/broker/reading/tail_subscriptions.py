@@ -5,11 +5,12 @@ With them, a live tail need not look at every partition.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from ...storage.topic_partition import TopicPartition
+from ...storage.waiters import Wakeup
+from ...turns import Turns
 from ..topics import Topics
 
 
@@ -19,55 +20,66 @@ class TailSubscription:
     ``is_ended`` is true once the topic was deleted.
     """
 
-    def __init__(self, partition: int | None) -> None:
+    def __init__(self, turns: Turns, partition: int | None) -> None:
         self.is_ended = False
         self.partition = partition
+        self._turns = turns
+        self._wakeup: Wakeup | None = None
         self._appended: dict[int, None] = {}
-        self._news = asyncio.Event()
 
     def note(self, partition: int) -> None:
         if self.partition is None or self.partition == partition:
             self._appended[partition] = None
-            self._news.set()
+            self.wake()
 
     def end(self) -> None:
         self.is_ended = True
-        self._news.set()
+        self.wake()
 
     def wake(self) -> None:
-        self._news.set()
+        """End the ``wait`` under way, if there is one."""
+        if self._wakeup is not None:
+            self._wakeup.end()
 
     def take(self) -> list[int]:
         """Return the partitions that have had new records since the last call."""
         taken = list(self._appended)
         self._appended.clear()
-        self._news.clear()
         return taken
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a ``wait`` would not wait."""
+        return bool(self._appended) or self.is_ended
 
     async def wait(self, timeout_s: float) -> None:
         """Return after new records, the end of the topic, a ``wake``, or ``timeout_s``."""
+        if self.has_news:
+            return
+        self._wakeup = Wakeup(self._turns)
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._news.wait()
-        except TimeoutError:
-            pass
+            await self._wakeup.within(round(timeout_s * 1000))
+        finally:
+            self._wakeup = None
 
 
 class TailSubscriptions:
     """The subscriptions of all topics."""
 
-    def __init__(self) -> None:
-        self._by_topic: dict[str, list[TailSubscription]] = {}
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        # Ordered as they came.
+        self._by_topic: dict[str, dict[TailSubscription, None]] = {}
 
     @contextmanager
     def subscribe(self, topic: str, partition: int | None) -> Generator[TailSubscription]:
-        subscription = TailSubscription(partition)
-        self._by_topic.setdefault(topic, []).append(subscription)
+        subscription = TailSubscription(self._turns, partition)
+        self._by_topic.setdefault(topic, {})[subscription] = None
         try:
             yield subscription
         finally:
             subscriptions = self._by_topic[topic]
-            subscriptions.remove(subscription)
+            del subscriptions[subscription]
             if not subscriptions:
                 del self._by_topic[topic]
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import crc32c
@@ -28,8 +29,8 @@ from ...work_budget import pause
 
 _CONTROL = 0x20
 _INT32_MAX = 2**31 - 1
-# Finding the next batch takes about 0.2 µs.
-_BATCHES_PER_TURN = 1024
+# Finding the next batch takes about 0.2 µs, and checking one 5 µs.
+_BATCHES_PER_TURN, _CHECKED_PER_TURN = 1024, 128
 
 
 def read_bound(read: PartitionRead) -> int:
@@ -45,9 +46,14 @@ def end_of(read: PartitionRead, offset: int) -> int:
 
     A reader continues from there.
 
-    That after the last batch, whether or not its records are visible.
+    That after the last batch, whether or not its records are visible. Only that one is parsed: a read may have
+    thousands.
     """
-    position, batches = 0, read.batches
+    batches = read.batches
+    with suppress(rb.CorruptBatchError):
+        last = rb.read_header(batches, max(0, rb.last_position(batches)))
+        return max(offset, last.next_offset)
+    position = 0
     while position < len(batches):
         try:
             header = rb.read_header(batches, position)
@@ -113,7 +119,7 @@ async def visible_bytes(read: PartitionRead) -> bytes | bytearray:
         if run is not None:
             copied = position
         count += 1
-        if count % _BATCHES_PER_TURN == 0:
+        if count % _CHECKED_PER_TURN == 0:
             await pause()
     if run is not None:
         parts.append(_placeholder(*run))

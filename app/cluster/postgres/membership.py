@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ...errors import StorageUnavailable
 from ...postgres.connector import BROKER_SESSION, Connection, PostgresUnavailable
+from ...postgres.history import SECONDS
 from ...postgres.session import PostgresSession
 from ..membership import ClusterState, Displaced, Lease, Member, MemberEndpoint
 from .database import read_versions
@@ -56,7 +57,11 @@ _HEARTBEAT = """
 """
 _ARE_OTHERS = "SELECT FROM brokers WHERE incarnation <> %s AND seen > now() - session_timeout LIMIT 1"
 _HISTORY = "SELECT epoch, leader_epoch, members FROM history"
-_RAISE_LEADER_EPOCH = "UPDATE history SET leader_epoch = leader_epoch + 1, members = %s WHERE members = %s"
+# Not beyond the seconds by which another history would begin (``history``): then with one of the next heartbeats.
+_RAISE_LEADER_EPOCH = f"""
+    UPDATE history SET leader_epoch = leader_epoch + 1, members = %s
+    WHERE members = %s AND leader_epoch + 1 < {SECONDS}
+"""
 _ACQUIRE = f"""
     INSERT INTO leases (name, broker_id, incarnation, epoch, expires) VALUES (%s, %s, %s, 1, now() + %s * {_MS})
     ON CONFLICT (name) DO UPDATE SET broker_id = EXCLUDED.broker_id, incarnation = EXCLUDED.incarnation,

@@ -139,12 +139,12 @@ class PostgresTransactions:
             # it, that would be a trip of its own.
             with connection.pipeline():
                 connection.execute("BEGIN", prepare=False)
-                clock = connection.execute(f"SELECT {_NOW_MS}", prepare=True)
+                clock = connection.execute(f"SELECT {_NOW_MS}, {_HISTORY}", prepare=True)
                 rows = connection.execute(_LOCK, (names,), prepare=True)
             records = {record.transactional_id: record for record in map(_record, rows)}
-            (now_ms,) = clock.fetchone() or (0,)
+            now_ms, history = clock.fetchone() or (0, 0)
             update = decide(records, now_ms)
-            return self._apply(connection, records, update, now_ms)
+            return self._apply(connection, records, update, now_ms, history)
 
         return await self._run(work)
 
@@ -154,6 +154,7 @@ class PostgresTransactions:
         before: Collection[str],
         update: TransactionUpdate[_T],
         now_ms: int,
+        history: int,
     ) -> Updated[_T]:
         known = [record for record in update.records if record.transactional_id in before]
         new = [record for record in update.records if record.transactional_id not in before]
@@ -189,7 +190,7 @@ class PostgresTransactions:
             with connection.pipeline():
                 _commit(connection)
         has_offsets = any(result.rowcount for result in ended_offsets)
-        return Updated(result=update.result, partitions=partitions, has_offsets=has_offsets)
+        return Updated(result=update.result, history=history, partitions=partitions, has_offsets=has_offsets)
 
     async def records(self) -> list[TransactionRecord]:
         return [_record(row) for row in await self._rows(f"{_READ} ORDER BY transactional_id")]

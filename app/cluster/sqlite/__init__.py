@@ -4,4 +4,5 @@
 - ``catalog``          the file of topics, ids, configurations, users and access rules
 - ``group_migrations`` the schema of the file of groups
 - ``groups``, ``transactions``   groups; transactional ids in the same file
+- ``restored``         both files after a restore from a replica
 """

@@ -7,17 +7,28 @@ commits in ``pending_offsets``; ``offset_retention`` drops expired ones.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from ...cluster.group_store import DeleteOffset, GroupChange, OffsetRecord, PendingOffset
 from ...errors import SteleError, UnstableOffset
+from ...work_budget import Steps, at_once
 from .context import GroupContext
 from .messages import CommitRequest, CommittedOffset, Results
 from .offset_rules import offset_records, topic_id_of
 from .parking import answer
 from .pending_offsets import Key, PendingOffsets
+from .tally import Tally
+
+
+def records_of(context: GroupContext, request: CommitRequest) -> Steps[tuple[list[OffsetRecord], Results]]:
+    """Return the records to store for a commit, and per offset None or its error."""
+    return offset_records(
+        request,
+        topic=context.topic,
+        now_ms=context.now_ms(),
+        metadata_bytes_max=context.settings.offset_metadata_bytes_max,
+    )
 
 
 class GroupOffsets:
@@ -33,7 +44,7 @@ class GroupOffsets:
         self._records: dict[Key, OffsetRecord] = {}
         self._writes = 0
         # How many pending offsets of each partition are on their way to the store.
-        self._staging: Counter[Key] = Counter()
+        self._staging: Tally[Key] = Tally()
 
     @property
     def records(self) -> Mapping[Key, OffsetRecord]:
@@ -87,23 +98,25 @@ class GroupOffsets:
             for record in records
         ]
         keys = [(record.topic, record.partition) for record in records]
-        self._staging.update(keys)
+        self._staging.add(keys)
 
         def staged(error: SteleError | None) -> None:
-            self._staging -= Counter(keys)
-            if error is None:
+            self._staging.take(keys)
+            if error is None and pending:
+                # There may be thousands, all of one producer.
                 for offset in pending:
-                    self.restore_pending(offset)
+                    self.pending.add(offset)
+                self._context.pending_producers.note(producer_id, self)
 
         return self._keep(pending, results, staged)
 
     def _records_of(self, request: CommitRequest) -> tuple[list[OffsetRecord], Results]:
-        return offset_records(
-            request,
-            topic=self._context.topic,
-            now_ms=self._context.now_ms(),
-            metadata_bytes_max=self._context.settings.offset_metadata_bytes_max,
-        )
+        checked = request.checked
+        if checked is not None:
+            topics = {record.topic: record.topic_id for record in checked[0]}
+            if all(topic_id_of(self._context.topic, name) == its_id for name, its_id in topics.items()):
+                return checked
+        return at_once(records_of(self._context, request))
 
     def _keep(
         self, changes: Sequence[GroupChange], results: Results, done: Callable[[SteleError | None], None]

@@ -11,6 +11,7 @@ from ...cluster.group_store import GroupChange
 from ...errors import SteleError
 from ...settings import Settings
 from ...storage.topic_partition import TopicPartition
+from ...turns import Turns
 from .pending_producers import PendingProducers
 from .share_state import ShareCounts, StoredRange
 from .timers import Scheduler
@@ -28,6 +29,11 @@ class GroupContext(Protocol):
     def scheduler(self) -> Scheduler: ...
     @property
     def share_counts(self) -> ShareCounts: ...
+    @property
+    def answers(self) -> Turns:
+        """The turns in which requests are answered that have waited: ``ANSWERS_PER_TURN`` at a time."""
+        ...
+
     @property
     def pending_producers(self) -> PendingProducers: ...
     def now_ms(self) -> int: ...

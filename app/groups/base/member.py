@@ -62,6 +62,11 @@ class Member:
         )
 
     @property
+    def protocol_names(self) -> frozenset[str]:
+        """The names of the protocols that it offers."""
+        return frozenset(name for name, _ in self.protocols)
+
+    @property
     def is_static(self) -> bool:
         """True for a member with an instance id: it may restart without a rebalance (KIP-345)."""
         return self.instance_id is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ...cluster.group_store import GroupChange, MemberProtocol
+from ...cluster.group_store import GroupChange, MemberProtocol, OffsetRecord
 from ...errors import SteleError, UnstableOffset
 from .consumer_protocol import AssignedPartition
 from .states import GroupState, GroupType
@@ -45,8 +46,7 @@ class JoinRequest:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedMember:
+class JoinedMember(NamedTuple):
     """``metadata`` is that of the chosen protocol."""
 
     member_id: str
@@ -54,8 +54,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(NamedTuple):
     """``members`` is empty for all but the leader.
 
     ``skip_assignment``: this member leads, but the assignment stands as it is:
@@ -87,8 +86,7 @@ class SyncRequest:
     assignments: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class Synced(NamedTuple):
     protocol_type: str
     protocol_name: str
     assignment: bytes
@@ -153,7 +151,8 @@ class CommitRequest:
     They are ``NO_GENERATION`` and ``NO_MEMBER``.
 
     In groups whose partitions the broker assigns, ``generation`` is the epoch of the member.
-    ``has_member_epoch``: the version of the request knows such groups.
+    ``has_member_epoch``: the version of the request knows such groups. ``checked``: the records of ``offsets`` and
+    their results, if they are known already (``GroupCoordinator.checked``).
     """
 
     group: str
@@ -162,6 +161,7 @@ class CommitRequest:
     instance_id: str | None = None
     offsets: Sequence[OffsetToCommit]
     has_member_epoch: bool = True
+    checked: tuple[list[OffsetRecord], Results] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

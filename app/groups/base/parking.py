@@ -6,10 +6,15 @@ import asyncio
 from typing import TypeVar
 
 from ...errors import SteleError
+from ...turns import Turns
 from .member import Member
 from .messages import Joined, Synced
 
 _T = TypeVar("_T")
+
+# Requests that are answered in one turn of the loop: each wakes a task, which encodes its answer and sends it, in
+# some 100 µs.
+ANSWERS_PER_TURN = 32
 
 
 def answer(future: asyncio.Future[_T], result: _T | SteleError) -> None:
@@ -27,10 +32,12 @@ def answer(future: asyncio.Future[_T], result: _T | SteleError) -> None:
 class Parking:
     """The futures of one group's members; each member is parked for at most one join and one sync.
 
-    Keeps ``is_awaiting_join`` and ``is_awaiting_sync`` of the members true.
+    They are completed in portions (``answers``). Keeps ``is_awaiting_sync`` of the members true; ``is_awaiting_join`` is up to
+    ``Group.set_awaiting_join``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answers: Turns) -> None:
+        self._answers = answers
         self._joins: dict[str, asyncio.Future[Joined]] = {}
         self._syncs: dict[str, asyncio.Future[Synced]] = {}
 
@@ -39,10 +46,8 @@ class Parking:
         return {*self._joins, *self._syncs}
 
     def park_join(self, member: Member) -> asyncio.Future[Joined]:
-        assert not member.is_awaiting_join
         future: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
         self._joins[member.member_id] = future
-        member.is_awaiting_join = True
         return future
 
     def park_sync(self, member: Member) -> asyncio.Future[Synced]:
@@ -52,29 +57,19 @@ class Parking:
         member.is_awaiting_sync = True
         return future
 
-    def mark_joined(self, member: Member) -> None:
-        """Join a managed member to the next generation; no request of it is parked."""
-        member.is_awaiting_join = True
-
     def is_parked(self, member: Member, future: asyncio.Future[Joined]) -> bool:
         """True while the join of ``future`` is not answered."""
         return self._joins.get(member.member_id) is future
 
     def answer_join(self, member: Member, result: Joined | SteleError) -> None:
         """Answer the parked join of ``member``, if there is one."""
-        if member.is_awaiting_join:
-            member.is_awaiting_join = False
-            future = self._joins.pop(member.member_id, None)
-            if future is not None:
-                answer(future, result)
+        future = self._joins.pop(member.member_id, None)
+        if future is not None:
+            self._answers.call(lambda: answer(future, result))
 
     def answer_sync(self, member: Member, result: Synced | SteleError) -> None:
         """Answer the parked sync of ``member``, if there is one."""
         if member.is_awaiting_sync:
             member.is_awaiting_sync = False
-            answer(self._syncs.pop(member.member_id), result)
-
-    def refuse(self, member: Member, error: SteleError) -> None:
-        """Answer all parked requests of ``member`` with ``error``."""
-        self.answer_join(member, error)
-        self.answer_sync(member, error)
+            future = self._syncs.pop(member.member_id)
+            self._answers.call(lambda: answer(future, result))

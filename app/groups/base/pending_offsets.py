@@ -12,7 +12,7 @@ No I/O and no clock. The store applies the same rules to its rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 from uuid import UUID
 
@@ -28,6 +28,8 @@ class PendingOffsets:
     def __init__(self) -> None:
         # Of each partition in the order in which they were written.
         self._by_key: dict[Key, dict[int, PendingOffset]] = {}
+        # Partitions by producer: the end of a transaction costs what it has committed.
+        self._of_producer: dict[int, dict[Key, None]] = {}
 
     def __contains__(self, key: Key) -> bool:
         return key in self._by_key
@@ -50,54 +52,52 @@ class PendingOffsets:
 
     def epoch_of(self, producer_id: int) -> int | None:
         """Return the newest epoch among the offsets of a producer; None if it has none."""
-        return max(
-            (pending.producer_epoch for pending in self if pending.producer_id == producer_id), default=None
-        )
+        keys = self._of_producer.get(producer_id, ())
+        return max((self._by_key[key][producer_id].producer_epoch for key in keys), default=None)
 
     def add(self, pending: PendingOffset) -> None:
         """Add an offset; it replaces that of the same producer in the same partition."""
-        by_producer = self._by_key.setdefault((pending.record.topic, pending.record.partition), {})
+        key = (pending.record.topic, pending.record.partition)
+        by_producer = self._by_key.setdefault(key, {})
         by_producer.pop(pending.producer_id, None)
         by_producer[pending.producer_id] = pending
+        self._of_producer.setdefault(pending.producer_id, {})[key] = None
 
     def drop(self, key: Key) -> None:
         """Drop what is pending in a partition.
 
         Its committed offset was replaced or deleted.
         """
-        self._by_key.pop(key, None)
+        self._drop(key, list(self._by_key.get(key, ())))
+
+    def _drop(self, key: Key, producer_ids: Iterable[int]) -> None:
+        for producer_id in producer_ids:
+            del self._by_key[key][producer_id]
+            keys = self._of_producer[producer_id]
+            del keys[key]
+            if not keys:
+                del self._of_producer[producer_id]
+        if key in self._by_key and not self._by_key[key]:
+            del self._by_key[key]
 
     def end(self, producer_id: int, *, is_committed: bool) -> list[OffsetRecord]:
         """End the transaction of a producer; returns the offsets that it commits."""
         committed: list[OffsetRecord] = []
-        for key, by_producer in list(self._by_key.items()):
-            ended = by_producer.get(producer_id)
-            if ended is None:
-                continue
+        for key in list(self._of_producer.get(producer_id, ())):
             if is_committed:
-                committed.append(ended.record)
-                for earlier in list(by_producer):
-                    del by_producer[earlier]
-                    if earlier == producer_id:
-                        break
+                producers = list(self._by_key[key])
+                committed.append(self._by_key[key][producer_id].record)
+                self._drop(key, producers[: producers.index(producer_id) + 1])
             else:
-                del by_producer[producer_id]
-            if not by_producer:
-                del self._by_key[key]
+                self._drop(key, [producer_id])
         return committed
 
     def forget_topic(self, topic: str, current_id: UUID | None) -> None:
         """Forget the offsets of ``topic``; those of the topic id ``current_id`` are kept."""
         for key in [key for key in self._by_key if key[0] == topic]:
-            kept = {
-                producer_id: pending
-                for producer_id, pending in self._by_key[key].items()
-                if pending.record.topic_id == current_id
-            }
-            if kept:
-                self._by_key[key] = kept
-            else:
-                del self._by_key[key]
+            pending = self._by_key[key].items()
+            self._drop(key, [number for number, kept in pending if kept.record.topic_id != current_id])
 
     def clear(self) -> None:
         self._by_key.clear()
+        self._of_producer.clear()

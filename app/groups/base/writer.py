@@ -16,8 +16,9 @@ from contextvars import Context
 from typing import TypeVar
 
 from ...cluster.group_store import GroupStore, StoreChange, StoredGroups
-from ...cluster.transaction_store import StoredAnswer, StoredTransactions
+from ...cluster.transaction_store import OutcomeRecord, StoredAnswer, StoredTransactions
 from ...errors import CoordinatorNotAvailable, SteleError
+from .parking import ANSWERS_PER_TURN
 
 _T = TypeVar("_T")
 
@@ -26,6 +27,13 @@ logger = logging.getLogger(__name__)
 # Longer rounds would delay the changes after them. The listeners bound what waits: each change
 # belongs to an unanswered request.
 _ROUND_CHANGES_MAX = 10_000
+# The markers of a transaction that take as long as one answer, about 25 µs each.
+_MARKERS_PER_ANSWER = 4
+
+
+def _markers(changes: Sequence[StoreChange]) -> int:
+    """Return how many partitions get a marker once ``changes`` are stored."""
+    return sum(len(change.partitions) for change in changes if isinstance(change, OutcomeRecord))
 
 
 class StoreWriter:
@@ -50,9 +58,9 @@ class StoreWriter:
     async def answer(self, key: str) -> StoredAnswer | None:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.answer, key)
 
-    async def run(self, call: Callable[[], _T]) -> _T:
-        """Run ``call`` in the thread of the store."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    def run(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Run ``call`` in the thread of the store, which has it before this returns."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def drain(self) -> None:
         """Write what was submitted."""
@@ -86,11 +94,11 @@ class StoreWriter:
 
     async def _write_round(self) -> None:
         changes: list[StoreChange] = []
-        waiting: list[Callable[[SteleError | None], None]] = []
+        waiting: list[tuple[Callable[[SteleError | None], None], float]] = []
         while self._queue and len(changes) < _ROUND_CHANGES_MAX:
             more, done = self._queue.popleft()
             changes += more
-            waiting.append(done)
+            waiting.append((done, 1 + _markers(more) / _MARKERS_PER_ANSWER))
         failure: SteleError | None = None
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._store.write, changes)
@@ -101,8 +109,15 @@ class StoreWriter:
             # The edge of a task: the requests must be answered, whatever happened.
             logger.exception("%d changes of groups were not stored", len(changes))
             failure = CoordinatorNotAvailable("a change could not be stored; the broker's log says why")
-        for done in waiting:
+        left = ANSWERS_PER_TURN
+        for done, weight in waiting:
+            if left <= 0:
+                # Thousands of consumers may have committed at the same moment. This is no ``pause``, which would let them
+                # wait for each walk over many partitions.
+                await asyncio.sleep(0)
+                left = ANSWERS_PER_TURN
             try:
                 done(failure)
             except Exception:
                 logger.exception("a group failed to apply a change that was written")
+            left -= weight

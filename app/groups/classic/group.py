@@ -19,9 +19,12 @@ from ...errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from ..base.client_ids import ClientIds
 from ..base.consumer_protocol import CONSUMER, AssignedPartition, assigned_partitions, subscribed_topics
 from ..base.member import Member
 from ..base.states import TRANSITIONS, Event, GroupState
+from ..base.tally import Tally
+from .owners import Owners
 
 
 class Group:
@@ -30,8 +33,7 @@ class Group:
     ``pending``: member ids that were handed out for a join that has not come yet (KIP-394).
     ``assigned_generation``: the last generation that has, or had, an assignment.
     ``pending_sync``: members of this generation that have not requested their assignment.
-    ``owners``: member ids by the partition that they claimed. An owner has the partition
-    assigned, or loses it with the next assignment.
+    ``owners``: an owner has the partition assigned, or loses it with the next assignment.
     ``known_epochs``: the generations that members know who come from a consumer group (``migration``),
     until the next generation begins.
     ``emptied_at_ms``: when the last member left; the caller sets it, because a group has no clock.
@@ -48,12 +50,18 @@ class Group:
         self.members: dict[str, Member] = {}
         self.pending: set[str] = set()
         self.pending_sync: set[str] = set()
-        self.owners: dict[AssignedPartition, str] = {}
+        self.owners = Owners()
         self.known_epochs: dict[str, int] = {}
         self.emptied_at_ms: int | None = None
         # A rebalance from EMPTY waits for a delay instead of for its members.
         self.is_initial_rebalance = False
         self._static: dict[str, str] = {}
+        # Counted as members change, because each of a thousand joins asks: how many members offer each protocol,
+        # and how many wait for the next generation.
+        self._offers: Tally[str] = Tally()
+        self._joined = 0
+        # The managed members.
+        self.clients = ClientIds()
 
     @classmethod
     def restored(cls, record: GroupRecord) -> Group:
@@ -65,6 +73,9 @@ class Group:
         group.emptied_at_ms = record.emptied_at_ms
         for member in map(Member.restored, record.members):
             group.members[member.member_id] = member
+            group._offers.add(member.protocol_names)
+            if member.is_managed:
+                group.clients.add(member.client_id, member.member_id)
             if member.instance_id is not None:
                 group._static[member.instance_id] = member.member_id
         if group.members:
@@ -74,7 +85,7 @@ class Group:
             member = group.members.get(owner.member_id)
             part = AssignedPartition(owner.topic, owner.partition)
             if member is not None and part in member.assigned:
-                group.owners[part] = owner.member_id
+                group.owners.claim(part, owner.member_id)
         group.check()
         return group
 
@@ -83,7 +94,6 @@ class Group:
 
         ``assignments``, by member id, replace the current ones; a member without one gets none.
         """
-        owners = self.owners if assignments is None else self._owners_under(assignments)
         return GroupRecord(
             group=self.name,
             generation=self.generation,
@@ -100,7 +110,8 @@ class Group:
             owners=tuple(
                 OwnerRecord(group=self.name, topic=topic, partition=partition, member_id=member_id)
                 for (topic, partition), member_id in self.owners.items()
-                if (topic, partition) in owners
+                if assignments is None
+                or _is_kept(AssignedPartition(topic, partition), member_id, assignments)
             ),
         )
 
@@ -123,14 +134,21 @@ class Group:
         assert self.pending.isdisjoint(self.members)
         assert self.pending_sync <= set(self.members)
         assert not self.known_epochs or self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
-        assert set(self.owners.values()) <= set(self.members)
+        assert self.owners.members <= set(self.members)
         assert self._static == {
             member.instance_id: member_id
             for member_id, member in self.members.items()
             if member.instance_id is not None
         }
         assert not self.members or self.protocol_type
-        assert not self.members or self.common_protocols(self.members.values())
+        assert self._offers == Counter(
+            name for member in self.members.values() for name in member.protocol_names
+        )
+        assert {member_id for ids in self.clients.values() for member_id in ids} == {
+            member.member_id for member in self.members.values() if member.is_managed
+        }
+        assert self._joined == sum(member.is_awaiting_join for member in self.members.values())
+        assert not self.members or self._common_protocols()
         if self.state in (GroupState.EMPTY, GroupState.DEAD):
             assert not self.members
         elif self.state is not GroupState.PREPARING_REBALANCE:
@@ -152,6 +170,10 @@ class Group:
             self.leader = member.member_id
             self.emptied_at_ms = None
         self.members[member.member_id] = member
+        self._offers.add(member.protocol_names)
+        self._joined += member.is_awaiting_join
+        if member.is_managed:
+            self.clients.add(member.client_id, member.member_id)
         if member.instance_id is not None:
             assert member.instance_id not in self._static
             self._static[member.instance_id] = member.member_id
@@ -159,8 +181,12 @@ class Group:
     def remove(self, member_id: str) -> Member:
         """Remove a member; if it was the leader, the first of the others leads."""
         member = self.members.pop(member_id)
+        self._offers.take(member.protocol_names)
+        self._joined -= member.is_awaiting_join
         self.pending_sync.discard(member_id)
-        self.owners = {part: owner for part, owner in self.owners.items() if owner != member_id}
+        self.owners.release_all(member_id)
+        if member.is_managed:
+            self.clients.take(member.client_id, member_id)
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member_id:
@@ -170,18 +196,18 @@ class Group:
     def replace_static(self, old: Member, member_id: str) -> Member:
         """Rename ``old`` to ``member_id``, because its instance restarted; returns the new member.
 
-        It keeps the order, the assignment, the owned partitions and the lead of ``old``.
+        It keeps the assignment, the owned partitions and the lead of ``old``.
         """
         assert old.instance_id is not None
+        self._joined -= old.is_awaiting_join
         new = replace(old, member_id=member_id, is_new=False, is_awaiting_join=False, is_awaiting_sync=False)
-        self.members = {
-            new.member_id if key == old.member_id else key: new if key == old.member_id else member
-            for key, member in self.members.items()
-        }
+        del self.members[old.member_id]
+        self.members[member_id] = new
+        if old.is_managed:
+            self.clients.take(old.client_id, old.member_id)
+            self.clients.add(new.client_id, member_id)
         self._static[old.instance_id] = member_id
-        for part, owner in self.owners.items():
-            if owner == old.member_id:
-                self.owners[part] = member_id
+        self.owners.rename(old.member_id, member_id)
         if old.member_id in self.pending_sync:
             self.pending_sync.remove(old.member_id)
             self.pending_sync.add(member_id)
@@ -200,7 +226,25 @@ class Group:
 
     @property
     def have_all_joined(self) -> bool:
-        return not self.pending and all(member.is_awaiting_join for member in self.members.values())
+        return not self.pending and self._joined == len(self.members)
+
+    def set_awaiting_join(self, member: Member, is_awaiting: bool) -> None:
+        """Note that a member waits for the next generation, or no longer does."""
+        self._joined += is_awaiting - member.is_awaiting_join
+        member.is_awaiting_join = is_awaiting
+
+    def set_client(self, member: Member, client_id: str, client_host: str) -> None:
+        """Note which client a member belongs to now."""
+        if member.is_managed:
+            self.clients.take(member.client_id, member.member_id)
+            self.clients.add(client_id, member.member_id)
+        member.client_id, member.client_host = client_id, client_host
+
+    def set_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
+        """Let a member offer other protocols, which passed ``check_protocols``."""
+        self._offers.take(member.protocol_names)
+        member.protocols = protocols
+        self._offers.add(member.protocol_names)
 
     # ── checks of requests ──
 
@@ -260,14 +304,11 @@ class Group:
 
     # ── protocols ──
 
-    @staticmethod
-    def common_protocols(members: Iterable[Member]) -> set[str]:
-        """Return the names of the protocols that all of ``members`` offer."""
-        common: set[str] | None = None
-        for member in members:
-            names = {name for name, _ in member.protocols}
-            common = names if common is None else common & names
-        return common or set()
+    def _common_protocols(self, besides: Member | None = None) -> set[str]:
+        """Return the names of the protocols that all members but ``besides`` offer."""
+        theirs = frozenset[str]() if besides is None else besides.protocol_names
+        others = len(self.members) - (besides is not None)
+        return {name for name, count in self._offers.items() if count - (name in theirs) == others}
 
     def check_protocols(
         self, protocol_type: str, protocols: Sequence[MemberProtocol], *, replacing: str | None = None
@@ -281,14 +322,14 @@ class Group:
         """
         if not protocol_type or not protocols:
             raise InconsistentGroupProtocol(self.name, "the protocol type or the list of protocols is empty")
-        others = [member for member in self.members.values() if member.member_id != replacing]
-        if not others:
+        replaced = None if replacing is None else self.members.get(replacing)
+        if len(self.members) == (replaced is not None):
             return
         if protocol_type != self.protocol_type:
             raise InconsistentGroupProtocol(
                 self.name, f"the group is of type {self.protocol_type!r}, not {protocol_type[:80]!r}"
             )
-        common = self.common_protocols(others)
+        common = self._common_protocols(replaced)
         if not any(name in common for name, _ in protocols):
             raise InconsistentGroupProtocol(
                 self.name, f"its members support {', '.join(sorted(common))[:200]}, and the request does not"
@@ -300,7 +341,7 @@ class Group:
         Each member votes for the first of its protocols that all members support. In a tie
         the name that was voted for first wins, so the result is deterministic.
         """
-        candidates = self.common_protocols(self.members.values())
+        candidates = self._common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates)
             for member in self.members.values()
@@ -365,19 +406,12 @@ class Group:
 
         An owner loses the partitions that are no longer assigned to it.
         """
-        self.owners = self._owners_under(assignments)
+        self.owners.keep(lambda part, member_id: _is_kept(part, member_id, assignments))
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.assigned_generation = self.generation
         self.handle(Event.ASSIGNED)
         self.check()
-
-    def _owners_under(self, assignments: Mapping[str, bytes]) -> dict[AssignedPartition, str]:
-        return {
-            part: owner
-            for part, owner in self.owners.items()
-            if part in assigned_partitions(assignments.get(owner, b""))
-        }
 
     # ── subscriptions ──
 
@@ -391,3 +425,8 @@ class Group:
                 if topics is None or topic in topics:
                     return True
         return False
+
+
+def _is_kept(part: AssignedPartition, owner: str, assignments: Mapping[str, bytes]) -> bool:
+    """Whether ``owner`` still has ``part`` with the next assignments."""
+    return part in assigned_partitions(assignments.get(owner, b""))

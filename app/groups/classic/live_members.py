@@ -40,7 +40,7 @@ class LiveMembers:
 
     def __init__(self, group: Group, context: GroupContext, *, expire: Callable[[str], None]) -> None:
         self.group = group
-        self.parking = Parking()
+        self.parking = Parking(context.answers)
         self.managed = ManagedMembers(group)
         self.sessions = Sessions(context.scheduler, expire)
         self.is_closed = False
@@ -52,7 +52,7 @@ class LiveMembers:
         self.is_closed = True
         self.sessions.close()
         for member in self.group.members.values():
-            self.parking.refuse(member, error)
+            self.refuse(member, error)
         self.managed.close(error)
 
     # ── joining and leaving ──
@@ -69,13 +69,13 @@ class LiveMembers:
 
         The parked requests of ``old`` are answered with ``error``.
         """
-        self.parking.refuse(old, error)
+        self.refuse(old, error)
         self.sessions.stop(old.member_id)
         return self.group.replace_static(old, member_id)
 
     def remove(self, member_id: str, error: SteleError) -> None:
         """Remove a member; answers what it is parked for with ``error``."""
-        self.parking.refuse(self.group.members[member_id], error)
+        self.refuse(self.group.members[member_id], error)
         self.managed.refuse(member_id, error)
         self.sessions.stop(member_id)
         self.group.remove(member_id)
@@ -112,8 +112,23 @@ class LiveMembers:
     def park_join(self, member: Member) -> asyncio.Future[Joined]:
         """Park a join; an earlier request of the member is answered with ``RebalanceInProgress``."""
         # The member asks again over another connection, so no client reads the earlier answer.
-        self.parking.refuse(member, RebalanceInProgress(self.group.name))
+        self.refuse(member, RebalanceInProgress(self.group.name))
+        self.mark_joined(member)
         return self.parking.park_join(member)
+
+    def mark_joined(self, member: Member) -> None:
+        """Join a member to the next generation; no request of a managed one is parked."""
+        self.group.set_awaiting_join(member, True)
+
+    def answer_join(self, member: Member, result: Joined | SteleError) -> None:
+        """Answer the parked join of ``member``, if there is one."""
+        self.group.set_awaiting_join(member, False)
+        self.parking.answer_join(member, result)
+
+    def refuse(self, member: Member, error: SteleError) -> None:
+        """Answer all parked requests of ``member`` with ``error``."""
+        self.answer_join(member, error)
+        self.parking.answer_sync(member, error)
 
     def park_sync(self, member: Member) -> asyncio.Future[Synced]:
         """Park a sync; an earlier one of the member is answered with ``RebalanceInProgress``."""

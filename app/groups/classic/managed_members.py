@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ...cluster.group_store import MemberProtocol
 from ...errors import InvalidRequest, RebalanceInProgress, SteleError
+from ...work_budget import Pace, Steps
+from ..base.assignors import CLASSIC_ASSIGNORS, uniform
 from ..base.consumer_protocol import (
     CONSUMER,
     AssignedPartition,
@@ -22,7 +24,6 @@ from ..base.member import Member
 from ..base.messages import JoinRequest, ManagedJoin, Membership
 from ..base.parking import answer
 from ..base.states import GroupState
-from .assignors import ASSIGNOR_NAMES, ASSIGNORS, even
 from .group import Group
 
 
@@ -110,7 +111,7 @@ def join_request_of(request: ManagedJoin) -> JoinRequest:
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.session_timeout_ms,
         protocol_type=CONSUMER,
-        protocols=tuple(MemberProtocol(name, metadata) for name in ASSIGNOR_NAMES),
+        protocols=tuple(MemberProtocol(name, metadata) for name in CLASSIC_ASSIGNORS),
         is_managed=True,
     )
 
@@ -147,17 +148,27 @@ def assignments_by_the_broker(
     previous: Mapping[str, frozenset[AssignedPartition]],
     *,
     partitions_of: Callable[[Iterable[str]], Mapping[str, int]],
-) -> dict[str, bytes]:
+) -> Steps[dict[str, bytes]]:
     """Assign for the leader; returns the encoded assignments by member id.
 
-    ``previous`` has the last assignment, which assignors may keep where possible.
+    ``previous`` has the last assignment, which assignors may keep where possible. The generation of
+    ``group`` must be the same until the last step.
     """
     assert group.protocol_name is not None
-    subscriptions = {
-        member.member_id: subscribed_topics(member.metadata_for(group.protocol_name)) or frozenset()
-        for member in group.members.values()
-    }
-    partitions = partitions_of({topic for topics in subscriptions.values() for topic in topics})
-    assign = ASSIGNORS.get(group.protocol_name, even)
-    assignments = assign(subscriptions, partitions, previous)
-    return {member_id: encode_assignment(parts) for member_id, parts in assignments.items()}
+    pace = Pace()
+    subscriptions: dict[str, frozenset[str]] = {}
+    topics: set[str] = set()
+    for member in list(group.members.values()):
+        subscribed = subscribed_topics(member.metadata_for(group.protocol_name)) or frozenset()
+        subscriptions[member.member_id] = subscribed
+        topics |= subscribed
+        if pace.is_due(1 + len(subscribed)):
+            yield
+    assign = CLASSIC_ASSIGNORS.get(group.protocol_name, uniform)
+    assigned = yield from assign(AssignedPartition, subscriptions, partitions_of(topics), previous)
+    encoded: dict[str, bytes] = {}
+    for member_id, parts in assigned.items():
+        encoded[member_id] = encode_assignment(parts)
+        if pace.is_due(1 + len(parts)):
+            yield
+    return encoded

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextvars import Context
 
 from ...errors import RebalanceInProgress, SteleError, UnknownMember
+from ...work_budget import Ongoing
 from ..base.context import GroupContext
 from ..base.member import Member
 from ..base.states import Event, GroupState
@@ -43,6 +45,8 @@ class Rebalance:
         self._has_newcomer = False
         # The generation whose assignment is on its way to the store.
         self._assigning: int | None = None
+        # Assignments on their way to the store, those of past generations included.
+        self._writes = 0
 
     def close(self) -> None:
         """Stop the timers."""
@@ -87,10 +91,10 @@ class Rebalance:
         group.handle(Event.REBALANCE)
         for member in group.members.values():
             if member.is_managed and not member.is_awaiting_join:
-                self._members.parking.mark_joined(member)
+                self._members.mark_joined(member)
         if group.is_initial_rebalance:
             self._wait_for_more(group.rebalance_timeout_ms)
-        elif group.have_all_joined:
+        elif group.have_all_joined and not self._writes:
             self._complete()
         else:
             self.join_timer.start(group.rebalance_timeout_ms, self._complete)
@@ -119,12 +123,17 @@ class Rebalance:
     # ── complete ──
 
     def complete_if_all_joined(self) -> None:
-        """Begin the next generation if the group waits for no other member."""
+        """Begin the next generation if the group waits for no other member.
+
+        Nor for the store: managed members that join one after the other, while an assignment is being written,
+        share the next one, because each costs as much as the group is large.
+        """
         group = self._group
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and not group.is_initial_rebalance
             and group.have_all_joined
+            and not self._writes
         ):
             self._complete()
 
@@ -138,11 +147,12 @@ class Rebalance:
         late = [m.member_id for m in group.members.values() if not (m.is_awaiting_join or m.is_static)]
         for member_id in late:
             self._members.remove(member_id, UnknownMember(group.name, member_id))
-        previous = {member.member_id: member.assigned for member in group.members.values()}
         if not group.elect_leader() and group.members:
             # Only static members are left and none has joined: they have until their sessions end.
             self.join_timer.start(max(group.rebalance_timeout_ms, _RETRY_MS_MIN), self._complete)
             return
+        is_led = is_led_by_the_broker(group)
+        previous = {m.member_id: m.assigned for m in group.members.values()} if is_led else {}
         group.next_generation()
         if not group.members:
             self._keep_empty()
@@ -152,7 +162,7 @@ class Rebalance:
         )
         self._sync_timer.start(group.rebalance_timeout_ms, self._expire_syncs)
         for member in group.awaiting_join:
-            self._members.parking.answer_join(member, joined_of(group, member))
+            self._members.answer_join(member, joined_of(group, member))
             if member.is_managed:
                 group.pending_sync.discard(member.member_id)
             if not self._members.managed.is_waiting(member.member_id):
@@ -160,8 +170,25 @@ class Rebalance:
                 self._members.start_session(member)
         if not group.pending_sync:
             self._sync_timer.stop()
-        if is_led_by_the_broker(group):
-            self.assign(assignments_by_the_broker(group, previous, partitions_of=self._context.partitions_of))
+        if is_led:
+            steps = assignments_by_the_broker(group, previous, partitions_of=self._context.partitions_of)
+            self._assign_for_leader(group.generation, Ongoing(steps))
+
+    def _assign_for_leader(self, generation: int, assigning: Ongoing[dict[str, bytes]]) -> None:
+        """Assign in steps; nothing is assigned if the group rebalances meanwhile."""
+        group = self._group
+        if (
+            self._members.is_closed
+            or group.state is not GroupState.COMPLETING_REBALANCE
+            or group.generation != generation
+        ):
+            self._members.managed.settle()
+        elif assigning.go_on():
+            self.assign(assigning.outcome)
+        else:
+            self._context.scheduler.call_later(
+                0, lambda: self._assign_for_leader(generation, assigning), context=Context()
+            )
 
     def _keep_empty(self) -> None:
         group = self._group
@@ -197,8 +224,10 @@ class Rebalance:
         group, members = self._group, self._members
         generation = self._assigning = group.generation
         known = {member_id: bytes(assignments.get(member_id, b"")) for member_id in group.members}
+        self._writes += 1
 
         def kept(error: SteleError | None) -> None:
+            self._writes -= 1
             if self._assigning == generation:
                 self._assigning = None
             members.managed.settle()
@@ -207,6 +236,8 @@ class Rebalance:
                 or group.state is not GroupState.COMPLETING_REBALANCE
                 or group.generation != generation
             ):
+                if not members.is_closed:
+                    self.complete_if_all_joined()
                 return
             if error is not None:
                 self._assignment_failed(error)
@@ -236,7 +267,7 @@ class Rebalance:
         group.pending_sync.clear()
         group.handle(Event.REBALANCE)
         for member in group.members.values():
-            self._members.parking.mark_joined(member)
+            self._members.mark_joined(member)
         self.join_timer.start(_RETRY_MS_MIN, self._complete)
 
     def _expire_syncs(self) -> None:

@@ -64,11 +64,11 @@ class GroupClaims:
         if claimant.key in group.owners:
             future.set_result(None)
             return future
-        group.owners[claimant.key] = claimant.member_id
+        group.owners.claim(claimant.key, claimant.member_id)
 
         def kept(error: SteleError | None) -> None:
             if error is not None and group.owners.get(claimant.key) == claimant.member_id:
-                del group.owners[claimant.key]
+                group.owners.release(claimant.key)
             answer(future, error)
 
         self._context.persist(
@@ -92,7 +92,7 @@ class GroupClaims:
         self.check_owner(claimant)
         if self._migration.consumer is not None:
             return self._migration.consumer.when_kept(None)
-        del self._group.owners[claimant.key]
+        self._group.owners.release(claimant.key)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         change = DeleteOwner(group=claimant.group, topic=claimant.topic, partition=claimant.partition)
         self._context.persist([change], lambda error: answer(future, error))

@@ -34,6 +34,7 @@ from ...errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from ...work_budget import Pace, Steps
 from ..base.consumer_protocol import (
     CONSUMER,
     AssignedPartition,
@@ -44,6 +45,8 @@ from ..base.consumer_protocol import (
 from ..base.messages import NO_MEMBER, Joined, JoinRequest, Synced, SyncRequest
 from .group import ConsumerGroup
 
+# A step takes about 20 µs.
+_STEP_PIECES = 20
 # No member leads, so no member id equals this one.
 _NO_LEADER = ""
 
@@ -59,14 +62,8 @@ def check_protocols(group: ConsumerGroup, request: JoinRequest) -> Subscription:
         raise InconsistentGroupProtocol(
             group.name, f"its members are of type {CONSUMER!r}, not {request.protocol_type[:80]!r}"
         )
-    common: set[str] | None = None
-    for member in group.members.values():
-        if member.classic is None or member.member_id == request.member_id:
-            continue
-        if request.instance_id is not None and member.instance_id == request.instance_id:
-            continue
-        names = {name for name, _ in member.classic.protocols}
-        common = names if common is None else common & names
+    replaced = (group.members.get(request.member_id), group.static_member(request.instance_id))
+    common = group.index.common_protocols({m.member_id: m for m in replaced if m is not None}.values())
     if common is not None and not any(name in common for name, _ in request.protocols):
         raise InconsistentGroupProtocol(
             group.name,
@@ -183,19 +180,30 @@ def must_join_again(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def step_managed(group: ConsumerGroup) -> bool:
-    """Let the managed members take all steps that they can; True if one took a step."""
-    managed = [member.member_id for member in group.members.values() if member.is_managed]
+def step_managed(group: ConsumerGroup) -> Steps[bool]:
+    """Let the managed members take all steps that they can; returns True if one took a step."""
+    pace = Pace()
     has_stepped = False
     # What one of them has given up may be free for another.
-    while sum(_steps(group, member_id) for member_id in managed):
-        has_stepped = True
+    while group.index.may_step:
+        group.index.may_step = False
+        for member_id in list(group.index.managed):
+            while _steps(group, member_id):
+                has_stepped = True
+                if pace.is_due(_STEP_PIECES):
+                    yield
+            if pace.is_due():
+                yield
     return has_stepped
 
 
 def _steps(group: ConsumerGroup, member_id: str) -> bool:
-    before = group.members[member_id]
-    return not before.is_reconciled(group.assignment_epoch) and group.reconcile(member_id, ()) != before
+    before = group.members.get(member_id)
+    return (
+        before is not None
+        and not before.is_reconciled(group.assignment_epoch)
+        and group.reconcile(member_id, ()) != before
+    )
 
 
 def check_sync(group: ConsumerGroup, member: ConsumerMember, request: SyncRequest) -> None:

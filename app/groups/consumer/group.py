@@ -33,11 +33,13 @@ from ...cluster.consumer_group_store import (
     StoredConsumerGroup,
 )
 from ...errors import FencedInstance, FencedMemberEpoch, GroupFull, UnknownMember, UnreleasedInstance
+from ...work_budget import Ongoing
 from ..base.states import GroupState
 from ..base.topic_facts import TopicsOf
-from .assignors import CONSUMER_ASSIGNORS, DEFAULT_ASSIGNOR
+from .member_index import MemberIndex
 from .messages import ConsumerHeartbeat
 from .reconciliation import reconciled
+from .targets import Assigning, new_targets
 
 # As in Kafka the first member of a group makes it epoch 2, so that no answer has epoch 0 (KAFKA-20268).
 FIRST_EPOCH = 1
@@ -72,8 +74,12 @@ class ConsumerGroup:
         self.emptied_at_ms: int | None = None
         self.assigned_at_ms: int | None = None
         self.topics_of = topics_of
-        self._holders: dict[OwnedPartition, str] = {}
-        self._static: dict[str, str] = {}
+        self.index = MemberIndex()
+        self._assigning: Assigning | None = None
+        # The numbers of partitions by topic that the last target has.
+        self._partitions: Mapping[UUID, int] = {}
+        # Members that were removed or renamed since the last ``take_gone``.
+        self._gone: list[str] = []
         # What the store does not have yet: the group itself, members by id, members that left.
         self._is_changed = True
         self._changed: set[str] = set()
@@ -93,6 +99,7 @@ class ConsumerGroup:
         group.emptied_at_ms = record.emptied_at_ms
         for member in stored.members:
             group.put(member)
+        group._partitions = Counter(part.topic_id for member in stored.members for part in member.target)
         group.check()
         group.take_changes()
         return group
@@ -148,32 +155,33 @@ class ConsumerGroup:
             return GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return GroupState.ASSIGNING
-        if all(member.is_reconciled(self.assignment_epoch) for member in self.members.values()):
+        if self.index.stable[self.assignment_epoch] == len(self.members):
             return GroupState.STABLE
         return GroupState.RECONCILING
 
     def check(self) -> None:
         """Assert the invariants of a group."""
         assert self.epoch >= self.assignment_epoch >= FIRST_EPOCH
-        holders: dict[OwnedPartition, str] = {}
+        index = MemberIndex()
         for member_id, member in self.members.items():
             assert member.member_id == member_id
             assert member.epoch <= self.assignment_epoch
             is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
             assert bool(member.revoking) <= is_revoking
             assert not is_revoking or member.epoch < self.assignment_epoch
-            for part in (*member.assigned, *member.revoking):
-                assert part not in holders, f"{part} is held by {holders[part]!r} and {member_id!r}"
-                holders[part] = member_id
-        assert holders == self._holders
-        assert self._static == {
-            member.instance_id: member_id
-            for member_id, member in self.members.items()
-            if member.instance_id is not None
-        }
+            index.replace(None, member)
+        assert index == self.index
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that members subscribe to, including those that do not exist."""
+        matched = (self.regexes.get(regex, frozenset()) for regex in self.index.regexes)
+        return set(self.index.topics).union(*matched)
 
     def is_subscribed(self, topic: str) -> bool:
-        return any(topic in self.topics_of_member(member) for member in self.members.values())
+        return topic in self.index.topics or any(
+            topic in self.regexes.get(regex, ()) for regex in self.index.regexes
+        )
 
     def topics_of_member(self, member: ConsumerMember) -> frozenset[str]:
         """Return the topics of its subscription, including those that do not exist."""
@@ -200,15 +208,14 @@ class ConsumerGroup:
 
     def is_free(self, part: OwnedPartition, member_id: str) -> bool:
         """True if no member but ``member_id`` has ``part``."""
-        return self._holders.get(part, member_id) == member_id
+        return self.index.holders.get(part, member_id) == member_id
 
     def topic_names(self) -> dict[UUID, str]:
         """Return the names of the existing topics that members subscribe to, by their ids."""
-        names = {name for member in self.members.values() for name in self.topics_of_member(member)}
-        return {facts.topic_id: name for name, facts in self.topics_of(names).items()}
+        return {facts.topic_id: name for name, facts in self.topics_of(self.topics).items()}
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
+        return None if instance_id is None else self.members.get(self.index.static.get(instance_id, ""))
 
     def put(self, member: ConsumerMember) -> None:
         """Add a member, or replace it by what it became."""
@@ -216,18 +223,11 @@ class ConsumerGroup:
         before = self.members.get(member_id)
         if member == before:
             return
-        if before is None:
-            if self.emptied_at_ms is not None:
-                self.emptied_at_ms = None
-                self._is_changed = True
-        else:
-            self._let_go(before)
+        if before is None and self.emptied_at_ms is not None:
+            self.emptied_at_ms = None
+            self._is_changed = True
         self.members[member_id] = member
-        for part in (*member.assigned, *member.revoking):
-            assert part not in self._holders, f"{part} has two members"
-            self._holders[part] = member_id
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member_id
+        self.index.replace(before, member)
         self._changed.add(member_id)
         self._left.discard(member_id)
 
@@ -241,20 +241,20 @@ class ConsumerGroup:
         self.forget_regexes()
         if not self.members:
             # There is nothing to assign.
+            self._assigning = None
             self.assignment_epoch = self.epoch
             self.emptied_at_ms = emptied_at_ms
 
     def _drop(self, member_id: str) -> None:
-        member = self.members.pop(member_id)
-        self._let_go(member)
+        self.index.replace(self.members.pop(member_id), None)
         self._changed.discard(member_id)
         self._left.add(member_id)
+        self._gone.append(member_id)
 
-    def _let_go(self, member: ConsumerMember) -> None:
-        for part in (*member.assigned, *member.revoking):
-            del self._holders[part]
-        if member.instance_id is not None:
-            self._static.pop(member.instance_id, None)
+    def take_gone(self) -> list[str]:
+        """Return the ids that were removed or replaced since the last call, if they are not back."""
+        gone, self._gone = self._gone, []
+        return [member_id for member_id in gone if member_id not in self.members]
 
     def replace_static(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """Give the instance of ``old`` another member id.
@@ -273,6 +273,8 @@ class ConsumerGroup:
         )
         self._drop(old.member_id)
         self.put(new)
+        if self._assigning is not None:
+            self._assigning.rename(old.member_id, member_id)
         return new
 
     def bump(self) -> None:
@@ -365,10 +367,16 @@ class ConsumerGroup:
 
     # ── targets ──
 
+    @property
+    def is_assigning(self) -> bool:
+        """True while a target is being made: ``go_on_assigning`` has to be called."""
+        return self._assigning is not None
+
     def is_assignment_due(self, now_ms: int, *, interval_ms: int) -> bool:
         """True if a new target is needed and at least ``interval_ms`` have passed."""
         return (
-            self.epoch > self.assignment_epoch
+            not self.is_assigning
+            and self.epoch > self.assignment_epoch
             and self.assignment_wait_ms(now_ms, interval_ms=interval_ms) == 0
         )
 
@@ -377,32 +385,36 @@ class ConsumerGroup:
         return 0 if self.assigned_at_ms is None else max(0, self.assigned_at_ms + interval_ms - now_ms)
 
     def assign(self, now_ms: int) -> None:
-        """Make the target assignment of the group epoch."""
-        names = {name for member in self.members.values() for name in self.topics_of_member(member)}
-        facts = self.topics_of(names)
-        subscriptions = {
-            member_id: frozenset(
-                facts[name].topic_id for name in self.topics_of_member(member) if name in facts
-            )
-            for member_id, member in self.members.items()
-        }
-        self.assignor = self._chosen_assignor()
-        targets = CONSUMER_ASSIGNORS[self.assignor](
-            subscriptions,
-            {topic.topic_id: topic.partitions for topic in facts.values()},
-            {member_id: member.target for member_id, member in self.members.items()},
+        """Make the target assignment of the group epoch, or begin to: see ``is_assigning``."""
+        work = new_targets(
+            list(self.members.values()),
+            names=self.topics,
+            topics_of_member=self.topics_of_member,
+            topics_of=self.topics_of,
         )
-        for member_id, member in list(self.members.items()):
-            if targets[member_id] != member.target:
-                self.put(replace(member, target=targets[member_id]))
-        self.assignment_epoch = self.epoch
-        self.assigned_at_ms = now_ms
-        self._is_changed = True
+        self._assigning = Assigning(epoch=self.epoch, now_ms=now_ms, work=Ongoing(work))
+        self.go_on_assigning()
 
-    def _chosen_assignor(self) -> str:
-        """Return the assignor with the most votes; the default without any, and before others in a tie."""
-        votes = Counter(member.assignor for member in self.members.values() if member.assignor)
-        return max(CONSUMER_ASSIGNORS, key=lambda name: votes[name]) if votes else DEFAULT_ASSIGNOR
+    def go_on_assigning(self) -> None:
+        """Take the next steps to the target; members change only once it is complete."""
+        assigning = self._assigning
+        if assigning is None or not assigning.work.go_on():
+            return
+        self._assigning = None
+        targets = assigning.work.outcome
+        for before, after in targets.members:
+            current = self.members.get(assigning.renamed.get(before.member_id, before.member_id))
+            if current is not None:
+                after = after if current is before else replace(current, target=after.target)
+                # No index has targets.
+                self.members[after.member_id] = after
+                self._changed.add(after.member_id)
+        self.assignor = targets.assignor
+        self.assignment_epoch = assigning.epoch
+        self.assigned_at_ms = assigning.now_ms
+        self._partitions = targets.partitions
+        self.index.may_step = bool(self.index.managed)
+        self._is_changed = True
 
     def topics_changed(self) -> bool:
         """Begin the next group epoch if the partitions to assign have changed.
@@ -411,15 +423,12 @@ class ConsumerGroup:
         """
         if not self.members:
             return False
-        if self.epoch == self.assignment_epoch:
-            names = {name for member in self.members.values() for name in self.topics_of_member(member)}
-            facts = self.topics_of(names).values()
-            expected = {
-                OwnedPartition(topic.topic_id, number)
-                for topic in facts
-                for number in range(topic.partitions)
-            }
-            if expected != {part for member in self.members.values() for part in member.target}:
+        if self.is_assigning:
+            # The target on its way may have been made without the change.
+            self.bump()
+        elif self.epoch == self.assignment_epoch:
+            facts = self.topics_of(self.topics).values()
+            if {topic.topic_id: topic.partitions for topic in facts} != self._partitions:
                 self.bump()
         return self.epoch > self.assignment_epoch
 
@@ -427,18 +436,17 @@ class ConsumerGroup:
 
     def resolve(self, matches: Mapping[str, frozenset[str]]) -> bool:
         """Keep the topics that regular expressions match now; True if a new target is needed."""
-        used = {member.regex for member in self.members.values()}
         changed = {regex: topics for regex, topics in matches.items() if self.regexes.get(regex) != topics}
         self.regexes.update(changed)
         if changed:
             self._is_changed = True
-        if used & changed.keys():
+        if self.index.regexes.keys() & changed.keys():
             self.bump()
         return self.epoch > self.assignment_epoch
 
     def forget_regexes(self) -> None:
         """Forget expressions that no member uses now."""
-        unused = self.regexes.keys() - {member.regex for member in self.members.values()}
+        unused = self.regexes.keys() - self.index.regexes.keys()
         for regex in unused:
             del self.regexes[regex]
         self._is_changed = self._is_changed or bool(unused)

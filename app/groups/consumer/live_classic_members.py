@@ -113,7 +113,7 @@ class LiveClassicMembers:
     def _expect_join(self, member_id: str) -> None:
         """Remove the member unless it joins in time; further heartbeats do not make the time longer."""
         deadlines = self._consumer.deadlines
-        if member_id not in deadlines.timers:
+        if member_id not in deadlines:
             deadlines.start(member_id, self._group.members[member_id].rebalance_timeout_ms)
 
     def keep_alive(self, member_id: str) -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ...cluster.consumer_group_store import JOINING, ConsumerMember, MemberState
 from ...errors import SteleError
 from ...linear_regex import LinearRegex
+from ...work_budget import Ongoing
 from ..base.context import GroupContext
 from ..base.parking import answer
 from ..base.timers import Sessions, Timer
@@ -88,7 +90,10 @@ class LiveConsumerGroup:
         self._waiting: list[Waiting] = []
         for member in group.members.values():
             self._start_timers(member)
-        step_managed(group)
+        self._stepping: Ongoing[bool] | None = None
+        self._is_going_on = False
+        group.index.may_step = True
+        self._others_step()
         if group.topics_changed():
             self._schedule_assignment()
 
@@ -198,8 +203,37 @@ class LiveConsumerGroup:
 
         There is a new target, or a partition is free.
         """
-        if step_managed(self.group):
+        if self._stepping is None and self.group.index.may_step:
+            self._stepping = Ongoing(step_managed(self.group))
+            self._go_on_stepping()
+
+    def _go_on_stepping(self) -> None:
+        stepping = self._stepping
+        assert stepping is not None
+        if not stepping.go_on():
+            self._go_on_later()
+            return
+        self._stepping = None
+        if stepping.outcome:
             self._context.changed(self.group.name)
+
+    def _go_on_later(self) -> None:
+        """Go on in the next turn of the loop with what one turn has not finished."""
+        if not self._is_going_on:
+            self._is_going_on = True
+            self._context.scheduler.call_later(0, self._go_on, context=Context())
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        if self._is_closed:
+            return
+        if self._stepping is not None:
+            self._go_on_stepping()
+        if self.group.is_assigning:
+            self.group.go_on_assigning()
+            self._assigned()
+        else:
+            self.write()
 
     def left(self) -> None:
         """Go on without members that were removed."""
@@ -241,10 +275,10 @@ class LiveConsumerGroup:
 
     def _drop_timers(self) -> None:
         """Stop the timers of members that are gone."""
-        for timers in (self._sessions, self._revocations, self.deadlines):
-            for member_id in timers.timers.keys() - self.group.members.keys():
+        for member_id in self.group.take_gone():
+            for timers in (self._sessions, self._revocations, self.deadlines):
                 timers.stop(member_id)
-                self._revoking.pop(member_id, None)
+            self._revoking.pop(member_id, None)
 
     def _session_over(self, member_id: str) -> None:
         self._remove(member_id, "missed its session timeout")
@@ -267,15 +301,23 @@ class LiveConsumerGroup:
         group = self.group
         if self._is_closed or not group.members or group.epoch == group.assignment_epoch:
             self._assign_timer.stop()
+        elif group.is_assigning:
+            self._go_on_later()
         elif not self._assign_timer.is_running:
             self._assign_timer.start(group.assignment_wait_ms(self.now_ms(), interval_ms=self.interval_ms()))
 
     def _assign_later(self) -> None:
-        if self.group.epoch > self.group.assignment_epoch and self.group.members:
+        if self.group.is_assignment_due(self.now_ms(), interval_ms=0) and self.group.members:
             self.group.assign(self.now_ms())
+            self._assigned()
+
+    def _assigned(self) -> None:
+        """Go on once there is a target, or with making it."""
+        if not self.group.is_assigning:
             self._others_step()
             self.write()
             self._context.changed(self.group.name)
+        self._schedule_assignment()
 
     def topics_changed(self, topic: str) -> None:
         """Make another target if the group reads ``topic`` and it has changed.
@@ -299,7 +341,9 @@ class LiveConsumerGroup:
                 del self._regexes[pattern]
             else:
                 group.resolve({pattern: before | {topic} if is_matched else before - {topic}})
-        if group.epoch > group.assignment_epoch or (group.is_subscribed(topic) and group.topics_changed()):
+        if group.is_subscribed(topic):
+            group.topics_changed()
+        if group.epoch > group.assignment_epoch:
             self._schedule_assignment()
             self.write()
 
@@ -320,7 +364,10 @@ class LiveConsumerGroup:
 
     def answer_with_write(self, future: asyncio.Future[_T], result: _T) -> None:
         """Let a waiting request wait for the next write, which the caller begins."""
-        self._waiting.append(lambda error: answer(future, result if error is None else error))
+        answers = self._context.answers
+        self._waiting.append(
+            lambda error: answers.call(lambda: answer(future, result if error is None else error))
+        )
 
     async def settled(self) -> None:
         """Return when the store has the group as it is. Raises ``GroupStoreFailed``."""

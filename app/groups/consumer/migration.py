@@ -33,7 +33,7 @@ def may_downgrade(policy: MigrationPolicy) -> bool:
 
 def has_classic_members_only(group: ConsumerGroup) -> bool:
     """True if the group has members, and none of the new protocol."""
-    return bool(group.members) and all(member.classic is not None for member in group.members.values())
+    return 0 < len(group.members) == group.index.classic
 
 
 # ── upgrade ──
@@ -131,12 +131,9 @@ def downgrade(consumer: ConsumerGroup, group: Group) -> None:
         generation=max(group.generation, consumer.epoch) + 1,
     )
     # They had no other owner.
-    group.owners.update(
-        (part, member.member_id)
-        for member in group.members.values()
-        if member.is_managed
-        for part in member.assigned
-    )
+    for member in group.members.values():
+        for part in member.assigned if member.is_managed else ():
+            group.owners.claim(part, member.member_id)
 
 
 def _classic_member(member: ConsumerMember, names: dict[UUID, str]) -> Member:

@@ -11,6 +11,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 import msgspec
 
@@ -40,7 +41,8 @@ def check_lease_ms(lease_ms: int) -> None:
 class LeasedPartition:
     """The records ``[offset, next_offset)`` of a partition.
 
-    ``deliveries``: how often they were given out, including this time.
+    ``deliveries``: how often they were given out, including this time. ``topic_id`` is None if the token of the lease
+    has none, as those of earlier releases.
     """
 
     topic: str
@@ -48,6 +50,7 @@ class LeasedPartition:
     offset: int
     next_offset: int
     deliveries: int = 1
+    topic_id: UUID | None = None
 
     @property
     def key(self) -> AssignedPartition:
@@ -58,6 +61,7 @@ class _Token(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     group: str
     lease_id: str
     parts: list[tuple[str, int, int, int]]
+    topic_ids: dict[str, UUID] = {}
 
 
 _encode = msgspec.json.Encoder().encode
@@ -74,7 +78,8 @@ class Lease:
 
     def token(self) -> str:
         parts = [(part.topic, part.partition, part.offset, part.next_offset) for part in self.partitions]
-        return base64.urlsafe_b64encode(_encode(_Token(self.group, self.lease_id, parts))).decode()
+        topic_ids = {part.topic: part.topic_id for part in self.partitions if part.topic_id is not None}
+        return base64.urlsafe_b64encode(_encode(_Token(self.group, self.lease_id, parts, topic_ids))).decode()
 
     @classmethod
     def of_token(cls, group: str, token: str) -> Lease:
@@ -99,7 +104,13 @@ class Lease:
             group=group,
             lease_id=decoded.lease_id,
             partitions=tuple(
-                LeasedPartition(topic=topic, partition=partition, offset=offset, next_offset=next_offset)
+                LeasedPartition(
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                    next_offset=next_offset,
+                    topic_id=decoded.topic_ids.get(topic),
+                )
                 for topic, partition, offset, next_offset in decoded.parts
             ),
         )

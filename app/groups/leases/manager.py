@@ -27,6 +27,7 @@ class LeaseManager:
 
     def __init__(self, *, broker: Broker, coordinator: GroupCoordinator, clock: Clock) -> None:
         self._pools = LeasePools(coordinator.table, clock)
+        broker.observe_deletions(self._pools.forget_topic)
         self._member = PollMember(broker, coordinator)
         positions = LeasePositions(broker, coordinator)
         redelivery = Redelivery(coordinator=coordinator, pools=self._pools, positions=positions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from ...broker.broker import Broker
-from ...errors import GroupNotFound, RebalanceInProgress
+from ...errors import RebalanceInProgress
 from ..base.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership
 from ..coordinator import GroupCoordinator
 from .lease import PollRequest
@@ -35,18 +35,12 @@ class PollMember:
 
         Raises ``CoordinatorNotAvailable``, ``CoordinatorFenced``.
         """
-        try:
-            members = self._coordinator.describe(pool.group).members
-        except GroupNotFound:
-            members = ()
-        for member in members:
-            if member.is_managed and member.client_id == POLL_CLIENT_ID:
-                pool.member_id = member.member_id
-                pool.topics = member.topics
-                pool.session_timeout_ms = member.session_timeout_ms
-                return self._coordinator.membership(pool.group, member.member_id)
-        pool.member_id, pool.topics, pool.session_timeout_ms = NO_MEMBER, frozenset(), 0
-        return None
+        member = self._coordinator.managed_member(pool.group, POLL_CLIENT_ID)
+        if member is None:
+            pool.member_id, pool.topics, pool.session_timeout_ms = NO_MEMBER, frozenset(), 0
+            return None
+        pool.member_id, pool.topics, pool.session_timeout_ms = member
+        return self._coordinator.membership(pool.group, member.member_id)
 
     async def join(self, pool: LeasePool, request: PollRequest, *, timeout_ms: int) -> Membership | None:
         """Return the member, subscribed to the topics of ``request``; None while the group rebalances.

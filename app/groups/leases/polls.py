@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from ...errors import InvalidRequest, UnknownMember
+from ...turns import Turns
+from ...work_budget import take_turn
 from ..base.checks import check_group_id
 from ..base.consumer_protocol import AssignedPartition
 from ..base.messages import Membership
@@ -23,6 +26,8 @@ from .reads import read_again, read_new
 
 MAX_RECORDS = 100_000
 _POLL_ID_CHARACTERS_MAX = 200
+# All polls together look at so many times so many partitions in one turn of the loop, in some 5 µs each.
+_LOOKS_PER_TURN, _PARTITIONS_PER_LOOK = 10, 50
 
 
 class LeasePolls:
@@ -30,6 +35,7 @@ class LeasePolls:
 
     def __init__(self, context: LeaseContext) -> None:
         self._context = context
+        self._turns = Turns(_LOOKS_PER_TURN)
 
     async def poll(self, request: PollRequest) -> Polled:
         """Return the group's next records under a lease; without a lease if none came in time.
@@ -56,10 +62,15 @@ class LeasePolls:
                 positions: dict[AssignedPartition, int] = {}
                 skipped: list[Skipped] = []
                 if membership is not None:
+                    # Before the positions are looked up: those of another topic of this name are no use.
+                    topic_ids = self._topic_ids(request)
+                    # Every poll that waits looks at all partitions again when one of them is free.
+                    for _ in range(0, len(membership.assigned), _PARTITIONS_PER_LOOK):
+                        await take_turn(self._turns)
                     positions, skipped = await self._context.positions.next_offsets(
                         pool.group, membership, _free(pool, membership, request), start=request.start
                     )
-                    polled = await self._give_out(pool, membership, request, positions, skipped)
+                    polled = await self._give_out(pool, membership, request, positions, skipped, topic_ids)
                     if polled is not None:
                         return polled
                 left_ms = deadline_ms - self._context.clock.monotonic_ms()
@@ -101,6 +112,7 @@ class LeasePolls:
         request: PollRequest,
         positions: dict[AssignedPartition, int],
         skipped: Sequence[Skipped],
+        topic_ids: Mapping[str, UUID],
     ) -> Polled | None:
         """Lease this poll its share of the records after ``positions``; None if there are no records."""
         chosen = self._choose(pool, membership, request, positions)
@@ -126,15 +138,21 @@ class LeasePolls:
                 await self._context.positions.pass_over(pool.group, membership, passed)
             positions |= chosen
             current = self._context.coordinator.membership(pool.group, membership.member_id)
+            topics_now = self._topic_ids(request)
             leased = [
                 (
                     replace(
-                        part, deliveries=self._context.redelivery.failures(pool, part.key, part.offset) + 1
+                        part,
+                        deliveries=self._context.redelivery.failures(pool, part.key, part.offset) + 1,
+                        topic_id=topic_ids[part.topic],
                     ),
                     fetched,
                 )
                 for part, fetched in read
-                if part.key in current.assigned and not current.is_rebalancing
+                if part.key in current.assigned
+                and not current.is_rebalancing
+                and part.topic in topic_ids
+                and topics_now.get(part.topic) == topic_ids[part.topic]
             ]
         except UnknownMember:
             leased = []
@@ -157,6 +175,11 @@ class LeasePolls:
         if len(leased) < len(chosen):
             pool.wake()
         return Polled(lease=lease, expires_at_ms=held.expires_at_ms, fetched=leased, skipped=skipped)
+
+    def _topic_ids(self, request: PollRequest) -> dict[str, UUID]:
+        """Return the ids of the topics that a poll names, without those that were deleted meanwhile."""
+        topics = {name: self._context.broker.topic_by_name(name) for name in request.topics}
+        return {name: topic.topic_id for name, topic in topics.items() if topic is not None}
 
     def _choose(
         self,

@@ -102,6 +102,8 @@ class LeasePools:
         self._table = table
         self._clock = clock
         self._pools: dict[str, LeasePool] = {}
+        # The leases in force that have records of a topic, by their ids.
+        self._of_topic: dict[str, dict[str, tuple[LeasePool, HeldLease]]] = {}
         table.watch(self._group_changed)
         table.watch_ends(self._offsets_ended)
 
@@ -116,6 +118,12 @@ class LeasePools:
                 held.timer.stop()
             pool.wake()
         self._pools.clear()
+        self._of_topic.clear()
+
+    def forget_topic(self, topic: str) -> None:
+        """End the leases on records of a topic that was deleted."""
+        for pool, held in list(self._of_topic.get(topic, {}).values()):
+            self.free(pool, held)
 
     def _group_changed(self, group: str) -> None:
         pool = self._pools.get(group)
@@ -163,6 +171,7 @@ class LeasePools:
         pool.held[lease.lease_id] = held
         for part in lease.partitions:
             pool.taken[part.key] = lease.lease_id
+            self._of_topic.setdefault(part.topic, {})[lease.lease_id] = (pool, held)
         held.timer.start(lease_ms)
         return held
 
@@ -173,5 +182,9 @@ class LeasePools:
         for part in held.lease.partitions:
             if pool.taken.get(part.key) == held.lease.lease_id:
                 del pool.taken[part.key]
+            if of_topic := self._of_topic.get(part.topic):
+                of_topic.pop(held.lease.lease_id, None)
+                if not of_topic:
+                    del self._of_topic[part.topic]
         pool.wake()
         self.drop_if_idle(pool)

@@ -14,6 +14,7 @@ from ...broker.reading.fetch import Fetched, PartitionFetch, records_from, recor
 from ...broker.reading.record_counts import DecodedLimit, count_records
 from ...broker.reading.visible_batches import hidden_by, without_records
 from ...errors import SteleError
+from ...work_budget import WorkBudget
 from ..base.consumer_protocol import AssignedPartition
 from .lease import LeasedPartition
 
@@ -180,6 +181,7 @@ async def _count_from(
     """
     position, count, next_offset = 0, 0, offset
     batches, is_hidden = fetched.batches, hidden_by(fetched)
+    turn = WorkBudget()
     while position < len(batches):
         try:
             header = rb.read_header(batches, position)
@@ -205,4 +207,5 @@ async def _count_from(
             # It has more records than are wanted.
             break
         position += header.size
+        await turn.visit()
     return count, next_offset

@@ -113,6 +113,7 @@ class LeaseSettlement:
         timeout_ms = self._context.broker.settings.request_timeout_ms
         deadline_ms = self._context.clock.monotonic_ms() + timeout_ms
         while True:
+            self._check_topics(lease)
             try:
                 membership = self._context.coordinator.membership(pool.group, pool.member_id)
                 results = await commit(membership, pool.group, offsets)
@@ -204,6 +205,13 @@ class LeaseSettlement:
         if lease.lease_id not in self._context.pools.get(lease.group).held:
             await self._context.broker.refresh([part.key for part in lease.partitions])
 
+    def _check_topics(self, lease: Lease) -> None:
+        """Raise ``LeaseFenced`` if a topic of the lease is not the one whose records it has."""
+        for part in lease.partitions:
+            current = self._context.broker.topic_by_name(part.topic)
+            if part.topic_id is not None and (current is None or current.topic_id != part.topic_id):
+                raise LeaseFenced(lease.group, f"topic {part.topic!r} was deleted")
+
     def find(self, lease: Lease, *, producer_id: int | None = None) -> tuple[LeasePool, HeldLease]:
         """Return the lease in force, or put it in force again.
 
@@ -212,6 +220,7 @@ class LeaseSettlement:
         Raises ``LeaseFenced``.
         """
         check_group_id(lease.group)
+        self._check_topics(lease)
         pool = self._context.pools.get(lease.group)
         membership = self._context.member.find(pool)
         if membership is None:

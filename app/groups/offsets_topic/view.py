@@ -33,6 +33,7 @@ from ...cluster.group_store import (
 )
 from ...errors import OffsetOutOfRange
 from ...storage.engine import LogState
+from ...work_budget import pause
 from .records import group_key, group_size, group_value, offset_key, offset_value
 from .replay_log import Entry, ReplayLog
 
@@ -89,6 +90,8 @@ class OffsetsView:
         self._logs: list[_Log] = []
         # Keys by group, so that a deletion finds them.
         self._keys: dict[str, set[_Key]] = {}
+        # Keys of offsets by topic, for the same reason.
+        self._of_topic: dict[str, set[_Key]] = {}
         # Groups that the first walk has not reached.
         self._unseen: dict[str, None] = {}
         self._making: asyncio.Task[None] | None = None
@@ -111,7 +114,7 @@ class OffsetsView:
         """Drop all entries: another coordinator may have the groups from now on."""
         for partition, log in enumerate(self._logs):
             self._ends[partition] = log.next_offset
-        self._logs, self._keys, self._unseen = [], {}, {}
+        self._logs, self._keys, self._of_topic, self._unseen = [], {}, {}, {}
         self._making, self.is_made = None, False
 
     # ── changes ──
@@ -149,7 +152,7 @@ class OffsetsView:
                         self._put_offset(record)
                     made += 1
                     if made % _ENTRIES_PER_PAUSE == 0:
-                        await asyncio.sleep(0)
+                        await pause()
                         if self._logs is not logs:
                             return
                 kept = self._table.durable_record(group)
@@ -157,7 +160,7 @@ class OffsetsView:
                     self._put_group(kept)
                 made += 1
                 if made % _ENTRIES_PER_PAUSE == 0:
-                    await asyncio.sleep(0)
+                    await pause()
                     if self._logs is not logs:
                         return
             gone = () if self._deletions is None else await self._stored_deletions(self._deletions)
@@ -222,6 +225,8 @@ class OffsetsView:
         partition = self._partition_of(key[0])
         self._logs[partition].put(key, value, timestamp_ms=timestamp_ms, size=size)
         self._keys.setdefault(key[0], set()).add(key)
+        if key[1] is not None:
+            self._of_topic.setdefault(key[1], set()).add(key)
         return partition
 
     def _delete(self, group: str, key: _Key) -> set[int]:
@@ -232,6 +237,11 @@ class OffsetsView:
         keys.remove(key)
         if not keys:
             del self._keys[group]
+        if key[1] is not None:
+            of_topic = self._of_topic[key[1]]
+            of_topic.remove(key)
+            if not of_topic:
+                del self._of_topic[key[1]]
         return {self._put_tombstone(key)}
 
     def _put_tombstone(self, key: _Key) -> int:
@@ -242,12 +252,10 @@ class OffsetsView:
 
     def _delete_topic(self, change: DeleteTopicOffsets) -> set[int]:
         touched: set[int] = set()
-        for group, keys in list(self._keys.items()):
-            log = self._logs[self._partition_of(group)]
-            for key in sorted(key for key in keys if key[1] == change.topic):
-                kept = log.value(key)
-                if isinstance(kept, OffsetRecord) and kept.topic_id != change.besides:
-                    touched |= self._delete(group, key)
+        for key in sorted(self._of_topic.get(change.topic, ())):
+            kept = self._logs[self._partition_of(key[0])].value(key)
+            if isinstance(kept, OffsetRecord) and kept.topic_id != change.besides:
+                touched |= self._delete(key[0], key)
         return touched
 
     # ── reads ──
@@ -347,7 +355,7 @@ class OffsetsView:
             else:
                 break
             # The log may change meanwhile, but not before the offsets already looked at.
-            await asyncio.sleep(0)
+            await pause()
         return -1, rb.NO_TIMESTAMP
 
     def max_timestamp(self, partition: int) -> int:

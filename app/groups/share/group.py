@@ -11,8 +11,8 @@ heartbeat is lost, the member repeats its previous epoch and gets the same answe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...cluster.consumer_group_store import JOINING, OwnedPartition
 from ...errors import FencedMemberEpoch, GroupFull, InvalidRequest, UnknownMember
@@ -65,7 +65,11 @@ class ShareHeartbeatAnswer:
 
 @dataclass(slots=True, kw_only=True)
 class ShareMember:
-    """``assigned`` is what the member was told with ``epoch``."""
+    """``assigned`` is what the member was told with ``epoch``.
+
+    ``target`` is what it is to read, as of ``target_epoch`` of the group. ``places`` are its numbers among
+    the readers of each of its topics.
+    """
 
     member_id: str
     rack_id: str | None
@@ -75,29 +79,43 @@ class ShareMember:
     epoch: int = 0
     previous_epoch: int = 0
     assigned: frozenset[OwnedPartition] = frozenset()
+    target: frozenset[OwnedPartition] = frozenset()
+    target_epoch: int = -1
+    places: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class ShareGroup:
-    """See the module. ``members`` are by member id, in the order in which they joined."""
+    """See the module. ``members`` are by member id, in the order in which they joined.
+
+    Each heartbeat costs what its own member reads, however many others there are: the partitions of a member
+    follow from its place among the readers of a topic.
+
+    ``topic_changes`` counts how often ``topics`` has changed.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.epoch = 0
         self.members: dict[str, ShareMember] = {}
         self._partitions: Mapping[str, Sequence[OwnedPartition]] = {}
-        self._targets: dict[str, frozenset[OwnedPartition]] = {}
+        # Member ids by topic, in no order: the last one takes the place of one that leaves.
+        self._readers: dict[str, list[str]] = {}
+        self.topic_changes = 0
+        # The reader that gets the first partition of each topic, as of an epoch.
+        self._turns: dict[str, int] = {}
+        self._turns_epoch = -1
 
     @property
     def state(self) -> GroupState:
         return GroupState.STABLE if self.members else GroupState.EMPTY
 
     @property
-    def topics(self) -> frozenset[str]:
+    def topics(self) -> Collection[str]:
         """All topics that a member is subscribed to."""
-        return frozenset(topic for member in self.members.values() for topic in member.topics)
+        return self._readers.keys()
 
     def is_subscribed(self, topic: str) -> bool:
-        return any(topic in member.topics for member in self.members.values())
+        return topic in self._readers
 
     # ── heartbeats ──
 
@@ -118,20 +136,42 @@ class ShareGroup:
         if request.rack_id is not None:
             member.rack_id = request.rack_id
         if request.topics is not None and request.topics != member.topics:
+            self._stop_reading(member, member.topics - request.topics)
+            self._read(member, request.topics - member.topics)
             member.topics = request.topics
-            self._change()
+            self.epoch += 1
 
     def _add(self, request: ShareHeartbeat, *, size_max: int) -> None:
         if len(self.members) >= size_max:
             raise GroupFull(self.name, limit=size_max)
-        self.members[request.member_id] = ShareMember(
+        member = self.members[request.member_id] = ShareMember(
             member_id=request.member_id,
             rack_id=request.rack_id,
             client_id=request.client_id,
             client_host=request.client_host,
             topics=request.topics or frozenset(),
         )
-        self._change()
+        self._read(member, member.topics)
+        self.epoch += 1
+
+    def _read(self, member: ShareMember, topics: Iterable[str]) -> None:
+        for topic in topics:
+            if topic not in self._readers:
+                self._readers[topic] = []
+                self.topic_changes += 1
+            member.places[topic] = len(self._readers[topic])
+            self._readers[topic].append(member.member_id)
+
+    def _stop_reading(self, member: ShareMember, topics: Iterable[str]) -> None:
+        for topic in topics:
+            readers, place = self._readers[topic], member.places.pop(topic)
+            last = readers.pop()
+            if last != member.member_id:
+                readers[place] = last
+                self.members[last].places[topic] = place
+            if not readers:
+                del self._readers[topic]
+                self.topic_changes += 1
 
     def answer(self, request: ShareHeartbeat) -> tuple[int, frozenset[OwnedPartition] | None]:
         """Return the epoch of a member and its partitions; None for those that it knows.
@@ -144,7 +184,7 @@ class ShareGroup:
         is_told = request.epoch == member.epoch and request.topics is None
         if member.epoch != self.epoch:
             member.previous_epoch, member.epoch = member.epoch, self.epoch
-        target = self._targets[member.member_id]
+        target = self._target(member)
         if is_told and target == member.assigned:
             return member.epoch, None
         member.assigned = target
@@ -152,9 +192,12 @@ class ShareGroup:
 
     def remove(self, member_id: str) -> None:
         """Remove a member. Raises ``UnknownMember``."""
-        if self.members.pop(member_id, None) is None:
+        member = self.members.get(member_id)
+        if member is None:
             raise UnknownMember(self.name, member_id)
-        self._change()
+        self._stop_reading(member, member.topics)
+        del self.members[member_id]
+        self.epoch += 1
 
     # ── partitions ──
 
@@ -162,22 +205,36 @@ class ShareGroup:
         """Assign the partitions of each topic from now on; they have a state."""
         if partitions != self._partitions:
             self._partitions = partitions
-            self._change()
+            self.epoch += 1
 
-    def _change(self) -> None:
-        self.epoch += 1
-        targets: dict[str, set[OwnedPartition]] = {member_id: set() for member_id in self.members}
-        # Topics begin with different members, so that many small topics spread.
-        turn = 0
-        for topic in sorted(self._partitions):
-            partitions = self._partitions[topic]
-            readers = [member_id for member_id, member in self.members.items() if topic in member.topics]
-            if not partitions or not readers:
-                continue
-            # Each partition has a reader, and each reader a partition.
-            pairs = max(len(partitions), len(readers))
-            for index in range(pairs):
-                reader = readers[(turn + index) % len(readers)]
-                targets[reader].add(partitions[index % len(partitions)])
-            turn += pairs
-        self._targets = {member_id: frozenset(target) for member_id, target in targets.items()}
+    def _target(self, member: ShareMember) -> frozenset[OwnedPartition]:
+        if member.target_epoch != self.epoch:
+            member.target = frozenset(part for topic in member.topics for part in self._share(member, topic))
+            member.target_epoch = self.epoch
+        return member.target
+
+    def _share(self, member: ShareMember, topic: str) -> Iterator[OwnedPartition]:
+        """Yield the partitions of a topic for one of its readers.
+
+        Each partition has a reader, and each reader a partition.
+        """
+        partitions, readers = self._partitions.get(topic, ()), len(self._readers[topic])
+        if not partitions:
+            return
+        first = (member.places[topic] - self._turn(topic)) % readers
+        for index in range(first, max(len(partitions), readers), readers):
+            yield partitions[index % len(partitions)]
+
+    def _turn(self, topic: str) -> int:
+        """Return how many shares the topics before this one have.
+
+        So topics begin with different members, and many small ones spread.
+        """
+        if self._turns_epoch != self.epoch:
+            turn = 0
+            for name in sorted(self._partitions):
+                self._turns[name] = turn
+                partitions, readers = len(self._partitions[name]), len(self._readers.get(name, ()))
+                turn += max(partitions, readers) if partitions and readers else 0
+            self._turns_epoch = self.epoch
+        return self._turns[topic]

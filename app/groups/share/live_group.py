@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
+from functools import partial
 from uuid import UUID
 
 from ...broker.entity_configs import DEAD_LETTER_TOPIC, share_start
@@ -19,10 +20,12 @@ from ...cluster.group_store import GroupChange
 from ...cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord
 from ...errors import CoordinatorNotAvailable, SteleError, TopicError, UnknownPartition
 from ...storage.topic_partition import TopicPartition
+from ...work_budget import WorkBudget
 from ..base.context import GroupContext
 from ..base.parking import answer
 from ..base.share_state import ShareLimits
 from ..base.timers import Sessions
+from ..base.topic_facts import TopicFacts
 from .durable_partition import DurableSharePartition
 from .group import LEAVING, ShareGroup, ShareHeartbeat, ShareHeartbeatAnswer
 
@@ -43,11 +46,19 @@ class LiveShareGroup:
         self.group = ShareGroup(name)
         self.partitions: dict[OwnedPartition, DurableSharePartition] = {}
         self._names: dict[UUID, str] = {}
+        # The numbers of the partitions that have a state, by topic id.
+        self._numbers: dict[UUID, set[int]] = {}
+        # What was known of topics when all their partitions had a state.
+        self._started: dict[str, TopicFacts] = {}
         self._context = context
         self._sessions = Sessions(context.scheduler, self._session_over)
-        self._starting: dict[OwnedPartition, asyncio.Task[None]] = {}
+        # By topic: what was known of it, and what gives its partitions their first state.
+        self._starting: dict[str, tuple[TopicFacts, asyncio.Task[None]]] = {}
+        # Requests that wait for one of these tasks.
+        self._waiters: dict[asyncio.Task[None], list[asyncio.Future[None]]] = {}
         self._wakes: set[Wake] = set()
         self._is_closed = False
+        self._polls = 0
 
     @property
     def is_unused(self) -> bool:
@@ -68,8 +79,14 @@ class LiveShareGroup:
 
     def stop_starting(self) -> None:
         """Give no partition a state from now on; those who wait for one get ``CoordinatorNotAvailable``."""
-        for task in set(self._starting.values()):
+        for _, task in self._starting.values():
             task.cancel()
+
+    def in_turn(self, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """Return the partitions of a poll without a session; each time another one comes first, so that none starves."""
+        first = self._polls % max(1, len(partitions))
+        self._polls += 1
+        return [*partitions[first:], *partitions[:first]]
 
     # ── members ──
 
@@ -81,12 +98,12 @@ class LiveShareGroup:
             return ShareHeartbeatAnswer(
                 member_id=request.member_id, epoch=LEAVING, heartbeat_interval_ms=self._heartbeat_ms()
             )
-        topics_before = group.topics
+        topic_changes = group.topic_changes
         group.take(request, size_max=context.settings.group_size_max)
         self._sessions.start(
             request.member_id, context.configs.number(group.name, "share.session.timeout.ms")
         )
-        if group.topics != topics_before:
+        if group.topic_changes != topic_changes:
             self._serve()
             context.changed(group.name)
         await self.start_partitions(group.members[request.member_id].topics)
@@ -128,7 +145,7 @@ class LiveShareGroup:
         """
         for partition in tuple(self.partitions) if partitions is None else partitions:
             known = self.partitions.get(partition)
-            if known is not None:
+            if known is not None and known.records.is_holder(member_id):
                 known.release_member(member_id, is_delivered=is_delivered)
 
     # ── partitions ──
@@ -166,47 +183,72 @@ class LiveShareGroup:
         Raises:
             GroupStoreFailed, StorageUnavailable: some have none yet; ask again.
         """
-        wanted = [
-            (name, OwnedPartition(facts.topic_id, number))
-            for name, facts in self._context.topic_facts(topics).items()
-            # Records that are made on read are not shared.
-            if not self._context.topic(name).is_internal
-            for number in range(facts.partitions)
-        ]
-        missing = [
-            (name, partition)
-            for name, partition in wanted
-            if partition not in self.partitions and partition not in self._starting
-        ]
-        if missing:
-            # Outside the context of the first request, because others wait for it too.
-            task = asyncio.get_running_loop().create_task(self._start(missing, reset), context=Context())
-            task.add_done_callback(_retrieve)
-            self._starting.update((partition, task) for _, partition in missing)
-        tasks = {self._starting[partition] for _, partition in wanted if partition in self._starting}
-        for task in tasks:
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if not task.cancelled():
-                    raise
-                raise CoordinatorNotAvailable(
-                    "the share group was deleted, or the broker is closing"
-                ) from None
+        while True:
+            due = {
+                name: facts
+                for name, facts in self._context.topic_facts(topics).items()
+                # Records that are made on read are not shared.
+                if self._started.get(name) != facts and not self._context.topic(name).is_internal
+            }
+            new = {name: facts for name, facts in due.items() if name not in self._starting}
+            if new:
+                # Outside the context of the first request, because others wait for it too.
+                task = asyncio.get_running_loop().create_task(self._start(new, reset), context=Context())
+                task.add_done_callback(self._done)
+                self._starting.update((name, (facts, task)) for name, facts in new.items())
+            under_way = {name: self._starting[name] for name in due}
+            for started in [self._wait_for(task) for task in {task for _, task in under_way.values()}]:
+                await started
+            if all(facts == due[name] for name, (facts, _) in under_way.items()):
+                return
+            # It began before a topic grew.
 
-    async def _start(self, missing: Sequence[tuple[str, OwnedPartition]], reset: str | None) -> None:
-        """Store the first state of partitions."""
+    def _wait_for(self, task: asyncio.Task[None]) -> asyncio.Future[None]:
+        """Return the end of a task that is not done yet.
+
+        A thousand members may wait for it, which do not all go on in one turn of the loop.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(task, []).append(waiter)
+        return waiter
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        unavailable = "the share group was deleted, or the broker is closing"
+        error: BaseException | None
+        if task.cancelled():
+            error = CoordinatorNotAvailable(unavailable)
+        elif (error := task.exception()) is not None and not isinstance(error, SteleError):
+            logger.error("partitions of a share group could not be started", exc_info=error)
+            error = CoordinatorNotAvailable("its partitions could not be started; the broker's log says why")
+        elif error is not None:
+            logger.warning("partitions of a share group could not be started yet: %s", error)
+        for waiter in self._waiters.pop(task, ()):
+            self._context.answers.call(partial(answer, waiter, error))
+
+    async def _start(self, topics: Mapping[str, TopicFacts], reset: str | None) -> None:
+        """Store the first state of the partitions of topics that have none."""
+        budget = WorkBudget()
         try:
-            records = [await self._first_state(name, partition, reset) for name, partition in missing]
+            records: list[SharePartitionRecord] = []
+            for name, facts in topics.items():
+                for number in range(facts.partitions):
+                    partition = OwnedPartition(facts.topic_id, number)
+                    if partition not in self.partitions:
+                        records.append(await self._first_state(name, partition, reset))
+                    await budget.visit()
             await self._persist(records)
-            facts = self._context.topic_facts({name for name, _ in missing})
             for record in records:
+                facts = self._context.topic_facts((record.topic,)).get(record.topic)
                 # A topic that was deleted meanwhile took its states along.
-                if record.topic in facts and facts[record.topic].topic_id == record.topic_id:
+                if facts is not None and facts.topic_id == record.topic_id:
                     self._add(record)
+                await budget.visit()
+            for name, facts in topics.items():
+                if len(self._numbers.get(facts.topic_id, ())) == facts.partitions:
+                    self._started[name] = facts
         finally:
-            for _, partition in missing:
-                self._starting.pop(partition, None)
+            for name in topics:
+                del self._starting[name]
         self._serve()
         self._context.changed(self.group.name)
 
@@ -216,7 +258,7 @@ class LiveShareGroup:
         context = self._context
         if reset is None:
             reset = context.configs.text(self.group.name, "share.auto.offset.reset")
-        if any(known.topic_id == partition.topic_id for known in self.partitions):
+        if partition.topic_id in self._numbers:
             # The partition came after the group, which misses none of its records.
             reset = "earliest"
         start_offset = await context.list_offset(
@@ -242,6 +284,7 @@ class LiveShareGroup:
 
     def _add(self, record: SharePartitionRecord) -> DurableSharePartition:
         self._names[record.topic_id] = record.topic
+        self._numbers.setdefault(record.topic_id, set()).add(record.partition)
         topic_partition = TopicPartition(record.topic, record.partition)
         added = self.partitions[OwnedPartition(record.topic_id, record.partition)] = DurableSharePartition(
             record,
@@ -253,12 +296,12 @@ class LiveShareGroup:
 
     def _serve(self) -> None:
         """Assign the partitions of subscribed topics that have a state."""
-        subscribed = self.group.topics
         served: dict[str, list[OwnedPartition]] = {}
-        for partition in sorted(self.partitions):
-            name = self._names[partition.topic_id]
-            if name in subscribed:
-                served.setdefault(name, []).append(partition)
+        for topic_id in sorted(self._numbers) if self.group.topics else ():
+            name = self._names[topic_id]
+            if self.group.is_subscribed(name):
+                numbers = sorted(self._numbers[topic_id])
+                served.setdefault(name, []).extend(OwnedPartition(topic_id, number) for number in numbers)
         self.group.serve(served)
 
     def topics_changed(self, topic: str) -> None:
@@ -282,7 +325,12 @@ class LiveShareGroup:
     def _drop(self, gone: Sequence[OwnedPartition], error: SteleError) -> None:
         for partition in gone:
             self.partitions.pop(partition).close(error)
-            self._wake(TopicPartition(self._names[partition.topic_id], partition.partition))
+            name, numbers = self._names[partition.topic_id], self._numbers[partition.topic_id]
+            numbers.remove(partition.partition)
+            if not numbers:
+                del self._numbers[partition.topic_id]
+            self._started.pop(name, None)
+            self._wake(TopicPartition(name, partition.partition))
         self._serve()
 
     # ── what administrators do ──

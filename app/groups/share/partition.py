@@ -116,6 +116,9 @@ class SharePartition:
         self.state_epoch = state.state_epoch
         self.log_start_offset = 0
         self._spans: list[_Span] = []
+        # How many records each member holds, and how many are in each state that is not final.
+        self._held: dict[str, int] = {}
+        self._counts = dict.fromkeys((_AVAILABLE, _ACQUIRED, _ARCHIVING), 0)
         for stored in state.ranges:
             if stored.first > self.end_offset:
                 self._append(stored.first - 1, _AVAILABLE)
@@ -127,24 +130,23 @@ class SharePartition:
 
     def fetch_offset(self, limits: ShareLimits) -> int | None:
         """Return the offset from which a member should read; None if nothing may be acquired now."""
-        for span in self._spans:
-            if span.is_free:
-                return span.first
+        if self._counts[_AVAILABLE]:
+            return next(span.first for span in self._spans if span.is_free)
         return self.end_offset if self.unfinished_count < limits.locks else None
 
     @property
     def unfinished_count(self) -> int:
         """The number of offsets before the end that are not final."""
-        return sum(span.size for span in self._spans if span.state not in _FINAL)
+        return sum(self._counts.values())
 
     @property
     def acquired_count(self) -> int:
-        return sum(span.size for span in self._spans if span.state is _ACQUIRED)
+        return self._counts[_ACQUIRED]
 
     @property
     def finished_count(self) -> int:
         """The number of offsets after the start that are final."""
-        return sum(span.size for span in self._spans if span.state in _FINAL)
+        return self.end_offset - self.start_offset - self.unfinished_count
 
     def next_deadline_ms(self) -> int | None:
         """Return when the next lock ends; locks of records in a transition do not end."""
@@ -153,6 +155,10 @@ class SharePartition:
             default=None,
         )
 
+    def is_holder(self, member_id: str) -> bool:
+        """True if a member holds records, those in a transition included."""
+        return member_id in self._held
+
     def held_by(self, member_id: str) -> tuple[list[AcquiredRange], int]:
         """Return what a member holds, and when the first of its locks ends.
 
@@ -160,6 +166,8 @@ class SharePartition:
         """
         held: list[AcquiredRange] = []
         deadline_ms = 0
+        if not self.is_holder(member_id):
+            return held, deadline_ms
         for span in self._spans:
             if span.state is _ACQUIRED and span.member_id == member_id and span.target is None:
                 held.append(AcquiredRange(span.first, span.last, span.delivery_count))
@@ -264,11 +272,20 @@ class SharePartition:
         return self.end_offset > batch.last
 
     def _lock(self, span: _Span, taking: _Taking) -> None:
-        span.state = _ACQUIRED
+        self._turn(span, _ACQUIRED)
         span.delivery_count += 1
         span.member_id = taking.member_id
         span.deadline_ms = taking.deadline_ms
+        self._held[span.member_id] = self._held.get(span.member_id, 0) + span.size
         taking.took(span)
+
+    def _let_go(self, span: _Span) -> None:
+        left = self._held[span.member_id] - span.size
+        if left:
+            self._held[span.member_id] = left
+        else:
+            del self._held[span.member_id]
+        span.member_id = ""
 
     def _archive_hole(self, first: int, last: int) -> None:
         """Archive the offsets from ``first`` to ``last``, which have no records.
@@ -280,7 +297,7 @@ class SharePartition:
             return
         for span in self._split(first, min(last, self.end_offset - 1)):
             if span.is_free:
-                span.state = _ARCHIVED
+                self._turn(span, _ARCHIVED)
         if last >= self.end_offset:
             self._append(last, _ARCHIVED)
         self._merge(first, last)
@@ -383,9 +400,10 @@ class SharePartition:
         """Apply a transition that is stored; drop one that is not, so that its records stay acquired."""
         for span in transition.spans:
             assert span.target is not None
-            if is_stored:
-                span.state = span.target
-                span.member_id = ""
+            # A reset may have forgotten it.
+            if is_stored and span.member_id:
+                self._turn(span, span.target)
+                self._let_go(span)
             span.target = None
         for span in transition.spans:
             self._merge(span.first, span.last)
@@ -410,7 +428,7 @@ class SharePartition:
                 max(stored.first, self.start_offset), min(stored.last, self.end_offset - 1)
             ):
                 if span.state is _ARCHIVING:
-                    span.state = _ARCHIVED
+                    self._turn(span, _ARCHIVED)
             self._merge(stored.first, stored.last)
         self._advance()
 
@@ -438,8 +456,8 @@ class SharePartition:
         taken = [span for span in held if span.target is None]
         count = sum(span.size for span in taken)
         for span in taken:
-            span.state = self._released_state(span, limits)
-            span.member_id = ""
+            self._turn(span, self._released_state(span, limits))
+            self._let_go(span)
         for span in taken:
             self._merge(span.first, span.last)
         self._archive_deleted()
@@ -463,14 +481,30 @@ class SharePartition:
         self.start_offset = self.end_offset = start_offset
         self.log_start_offset = 0
         self.state_epoch += 1
+        for span in self._spans:
+            # Its transition may be under way.
+            span.member_id = ""
+        self._counts = dict.fromkeys(self._counts, 0)
         self._spans.clear()
+        self._held.clear()
 
     # ── spans ──
 
     def _append(self, last: int, state: RecordState) -> None:
         """Extend the end to after ``last`` with a span of its own."""
-        self._spans.append(_Span(self.end_offset, last, state))
+        span = _Span(self.end_offset, last, state)
+        self._spans.append(span)
+        if state in self._counts:
+            self._counts[state] += span.size
         self.end_offset = last + 1
+
+    def _turn(self, span: _Span, state: RecordState) -> None:
+        """Give a span another state."""
+        if span.state in self._counts:
+            self._counts[span.state] -= span.size
+        if state in self._counts:
+            self._counts[state] += span.size
+        span.state = state
 
     def _index(self, offset: int) -> int:
         """Return the index of the span that contains ``offset``.
@@ -535,7 +569,7 @@ class SharePartition:
         if last >= self.start_offset:
             for span in self._split(self.start_offset, last):
                 if span.is_free:
-                    span.state = _ARCHIVED
+                    self._turn(span, _ARCHIVED)
             self._merge(self.start_offset, last)
         self._advance()
 

@@ -200,7 +200,7 @@ async def _acquire_in(
             continue
         if fetched.error is not None:
             raise fetched.error
-        headers, read_to = _readable(fetched, offset)
+        headers, read_to = await _readable(fetched, offset)
         records_max = read.records_max
         # Records that are not acquired do not count.
         decoded = None if read.decoded is None else read.decoded.trial()
@@ -233,14 +233,17 @@ async def _acquire_in(
             return None
 
 
-def _readable(fetched: Fetched, offset: int) -> tuple[list[BatchHeader], int]:
+async def _readable(fetched: Fetched, offset: int) -> tuple[list[BatchHeader], int]:
     """Return the batches before the first corrupt one, and the offset after them.
 
     Raises ``CorruptLog`` if the first batch is corrupt.
     """
     headers: list[BatchHeader] = []
+    turn = WorkBudget()
     try:
-        headers.extend(batches_from(fetched, offset))
+        for header in batches_from(fetched, offset):
+            headers.append(header)
+            await turn.visit()
     except CorruptLog:
         if not headers:
             raise

@@ -114,6 +114,24 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class SealedFile:
+    """The part of a ``File`` that those have in common which nobody changes."""
+
+    __slots__ = ()
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def truncate(self, size: int) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def allocate(self, start: int, end: int) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def sync(self) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+
 class Directory(Protocol):
     """An open directory: its sync needs no further file descriptor."""
 

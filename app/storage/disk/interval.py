@@ -24,6 +24,10 @@ class Interval:
             self.interval_ms = interval_ms
             self._woken.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
     def stop(self) -> None:
         """End the wait, and every later one."""
         self._is_stopped = True

@@ -18,19 +18,25 @@ _SORTED_AT_ONCE = 4096
 
 
 class NewestOffsets:
-    """The offsets before ``end_offset`` of the newest records of their keys.
+    """The offsets from ``start_offset`` to before ``end_offset`` of the newest records of their keys.
 
     ``corrupt_ranges`` could not be read, in the order of their offsets: newer records
     may have been in them. Immutable.
     """
 
-    __slots__ = ("_offsets", "corrupt_ranges", "end_offset")
+    __slots__ = ("_offsets", "corrupt_ranges", "end_offset", "start_offset")
 
     def __init__(
-        self, offsets: array[int], *, end_offset: int, corrupt_ranges: Sequence[CorruptLog] = ()
+        self,
+        offsets: array[int] | memoryview[int],
+        *,
+        start_offset: int = 0,
+        end_offset: int,
+        corrupt_ranges: Sequence[CorruptLog] = (),
     ) -> None:
         """``offsets`` ascend; they are not copied."""
         self._offsets = offsets
+        self.start_offset = start_offset
         self.end_offset = end_offset
         self.corrupt_ranges = tuple(corrupt_ranges)
 
@@ -64,6 +70,16 @@ class NewestOffsets:
             if damage.next_offset > offset and (following is None or damage.offset <= following):
                 raise damage
         return self.end_offset if following is None else following
+
+    def within(self, start: int, end: int) -> NewestOffsets:
+        """Return those of the offsets that are in ``[start, end)``, which is within the bounds, without a copy."""
+        first, last = bisect_left(self._offsets, start), bisect_left(self._offsets, end)
+        return NewestOffsets(
+            memoryview(self._offsets)[first:last],
+            start_offset=start,
+            end_offset=end,
+            corrupt_ranges=[damage for damage in self.corrupt_ranges if start <= damage.offset < end],
+        )
 
     def between(self, start: int, end: int) -> Sequence[int]:
         """Return those of the offsets that are in ``[start, end)``."""

@@ -25,6 +25,7 @@ from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
 from ..config_types import INT64_MAX
 from ..disk.files import DISK_FULL
 from ..disk.pace import Pacing
+from ..segments.reader import headers
 from ..segments.segment import Segment
 from .growing_keys import Share
 from .key_index import (
@@ -282,18 +283,20 @@ class PartitionKeys:
 
     # ── all keys ──
 
-    def prepare(self, whole: PartitionPart, pace: Pacing) -> None:
-        """Build the indexes that are missing, newest segments first."""
+    def prepare(self, whole: PartitionPart, pace: Pacing, *, start: int = 0) -> None:
+        """Build the indexes that are missing of segments that begin at ``start`` or later, newest first."""
         self._keep_only(whole)
         self._hasher_of(whole)
         for part in reversed(whole.parts):
-            if part.segment in whole.final:
+            if part.segment in whole.final and part.segment.base_offset >= start:
                 self._index_of(part, pace)
 
-    def newest_offsets(self, whole: PartitionPart, end: int, pace: Pacing) -> NewestOffsets:
-        """Return the offsets before ``end`` of the newest records of their keys.
+    def newest_offsets(
+        self, whole: PartitionPart, end: int, pace: Pacing, *, start: int = 0
+    ) -> NewestOffsets:
+        """Return the offsets from ``start`` to before ``end`` of the newest records of their keys.
 
-        Later records do not count.
+        Later records do not count. Earlier ones are not read, so that takes less time than all of it.
 
         Raises:
             InvalidRequest: there are more keys than the memory allows.
@@ -301,47 +304,51 @@ class PartitionKeys:
         """
         self._keep_only(whole)
         hasher = self._hasher_of(whole)
+        first = max(whole.start, start)
+        parts = [part for part in whole.parts if part.next_offset > start]
         layers: list[KeyIndex | SortedEntries] = []
-        for part in reversed(whole.parts):
+        for part in reversed(parts):
             index = None
-            if part.segment in whole.final and part.next_offset <= end:
+            if part.segment in whole.final and start <= part.segment.base_offset and part.next_offset <= end:
                 index = self._index_of(part, pace)
-            layer = index or self._entries_before(part, hasher, end, pace)
+            layer = index or self._entries_between(part, hasher, start, end, pace)
             if layer is None:
                 return newest_offsets_of(
-                    whole.parts,
-                    hasher,
-                    start=whole.start,
-                    end=end,
-                    memory_bytes=self._memory_bytes,
-                    pace=pace,
+                    parts, hasher, start=first, end=end, memory_bytes=self._memory_bytes, pace=pace
                 )
             layers.append(layer)
-        offsets = _merged(layers, whole.start, self._memory_bytes, pace)
+        offsets = _merged(layers, first, self._memory_bytes, pace)
         return NewestOffsets(
-            sorted_offsets(offsets, start=whole.start, end=end, count=len(offsets), pace=pace),
+            sorted_offsets(offsets, start=first, end=end, count=len(offsets), pace=pace),
+            start_offset=first,
             end_offset=end,
         )
 
-    def _entries_before(
-        self, part: SegmentPart, hasher: KeyHasher, end: int, pace: Pacing
+    def _entries_between(
+        self, part: SegmentPart, hasher: KeyHasher, start: int, end: int, pace: Pacing
     ) -> SortedEntries | None:
-        """The keys before ``end`` of a segment without an index; None if they cannot be held."""
+        """The keys of a segment from ``start`` to before ``end``, without its index; None if they cannot be held."""
         if part.segment.corrupt_ranges:
             return None
-        held = self._held.get(part.segment)
-        if part.next_offset <= end and (held is None or held.next_offset <= end):
+        is_cut = part.segment.base_offset < start
+        held = None if is_cut else self._held.get(part.segment)
+        if not is_cut and part.next_offset <= end and (held is None or held.next_offset <= end):
             held = self._keys_of(part, pace)
             return None if held is None else SortedEntries(b"".join(held.sorted_entries(pace)))
-        keys = SegmentKeys(hasher, memory_bytes=self._memory_bytes, end=end)
+        keys = None
         try:
+            # A batch before the start, but not far.
+            first = next(headers(part.segment, from_offset=start), None) if is_cut else None
+            position = 0 if first is None else first.position
+            keys = SegmentKeys(hasher, memory_bytes=self._memory_bytes, position=position, end=end)
             if not keys.catch_up(part, pace):
                 return None
             return SortedEntries(b"".join(keys.sorted_entries(pace)))
         except CorruptLog:
             return None
         finally:
-            keys.close()
+            if keys is not None:
+                keys.close()
 
 
 def _merged(

@@ -47,6 +47,8 @@ class RememberedOffsets(Generic[_Log]):
     ) -> NewestOffsets:
         """Return the newest offsets before ``end_offset``, which ``compute`` finds unless they are remembered.
 
+        If it finds those of a part of the log, they are not remembered.
+
         Raises:
             OffsetOutOfRange: ``end_offset`` is after ``log_end``.
         """
@@ -69,7 +71,7 @@ class RememberedOffsets(Generic[_Log]):
             if newest is None:
                 is_stable = end_offset <= log.last_stable_offset
                 newest = await compute()
-                if is_stable:
+                if is_stable and newest.start_offset <= log.log_start_offset:
                     self._remember(log, newest)
         return newest
 

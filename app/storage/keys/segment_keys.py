@@ -18,7 +18,8 @@ from .key_scan import SegmentPart, keyed_records
 class SegmentKeys:
     """For one thread. ``close`` returns the memory.
 
-    Only keys of ``share`` are held. Records from offset ``end`` on are left out.
+    Only keys of ``share`` are held. Records before the batch at ``position`` are left out,
+    and those from offset ``end`` on.
     """
 
     def __init__(
@@ -27,13 +28,14 @@ class SegmentKeys:
         *,
         memory_bytes: int,
         share: Share = ALL_KEYS,
+        position: int = 0,
         end: int = INT64_MAX,
     ) -> None:
         self._hasher = hasher
         self._end = end
         self._share = share
         self._keys = GrowingKeys(memory_bytes)
-        self._position = 0
+        self._position = position
         # The first offset that it does not know.
         self.next_offset = -1
 

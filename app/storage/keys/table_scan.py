@@ -81,6 +81,7 @@ class TableScan:
         offsets = self._offsets
         return NewestOffsets(
             sorted_offsets(offsets, start=self._start, end=self._end, count=len(offsets), pace=pace),
+            start_offset=self._start,
             end_offset=end_offset,
             corrupt_ranges=sorted(self.corrupt_ranges, key=lambda error: error.offset),
         )

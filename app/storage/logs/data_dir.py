@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
 from ...errors import DataDirLocked
 from ..disk.files import Files, Lock
@@ -33,6 +33,16 @@ logger = logging.getLogger(__name__)
 LOCK = "lock"
 CLEAN_SHUTDOWN = "clean-shutdown"
 START_RECORD = "start-record"
+
+
+class _Record(TypedDict):
+    boot_id: str
+    leader_epoch: int
+
+
+def start_record(*, boot_id: str, leader_epoch: int) -> bytes:
+    """Return the content of ``START_RECORD``."""
+    return json.dumps({"boot_id": boot_id, "leader_epoch": leader_epoch}).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +60,7 @@ class DataDir:
         self._files = files
         self.path = path
         self._lock: Lock | None = None
-        self._record = {"boot_id": "", "leader_epoch": 0}
+        self._record = _Record(boot_id="", leader_epoch=0)
 
     def take(self, on_locked: Callable[[], object] = lambda: None) -> Start:
         """Lock the directory and note that a run has begun.
@@ -93,7 +103,7 @@ class DataDir:
             self._files.remove(self.path / CLEAN_SHUTDOWN)
         # A crash of the machine counts until the logs are recovered, even if the process dies meanwhile.
         is_settled = was_clean or start.same_boot
-        self._record = {"boot_id": boot_id if is_settled else "", "leader_epoch": start.leader_epoch}
+        self._record = _Record(boot_id=boot_id if is_settled else "", leader_epoch=start.leader_epoch)
         self._write_record()
         return start
 
@@ -105,7 +115,7 @@ class DataDir:
             self._write_record()
 
     def _write_record(self) -> None:
-        write_file(self._files, self.path / START_RECORD, json.dumps(self._record).encode())
+        write_file(self._files, self.path / START_RECORD, start_record(**self._record))
 
     def _read_record(self) -> dict[str, object] | None:
         raw = read_file(self._files, self.path / START_RECORD)

@@ -22,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
@@ -51,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 # Retention reads the records of an active segment only when nothing was appended for this long.
 _ACTIVE_QUIET_MS = 60_000
+# A large batch is written ahead again if the end of the log has moved meanwhile.
+_AHEAD_ATTEMPTS = 3
 
 
 class DiskLog:
@@ -65,6 +68,8 @@ class DiskLog:
         *,
         first_dirty: int = 0,
     ) -> None:
+        # Called whenever it has changed, with each append, too.
+        self.on_change: Callable[[DiskLog], object] | None = None
         self._partition = partition
         self._files = partition.files
         self._clock = clock
@@ -78,8 +83,8 @@ class DiskLog:
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.segments[-1].next_offset
         self.epochs = loaded.epochs
-        # A transaction was aborted in it, now or earlier.
-        self._has_aborted = any(segment.aborted for segment in loaded.segments)
+        # The offset of the newest marker that aborted a transaction, now or earlier; -1: there was none.
+        self._last_aborted = max((segment.aborted.last_offset for segment in loaded.segments), default=-1)
         # Offsets were skipped at the start: a checkpoint must say so before anything is acknowledged.
         self.has_jumped = loaded.has_jumped
         # All that a clean shutdown leaves is there: nothing was written since the last one.
@@ -136,6 +141,29 @@ class DiskLog:
 
     # ── append ──
 
+    def write_ahead(self, batch: memoryview, header: rb.BatchHeader, leader_epoch: int) -> Iterator[None]:
+        """Write a large batch where its append would, in steps; see ``Segment.write_ahead``.
+
+        Appends and the end of the segment meanwhile make it begin again, or end.
+
+        Raises ``OSError``.
+        """
+        # Its append may be refused; a shutdown cuts it off then.
+        self._is_on_disk = False
+        for _ in range(_AHEAD_ATTEMPTS):
+            active = self.segments[-1]
+            last_offset = active.next_offset + header.last_offset_delta
+            if active.size and self._must_roll(active, len(batch), last_offset, self._clock.now_ms()):
+                self.roll()
+                active = self.segments[-1]
+            size = active.size
+            for _ in active.write_ahead(batch, leader_epoch):
+                yield
+                if self.segments[-1] is not active or active.size != size:
+                    break
+            else:
+                return
+
     def append(
         self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
@@ -147,6 +175,8 @@ class DiskLog:
             OSError, SegmentTornError: as ``Segment.append``.
         """
         self._is_on_disk = False
+        if self.on_change is not None:
+            self.on_change(self)
         active = self.segments[-1]
         base_offset = offset = active.next_offset
         for header in headers:
@@ -170,7 +200,7 @@ class DiskLog:
                 aborted = self.producer_state.apply(header, marker)
                 if aborted is not None:
                     self.active.aborted.append(aborted)
-                    self._has_aborted = True
+                    self._last_aborted = aborted.last_offset
         return base_offset, offset - 1
 
     def _must_roll(self, active: Segment, size: int, last_offset: int, now_ms: int) -> bool:
@@ -187,6 +217,7 @@ class DiskLog:
         If it raises, the new segment may have begun, without its snapshot. Another call then writes that alone.
         """
         self._is_on_disk = False
+        self.note_change()
         active = self.active
         snapshot = self.producer_state.snapshot()
         if active.size:
@@ -197,6 +228,11 @@ class DiskLog:
             self._directory_dirty = True
             self._unsealed.append(active)
         write_file(self._files, self._partition.producers_path(active.next_offset), snapshot, sync=False)
+
+    def note_change(self) -> None:
+        """Tell who follows the changes of logs."""
+        if self.on_change is not None:
+            self.on_change(self)
 
     # ── sync ──
 
@@ -280,7 +316,7 @@ class DiskLog:
         )
 
     def aborted_search(self, from_offset: int) -> Callable[[int], list[AbortedTransaction]] | None:
-        if not self._has_aborted:
+        if from_offset > self._last_aborted:
             return None
         # Segments that are replaced keep the transactions of the batches that they hold.
         segments = self.segments[max(0, bisect_right(self._bases, from_offset) - 1) :]
@@ -292,7 +328,7 @@ class DiskLog:
 
     def aborted_entries(self) -> list[AbortedEntry]:
         """Return all transactions that were aborted, in the order of their markers."""
-        if not self._has_aborted:
+        if self._last_aborted < 0:
             return []
         return [entry for segment in self.segments for entry in segment.aborted.entries()]
 
@@ -317,6 +353,7 @@ class DiskLog:
 
     def advance_log_start(self, offset: int) -> None:
         self.log_start_offset = min(max(self.log_start_offset, offset), self.high_watermark)
+        self.note_change()
 
     def expired_segments(self, now_ms: int) -> list[Segment]:
         """Sealed segments, oldest first, that the configuration no longer keeps.
@@ -336,6 +373,43 @@ class DiskLog:
             size -= segment.size
             expired.append(segment)
         return expired
+
+    def local_start(self) -> int:
+        """Return the number of leading segments whose logs are in a bucket alone."""
+        return next((n for n, segment in enumerate(self.segments) if segment.remote is None), 0)
+
+    @property
+    def has_remote(self) -> bool:
+        return self.segments[0].remote is not None
+
+    def is_remote_at(self, offset: int) -> bool:
+        segments = self.segments
+        return (
+            segments[0].remote is not None
+            and segments[max(0, bisect_right(self._bases, offset) - 1)].remote is not None
+        )
+
+    def segments_to_leave(self, now_ms: int) -> list[Segment]:
+        """Return sealed segments, oldest first, that ``local.retention.*`` no longer keeps on the disk.
+
+        Also those whose age is not known before their records have been read.
+        """
+        config, start = self.config, self.local_start()
+        if not config.remote_storage_enable:
+            return []
+        local = self.segments[start:]
+        size = sum(segment.size for segment in local)
+        leaving: list[Segment] = []
+        for segment, following in pairwise(local):
+            too_old = self._verdict(segment, now_ms, config.effective_local_retention_ms) is not Verdict.KEEP
+            too_much = 0 <= config.effective_local_retention_bytes <= size - segment.size
+            if not (too_old or too_much) or not segment.is_sealed:
+                break
+            if following.base_offset > self.recovery_point or segment in self._in_flush:
+                break
+            size -= segment.size
+            leaving.append(segment)
+        return leaving
 
     def active_is_expired(self, now_ms: int) -> bool:
         """True when even the active segment holds only records past their time."""
@@ -358,9 +432,10 @@ class DiskLog:
                 return None
         return None
 
-    def _verdict(self, segment: Segment, now_ms: int) -> Verdict:
+    def _verdict(self, segment: Segment, now_ms: int, retention_ms: int | None = None) -> Verdict:
         return retention_verdict(
             self.config,
+            retention_ms=self.config.retention_ms if retention_ms is None else retention_ms,
             claimed_ms=segment.max_timestamp,
             arrival_ms=segment.appended_ms,
             records=segment.record_age,
@@ -388,6 +463,9 @@ class DiskLog:
     def cleanable_segments(self) -> int:
         """Count the leading segments that are sealed, synced and in no running sync."""
         for number, segment in enumerate(self.segments):
+            if segment.remote is not None:
+                # From when the topic was not compacted.
+                return number
             is_busy = segment in self._unsealed or segment in self._in_flush
             if not segment.is_sealed or is_busy or segment.next_offset > self.recovery_point:
                 return number
@@ -428,6 +506,7 @@ class DiskLog:
         self.segments[start:end] = [cleaned]
         self._bases[start:end] = [cleaned.base_offset]
         self.replacements += 1
+        self.note_change()
 
     def stale_snapshots(self) -> list[Path]:
         """Producer snapshots that no recovery will ask for."""
@@ -449,7 +528,7 @@ class DiskLog:
             contents = {
                 self._partition.producers_path(self.log_end_offset).name: self.producer_state.snapshot()
             }
-            if self._has_aborted:
+            if self._last_aborted >= 0:
                 contents[ABORTED_TRANSACTIONS] = self._aborted_list()
             if self.epochs.is_dirty:
                 contents[LEADER_EPOCHS] = self.epochs.content()

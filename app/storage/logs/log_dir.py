@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...errors import LogDirFailed, StorageError, StorageFull, StorageLimitReached
-from ..disk.files import DISK_FULL, LIMIT_REACHED, Files, is_refusal
+from ..disk.files import DISK_FULL, LIMIT_REACHED, Files, Threads, is_refusal
 from ..disk.kept_space import KeptSpace
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ _T = TypeVar("_T")
 
 # With less free space, a health check tries whether there is any.
 _SCARCE_BYTES = 1 << 20
+# Reads that wait for a bucket at a time.
+_REMOTE_THREADS = 8
 
 
 class LogDir:
@@ -47,6 +49,8 @@ class LogDir:
         self.failure: LogDirFailed | None = None
         self.refuses_appends = False
         self.threads = files.threads(threads)
+        # Started with the first segment that is in a bucket.
+        self._remote_threads: Threads | None = None
         self._kept_space = KeptSpace(files, path)
         # Held while the space that is kept back is in use, or is kept back again in a thread.
         self._space = asyncio.Lock()
@@ -62,6 +66,18 @@ class LogDir:
     async def in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
         """Run ``work`` where it may wait for the disk."""
         return await self.threads.run(work, *arguments)
+
+    async def in_remote_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
+        """Run ``work`` where it may wait for a bucket, and takes no thread of the disk."""
+        if self._remote_threads is None:
+            self._remote_threads = self.files.threads(_REMOTE_THREADS)
+        return await self._remote_threads.run(work, *arguments)
+
+    def shut_down_threads(self) -> None:
+        """End the threads when they have done their work."""
+        if self._remote_threads is not None:
+            self._remote_threads.shutdown()
+        self.threads.shutdown()
 
     # ── errors ──
 

@@ -13,14 +13,17 @@ from uuid import UUID
 
 from ...clock import Clock
 from ...errors import InvalidTopicName, StorageError, TooManyPartitions
+from ...work_budget import WorkBudget, visited
 from ..disk.files import ManySyncs
 from ..engine import PartitionSpec
 from ..recovery.loader import load_log
 from ..recovery.unclean_start import UncleanStart
 from ..segments.partition_files import DELETED_SUFFIX, PartitionFiles
+from ..segments.remote_segments import RemoteLogs
 from ..topic_partition import ByPartition, TopicPartition
 from .data_dir import DataDir, Start
 from .log import DiskLog
+from .log_changes import LogChanges
 from .log_dir import LogDir
 from .offset_checkpoints import OffsetCheckpoints
 
@@ -67,10 +70,18 @@ class LogManager:
     """The open ``logs``, and a ``leader_epoch`` at least as high as any in them."""
 
     def __init__(
-        self, log_dir: LogDir, data_dir: DataDir, clock: Clock, *, open_logs_max: int | None = None
+        self,
+        log_dir: LogDir,
+        data_dir: DataDir,
+        clock: Clock,
+        *,
+        open_logs_max: int | None = None,
+        remote_logs: RemoteLogs | None = None,
     ) -> None:
+        self._remote_logs = remote_logs
         self.logs = ByPartition[DiskLog]()
         self.leader_epoch = 0
+        self.changes: LogChanges | None = None
         self.checkpoints = OffsetCheckpoints(log_dir, data_dir, self.logs)
         self._log_dir = log_dir
         self._data_dir = data_dir
@@ -110,6 +121,18 @@ class LogManager:
         """
         return self._start is not None and (self._start.was_clean or self.checkpoints.is_settled)
 
+    def follow_changes(self) -> LogChanges:
+        """Return the changes of all logs from now on; all that are open have changed."""
+        self.changes = LogChanges(self.logs)
+        for log in self.logs.values():
+            self._follow(log)
+        return self.changes
+
+    def _follow(self, log: DiskLog) -> None:
+        if self.changes is not None:
+            log.on_change = self.changes.note
+            self.changes.note(log)
+
     # ── create ──
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
@@ -125,12 +148,12 @@ class LogManager:
 
     async def _create(self, specs: Sequence[PartitionSpec]) -> None:
         path = self._log_dir.path
-        unopened = [
-            _Unopened(
-                spec, PartitionFiles(self._log_dir.files, self._data_dir.partition_dir(*spec.topic_partition))
-            )
-            for spec in specs
-        ]
+        unopened: list[_Unopened] = []
+        budget = WorkBudget()
+        for spec in specs:
+            directory = self._data_dir.partition_dir(*spec.topic_partition)
+            unopened.append(_Unopened(spec, PartitionFiles(self._log_dir.files, directory)))
+            await budget.visit()
         if self.checkpoints.is_settled:
             self._check_open_files(specs)
         fresh: list[_Unopened] = []
@@ -163,14 +186,15 @@ class LogManager:
             if logs:
                 await self._log_dir.in_thread(directory.sync)
             assert self._start is not None
-            for log in logs:
+            async for log in visited(logs):
                 self.logs[log.topic_partition] = log
+                self._follow(log)
                 self.checkpoints.forget(log.topic_partition)
                 # Higher than the epochs in the log after an unclean start, even if the start record was lost.
                 lowest = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
                 self.leader_epoch = max(self.leader_epoch, lowest)
             if any(log.has_jumped for log in logs):
-                await self.checkpoints.checkpoint()
+                await self.checkpoints.checkpoint([log.topic_partition for log in logs])
         except BaseException:
             for log in logs:
                 self.logs.pop(log.topic_partition, None)
@@ -189,9 +213,9 @@ class LogManager:
             return [partition for partition in unopened if self._remove_stale(partition)]
 
         fresh = await self._log_dir.in_thread(remove_stale)
-        forgotten = [self.checkpoints.forget(partition.name) for partition in fresh]
-        if any(forgotten):
-            await self.checkpoints.checkpoint()
+        forgotten = [partition.name for partition in fresh if self.checkpoints.forget(partition.name)]
+        if forgotten:
+            await self.checkpoints.checkpoint(forgotten)
         return fresh
 
     async def _remove_fresh(self, fresh: Sequence[_Unopened]) -> None:
@@ -333,6 +357,7 @@ class LogManager:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             first_dirty=first_dirty,
+            remote_logs=self._remote_logs,
         )
         log = DiskLog(unopened.files, unopened.spec, self._clock, loaded, first_dirty=first_dirty)
         return _Loaded(log, loaded.unsynced)

@@ -153,6 +153,7 @@ class MemoryLog:
             arrival_ms=stored.appended_ms,
             records=stored.age,
             now_ms=now_ms,
+            retention_ms=self.config.retention_ms,
         )
 
     def plan(
@@ -175,6 +176,12 @@ class MemoryLog:
 
     def aborted_search(self, from_offset: int) -> None:
         return None
+
+    # It is nowhere else.
+    has_remote = False
+
+    def is_remote_at(self, offset: int) -> bool:
+        return False
 
     def holds(self, span: Span) -> bool:
         return True

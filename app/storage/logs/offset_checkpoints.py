@@ -10,11 +10,12 @@ disk, so all of them hold ``lock``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextvars import Context
 from pathlib import Path
 
 from ...errors import StorageError
+from ...work_budget import WorkBudget
 from ..disk.files import Files
 from ..recovery.checkpoint import (
     CLEANER_OFFSETS,
@@ -28,6 +29,8 @@ from ..topic_partition import TopicPartition
 from .data_dir import DataDir
 from .log import DiskLog
 from .log_dir import LogDir
+
+_FILES = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)
 
 
 class OffsetCheckpoints:
@@ -46,6 +49,11 @@ class OffsetCheckpoints:
         # What each file holds.
         self._saved: dict[str, dict[TopicPartition, int]] = {}
         self._next: asyncio.Task[None] | None = None
+        # Whose offsets it saves.
+        self._due: dict[TopicPartition, None] = {}
+        self._are_all_due = False
+        # Opened or deleted since the last save began.
+        self._touched: set[TopicPartition] = set()
         # Log start offsets that are in force once they are saved, one for each caller that waits.
         self._moves: list[tuple[DiskLog, int]] = []
 
@@ -77,16 +85,25 @@ class OffsetCheckpoints:
 
         The partition is open now, or the saved offsets were those of a deleted topic.
         """
+        self.touch(name)
         for offsets in (self._recovery_points, self._log_starts, self._first_dirty):
             offsets.pop(name, None)
         return any(name in saved for saved in self._saved.values())
 
-    async def checkpoint(self) -> None:
-        """Save the current offsets; callers that come before a save begins share it.
+    def touch(self, name: TopicPartition) -> None:
+        """Look again at a partition that a save under way may have seen: it is opened or deleted."""
+        self._touched.add(name)
+
+    async def checkpoint(self, names: Collection[TopicPartition] | None = None) -> None:
+        """Save the current offsets of ``names``, or of all; callers that come before a save begins share it.
 
         Raises:
             StorageFull, LogDirFailed: as ``save``.
         """
+        if names is None:
+            self._are_all_due = True
+        else:
+            self._due.update(dict.fromkeys(names))
         if self._next is None:
             self._next = asyncio.create_task(self._run(), context=Context())
         await asyncio.shield(self._next)
@@ -94,7 +111,10 @@ class OffsetCheckpoints:
     async def _run(self) -> None:
         async with self.lock:
             self._next = None
-            await self.save()
+            due = None if self._are_all_due else list(self._due)
+            self._are_all_due = False
+            self._due.clear()
+            await self.save(due)
 
     async def move_start(self, log: DiskLog, offset: int) -> None:
         """Save a later start of a log before it is in force.
@@ -106,7 +126,7 @@ class OffsetCheckpoints:
         move = (log, offset)
         self._moves.append(move)
         try:
-            await self.checkpoint()
+            await self.checkpoint([log.topic_partition])
         except StorageError:
             # A save that was under way may have included it.
             if self._saved[LOG_START_OFFSETS].get(log.topic_partition, 0) < offset:
@@ -119,29 +139,47 @@ class OffsetCheckpoints:
         if self._next is not None:
             await asyncio.wait((self._next,))
 
-    async def save(self) -> None:
-        """Save the offsets that moved; the caller holds ``lock``, or nothing else runs.
+    async def save(self, names: Collection[TopicPartition] | None = None) -> None:
+        """Save the offsets that moved, of the partitions ``names`` or of all; see ``lock``.
 
         Raises:
             StorageFull, StorageLimitReached: the old log start offsets stay, and are saved again.
             LogDirFailed: the old checkpoints stay, and the directory accepts no more writes.
         """
-        logs = dict(self._logs)
-        points = {**self._recovery_points, **{n: log.checkpoint_offset for n, log in logs.items()}}
-        starts = {
-            **self._log_starts,
-            **{n: log.log_start_offset for n, log in logs.items() if log.log_start_offset},
-        }
+        points, starts, cleaned = (dict(self._saved[name]) for name in _FILES)
+        noted: dict[TopicPartition, DiskLog | None] = {}
+        dirty: dict[TopicPartition, DiskLog] = {}
+        self._touched.clear()
+
+        def note(name: TopicPartition) -> None:
+            log = noted[name] = self._logs.get(name)
+            if log is not None and log.epochs.is_dirty:
+                dirty[name] = log
+            else:
+                dirty.pop(name, None)
+            if log is None:
+                _put(points, name, self._recovery_points.get(name))
+                _put(starts, name, self._log_starts.get(name))
+                _put(cleaned, name, self._first_dirty.get(name))
+            else:
+                points[name] = log.checkpoint_offset
+                _put(starts, name, log.log_start_offset or None)
+                _put(cleaned, name, log.first_dirty or None)
+
+        budget = WorkBudget()
+        for some in (points, starts, cleaned, self._logs) if names is None else (names,):
+            for name in list(some):
+                if name not in noted:
+                    note(name)
+                await budget.visit()
+        for name in self._touched & noted.keys():
+            # It was opened or deleted during a pause.
+            note(name)
         for log, offset in self._moves:
             name = log.topic_partition
             # Otherwise it was deleted, and the name may be that of another topic.
-            if logs.get(name) is log:
+            if self._logs.get(name) is log:
                 starts[name] = max(offset, starts.get(name, 0))
-        cleaned = {
-            **self._first_dirty,
-            **{n: log.first_dirty for n, log in logs.items() if log.first_dirty},
-        }
-        dirty = [log for log in logs.values() if log.epochs.is_dirty]
         is_settled = self.is_settled
         files, path = self._log_dir.files, self._log_dir.path
 
@@ -151,7 +189,7 @@ class OffsetCheckpoints:
                 self._saved[name] = offsets
 
         def write() -> None:
-            write_epochs(files, path, {log.directory: log.epochs for log in dirty})
+            write_epochs(files, path, {log.directory: log.epochs for log in dirty.values()})
             write_changed(CLEANER_OFFSETS, cleaned)
             write_changed(RECOVERY_POINTS, points)
             if is_settled:
@@ -164,6 +202,14 @@ class OffsetCheckpoints:
             await self._log_dir.with_kept_space(lambda: self._log_dir.in_thread(write))
         except OSError as error:
             raise self._log_dir.refuse(path, error) from error
+
+
+def _put(offsets: dict[TopicPartition, int], name: TopicPartition, offset: int | None) -> None:
+    """Set the offset of a partition, or remove it."""
+    if offset is None:
+        offsets.pop(name, None)
+    else:
+        offsets[name] = offset
 
 
 def _read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:

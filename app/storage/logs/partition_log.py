@@ -95,9 +95,18 @@ class PartitionLog(Protocol):
     def aborted_search(self, from_offset: int) -> Callable[[int], list[AbortedTransaction]] | None:
         """Return a search for aborted transactions that overlap a range of a plan.
 
-        The range begins at ``from_offset``; the search takes its end. None if no transaction was ever
-        aborted. To be called in the turn of the event loop in which the batches are planned.
+        The range begins at ``from_offset``; the search takes its end. None if no aborted transaction ends
+        there or later. To be called in the turn of the event loop in which the batches are planned.
         """
+        ...
+
+    def is_remote_at(self, offset: int) -> bool:
+        """Return whether the records at ``offset`` are in a bucket alone."""
+        ...
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether some records are."""
         ...
 
     def holds(self, span: Span) -> bool:

@@ -8,8 +8,8 @@ between; the reader then looks again, or returns nothing if the bytes have been 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
@@ -28,7 +28,6 @@ from .partition_log import PartitionLog, Span
 
 _T = TypeVar("_T")
 
-_LENGTH_AT = 8
 _LAST_DELTA_AT = 23
 
 
@@ -215,7 +214,8 @@ class LogReader:
                 try:
                     return _Found(search(True), aborted_search)
                 except WouldBlockError:
-                    return _Found(await self._log_dir.in_thread(search, False), aborted_search)
+                    in_thread = self._waiting_for(log.is_remote_at(offset))
+                    return _Found(await in_thread(search, False), aborted_search)
             except OSError as error:
                 if isinstance(error, FileNotFoundError):
                     if self._logs.find(log.topic_partition) is not log:
@@ -239,7 +239,8 @@ class LogReader:
                 self.open_segments.touch(extent.segment)
             data = span.read_nowait()
             if data is None:
-                data = await self._log_dir.in_thread(span.read)
+                is_remote = extent is not None and extent.segment.remote is not None
+                data = await self._waiting_for(is_remote)(span.read)
         except FileNotFoundError:
             if self._logs.find(request.topic_partition) is not log or not log.holds(span):
                 # Deleted since it was found; the next read reports that.
@@ -256,6 +257,10 @@ class LogReader:
                 reason="the file is shorter than it was",
             )
         return data
+
+    def _waiting_for(self, is_remote: bool) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return what runs work in a thread that may wait for the disk, or for the bucket."""
+        return self._log_dir.in_remote_thread if is_remote else self._log_dir.in_thread
 
     # ── by time ──
 
@@ -289,7 +294,7 @@ class LogReader:
                 raise UnknownTopic(topic_partition.topic)
             deletions = log.deletions
             try:
-                return await self._log_dir.in_thread(search_of(log))
+                return await self._waiting_for(log.has_remote)(search_of(log))
             except CorruptBatchError as error:
                 raise CorruptLog(
                     path=self._log_dir.path,
@@ -320,22 +325,19 @@ def _visible_end(ends: tuple[int, int], *, is_committed: bool) -> int:
 def _aborted(
     search: Callable[[int], list[AbortedTransaction]], batches: bytes | bytearray, end_offset: int
 ) -> Sequence[AbortedTransaction]:
-    """Return the aborted transactions that overlap ``batches`` before ``end_offset``."""
-    if not search(end_offset):
-        return ()
+    """Return the aborted transactions that overlap ``batches`` before ``end_offset``.
+
+    Those that overlap the rest of the log are not searched for: there may be any number of them.
+    """
     return search(min(_next_offset(batches), end_offset))
 
 
 def _next_offset(batches: bytes | bytearray) -> int:
     """Return the offset after the last of ``batches``; a large number if they are corrupt."""
-    last, position = 0, 0
-    while position + rb.HEADER_BYTES <= len(batches):
-        last = position
-        at = position + _LENGTH_AT
-        length = int.from_bytes(batches[at : at + 4], "big", signed=True)
-        if length < rb.HEADER_BYTES - rb.LOG_OVERHEAD_BYTES:
-            return INT64_MAX
-        position += rb.LOG_OVERHEAD_BYTES + length
+    try:
+        last = max(0, rb.last_position(batches))
+    except CorruptBatchError:
+        return INT64_MAX
     base_offset = int.from_bytes(batches[last : last + 8], "big")
     at = last + _LAST_DELTA_AT
     return base_offset + int.from_bytes(batches[at : at + 4], "big") + 1

@@ -108,17 +108,17 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else -1
 
     def end_offset_of(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch up to ``epoch``, and its end offset (KIP-101).
+        """Return the largest epoch up to ``epoch``, and where the next one begins: at the end if there is none (KIP-101).
 
-        (-1, -1) if there is none.
+        If all are later it is ``epoch`` itself, as in Kafka. Without an offset, clients that have read records of it
+        would reset their position: ``latest`` skips what was written since, and librdkafka stays where it is.
         """
-        epoch_and_end = (-1, -1)
-        for index, (candidate, _) in enumerate(self._entries):
+        known = epoch
+        for candidate, start in self._entries:
             if candidate > epoch:
-                break
-            following = self._entries[index + 1 :]
-            epoch_and_end = (candidate, following[0][1] if following else log_end_offset)
-        return epoch_and_end
+                return known, start
+            known = candidate
+        return known, log_end_offset
 
     def entries(self) -> list[tuple[int, int]]:
         """Return ``(epoch, first offset)`` of each, ascending."""

@@ -27,10 +27,12 @@ from ..cleaning.cleaned_segment import CLEANED_SUFFIX
 from ..cleaning.replacement import SWAP_SUFFIX, recover_replacement
 from ..config_types import INT64_MAX
 from ..engine import PartitionSpec
-from ..segments.loader import adopt_active, adopt_sealed
+from ..segments.loader import adopt_active, adopt_remote, adopt_sealed
 from ..segments.open_transactions import marker_at
 from ..segments.partition_files import ABORTED_TRANSACTIONS, HOLES_UNTIL, PRODUCERS_SUFFIX, PartitionFiles
+from ..segments.remote_segments import REMOTE_SEGMENTS, RemoteLog, RemoteLogs, read_remote_segments
 from ..segments.segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, Segment
+from ..setup_problems import InvalidStorage
 from ..topic_config import TopicConfig
 from .checkpoint import LEADER_EPOCHS, LeaderEpochs
 from .producer_state_replay import ProducerStateReplay
@@ -88,6 +90,7 @@ def load_log(
     recovery_point: int,
     log_start_offset: int,
     first_dirty: int = 0,
+    remote_logs: RemoteLogs | None = None,
 ) -> LoadedLog:
     """Create or load the partition; ``unclean_start`` is None after a clean shutdown.
 
@@ -97,9 +100,10 @@ def load_log(
     of power.
 
     Raises:
+        InvalidStorage: there are segments in a bucket, and no ``remote_logs``.
         OSError: the disk failed; no file is left open.
     """
-    loader = _Loader(partition, spec, clock)
+    loader = _Loader(partition, spec, clock, remote_logs)
     try:
         return loader.load(unclean_start, recovery_point, log_start_offset, first_dirty)
     except BaseException:
@@ -109,8 +113,13 @@ def load_log(
 
 
 class _Loader:
-    def __init__(self, partition: PartitionFiles, spec: PartitionSpec, clock: Clock) -> None:
+    def __init__(
+        self, partition: PartitionFiles, spec: PartitionSpec, clock: Clock, remote_logs: RemoteLogs | None
+    ) -> None:
         self.segments: list[Segment] = []
+        # Those before ``segments``, whose logs are in a bucket.
+        self._remote: list[Segment] = []
+        self._remote_logs = remote_logs
         self._partition = partition
         self._files, self._directory = partition.files, partition.directory
         self._spec = spec
@@ -139,27 +148,31 @@ class _Loader:
         while len(bases) > 1 and bases[1] <= log_start_offset:
             # Retention was interrupted, and may have deleted some of these files.
             self._partition.remove_segment(bases.pop(0))
+        if REMOTE_SEGMENTS in names:
+            self._adopt_remote(bases, log_start_offset)
         self.segments = [self._new_segment(base) for base in bases]
         if any(name.endswith(KEY_INDEX_SUFFIX) for name in names):
             self._remove_key_indexes(
                 bases, INT64_MAX if unclean_start is None else unclean_start.recovery_point
             )
-        used_offset = max(recovery_point, log_start_offset)
+        used_offset = max([recovery_point, log_start_offset, *(one.next_offset for one in self._remote)])
+        first_offset = next((one.base_offset for one in [*self._remote, *self.segments]), used_offset)
         self._replay = ProducerStateReplay(
             self._partition,
             self._spec.producer_state,
-            first_offset=bases[0] if bases else used_offset,
+            first_offset=first_offset,
             holes_until=self._holes_until,
             names=names,
         )
-        self._report_missing(bases[0] if bases else used_offset, log_start_offset)
+        self._report_missing(first_offset, log_start_offset)
         is_on_disk = False
         if self.segments:
             is_on_disk = self._open_segments(unclean_start, recovery_point, used_offset, names)
         else:
             self._add_segment(used_offset)
-            self._replay.restore_before(used_offset, self.segments)
+            self._replay.restore_before(used_offset, [*self._remote, *self.segments])
             self._files.sync_dir(self._directory)
+        self.segments = [*self._remote, *self.segments]
         if self._must_find_aborted:
             logger.warning("%s: its aborted transactions are read from the log", self._directory)
             rebuild_aborted(self.segments)
@@ -200,12 +213,35 @@ class _Loader:
             self._epochs = LeaderEpochs.read(self._files, self._directory)
         # The segments from the recovery point on are read after an unclean start.
         trusted_until = INT64_MAX if unclean_start is None else self._first_suspect(recovery_point)
-        if ABORTED_TRANSACTIONS in names and self._partition.lost_transaction_indexes(trusted_until):
+        remote = [segment.base_offset for segment in self._remote]
+        if ABORTED_TRANSACTIONS in names and self._partition.lost_transaction_indexes(trusted_until, remote):
             self._must_find_aborted = True
         if unclean_start is None:
             return self._adopt(recovery_point, used_offset)
         self._recover(unclean_start, used_offset, names)
         return False
+
+    def _adopt_remote(self, bases: Sequence[int], log_start_offset: int) -> None:
+        """Load the segments whose logs are in a bucket, up to the first that is on the disk."""
+        first_here = bases[0] if bases else INT64_MAX
+        for known in read_remote_segments(self._files, self._directory):
+            if known.base_offset >= first_here:
+                # Its log was about to be removed.
+                break
+            if known.next_offset <= log_start_offset:
+                self._partition.remove_segment(known.base_offset)
+                continue
+            if self._remote_logs is None:
+                raise InvalidStorage(
+                    f"{self._directory} has segments that are in the bucket alone (remote.storage.enable): start the "
+                    "broker with the --replicate-to URL that it had"
+                )
+            segment = self._new_segment(known.base_offset)
+            self._remote.append(segment)
+            remote = RemoteLog(known, self._remote_logs.open(segment.path, known))
+            if not adopt_remote(segment, remote):
+                logger.warning("%s: its indexes did not match the log and are rebuilt", segment.path)
+                self._must_find_aborted = True
 
     def _remove_key_indexes(self, bases: list[int], recovery_point: int) -> None:
         """Keep those of sealed segments that end before ``recovery_point``: the logs of others may change."""
@@ -258,7 +294,9 @@ class _Loader:
             used_offset = max([used_offset, *self._partition.stored(PRODUCERS_SUFFIX)])
             is_whole = False
         self._roll_after_corruption(used_offset)
-        has_snapshot = self._replay.restore_before(self.segments[-1].next_offset, self.segments)
+        has_snapshot = self._replay.restore_before(
+            self.segments[-1].next_offset, [*self._remote, *self.segments]
+        )
         return is_whole and has_snapshot and not self._has_jumped
 
     def _adopt_sealed(self, sealed: list[Segment]) -> None:
@@ -279,7 +317,7 @@ class _Loader:
         first = next(n for n, segment in enumerate(self.segments) if segment.base_offset >= first_suspect)
         trusted, suspect = self.segments[:first], self.segments[first:]
         self._adopt_sealed(trusted)
-        self._replay.restore_before(suspect[0].base_offset, trusted)
+        self._replay.restore_before(suspect[0].base_offset, [*self._remote, *trusted])
         saved = self._epochs.entries()
         self._epochs.truncate_to(suspect[0].base_offset)
 

@@ -5,6 +5,7 @@
 - ``space_ahead``      how much space a segment gets ahead of its records
 - ``indexes``, ``segment``   one ``.log`` with its two indexes: state, append, sealing
 - ``partition_files``  the files of a partition, by name
+- ``remote_segments``  segments whose log is in a bucket alone
 - ``scan``             walks the batches of a file, past corrupt ranges
 - ``loader``           loading a segment at a start, or from its log alone
 - ``reader``           how a fetch finds a batch, by offset and by time

@@ -63,20 +63,26 @@ class RecordAge:
 
 
 def retention_verdict(
-    config: TopicConfig, *, claimed_ms: int, arrival_ms: int, records: RecordAge | None, now_ms: int
+    config: TopicConfig,
+    *,
+    claimed_ms: int,
+    arrival_ms: int,
+    records: RecordAge | None,
+    now_ms: int,
+    retention_ms: int,
 ) -> Verdict:
     """Judge by the configuration of a topic; see ``judge``.
 
-    Without ``retention.ms`` everything is kept.
+    If ``retention_ms``, that of the topic or of its part on this disk, is negative, everything is kept.
     """
-    if config.retention_ms < 0:
+    if retention_ms < 0:
         return Verdict.KEEP
     return judge(
         claimed_ms=claimed_ms,
         arrival_ms=arrival_ms,
         records=records,
         now_ms=now_ms,
-        retention_ms=config.retention_ms,
+        retention_ms=retention_ms,
         after_max_ms=config.message_timestamp_after_max_ms,
     )
 

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 
 from stele.wire import record_batch as rb
 
+from .age import RecordAge
+from .remote_segments import RemoteLog
 from .scan import CorruptRange, follows, scan_batches
 from .segment import UNINDEXED_BYTES, Segment
 from .transaction_index import TransactionIndex
@@ -49,6 +51,26 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
         segment.write_indexes()
         segment.release()
         return False
+    return segment.load_aborted()
+
+
+def adopt_remote(segment: Segment, remote: RemoteLog) -> bool:
+    """Load a segment whose log is in a bucket, without reading that; returns as ``adopt_sealed``."""
+    segment.remote, known = remote, remote.known
+    segment.size, segment.next_offset = known.size, known.next_offset
+    segment.created_ms, segment.appended_ms = known.created_ms, known.appended_ms
+    segment.set_record_age(RecordAge(known.newest_ms, known.has_untimed), log_bytes=known.size)
+    segment.is_sealed = True
+    is_valid = segment.indexes.adopt_bounds(
+        next_offset=known.next_offset, log_bytes=known.size, first_timestamp=lambda: first_timestamp(segment)
+    )
+    if not is_valid:
+        examine(segment)
+        segment.write_indexes()
+        segment.release()
+        return False
+    # Checked before the log left the disk.
+    segment.indexes.is_newest_confirmed = True
     return segment.load_aborted()
 
 

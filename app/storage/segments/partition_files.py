@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -125,12 +125,13 @@ class PartitionFiles:
 
         What it writes must last first.
         """
-        write_file(self.files, self.directory / HOLES_UNTIL, b"0\n%d\n" % offset)
+        write_file(self.files, self.directory / HOLES_UNTIL, holes_content(offset))
 
-    def lost_transaction_indexes(self, before_offset: int) -> bool:
+    def lost_transaction_indexes(self, before_offset: int, remote: Collection[int]) -> bool:
         """Return whether a segment before ``before_offset`` has lost its ``.txnindex``.
 
-        A segment without aborted transactions has none, so there is a list of those that have one.
+        A segment without aborted transactions has none, so there is a list of those that have one. ``remote`` are the
+        base offsets of segments whose logs are elsewhere.
         """
         raw = read_file(self.files, self.directory / ABORTED_TRANSACTIONS)
         if raw is None:
@@ -141,7 +142,7 @@ class PartitionFiles:
         names = set(self.names())
         listed = [int(line) for line in raw.split()[1:]]
         return any(
-            segment_name(base) + LOG_SUFFIX in names
+            (base in remote or segment_name(base) + LOG_SUFFIX in names)
             and segment_name(base) + TRANSACTION_INDEX_SUFFIX not in names
             for base in listed
             if base < before_offset
@@ -159,7 +160,7 @@ class PartitionFiles:
         raw = read_file(self.files, self.directory / PARTITION_METADATA)
         if raw is None:
             return expected if self.stored(LOG_SUFFIX) else None
-        if raw == _metadata(expected):
+        if raw == metadata_content(expected):
             self._named_topic = expected
             return expected
         found = _TOPIC_ID.search(raw.decode(errors="replace"))
@@ -177,13 +178,19 @@ class PartitionFiles:
             return
         self.files.make_dir(self.directory)
         path = self.directory / PARTITION_METADATA
-        content = _metadata(topic_id)
+        content = metadata_content(topic_id)
         if read_file(self.files, path) != content:
             write_file(self.files, path, content)
 
 
-def _metadata(topic_id: UUID) -> bytes:
+def metadata_content(topic_id: UUID) -> bytes:
+    """Return the content of ``PARTITION_METADATA``."""
     return f"version: 0\ntopic_id: {topic_id}\n".encode()
+
+
+def holes_content(offset: int) -> bytes:
+    """Return the content of ``HOLES_UNTIL``."""
+    return b"0\n%d\n" % offset
 
 
 def _differ_in_one(a: str, b: str) -> bool:

@@ -22,20 +22,22 @@ This module has the state of a segment and the methods that change it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from stele.wire import record_batch as rb
 
 from ...errors import CorruptLog
 from ..config_types import INT64_MAX
-from ..disk.files import Buffer, File, Files, is_refusal
+from ..disk.files import File, Files, SealedFile, is_refusal
 from ..disk.whole_files import read_file, write_files
 from .age import RecordAge
 from .indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 from .offset_index import RELATIVE_OFFSET_MAX
+from .remote_segments import RemoteLog
 from .scan import CorruptRange
-from .space_ahead import space_end
+from .space_ahead import AHEAD_BYTES_MAX, space_end
 from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
 LOG_SUFFIX = ".log"
@@ -45,6 +47,8 @@ KEY_INDEX_SUFFIX = ".keyindex"
 # A shutdown writes no indexes of an active segment up to this size: with thousands of partitions
 # it is the number of files that takes the time.
 UNINDEXED_BYTES = 64 * 1024
+# Of a batch that is written ahead of its append: up to 2 ms.
+_SLICE_BYTES = 1024 * 1024
 
 
 class SegmentTornError(Exception):
@@ -71,6 +75,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_ahead",
         "_file",
         "_files",
         "_is_torn",
@@ -89,6 +94,7 @@ class Segment:
         "may_have_holes",
         "next_offset",
         "path",
+        "remote",
         "size",
     )
 
@@ -116,6 +122,8 @@ class Segment:
         self.is_sealed = False
         self.is_pinned = False
         self.may_have_holes = may_have_holes
+        # The log if it is in a bucket alone.
+        self.remote: RemoteLog | None = None
         self.corrupt_ranges: list[CorruptRange] = []
         # Whether a key index was validated in this run.
         self.has_key_index = False
@@ -123,8 +131,10 @@ class Segment:
         self.aborted = TransactionIndex()
         self.indexes = SegmentIndexes(files, self.path, base_offset, interval_bytes=index_interval_bytes)
         self._file: File | None = None
-        # A failed write may have left bytes after ``size``.
+        # A failed write, or one ahead of an append, may have left bytes after ``size``.
         self._is_torn = False
+        # The batch that is there, whole but for its header.
+        self._ahead: weakref.ref[memoryview] | None = None
         # The times of the records in the first bytes of the log, once they have been read.
         self._read_age: tuple[int, RecordAge] | None = None
 
@@ -161,17 +171,23 @@ class Segment:
 
     def file(self) -> File:
         """Return the open log file; only for the event loop."""
+        if self.remote is not None:
+            return self.remote.file
         if self._file is None:
             self._file = self._files.open(self.path)
         return self._file
 
     def open_own(self) -> File:
         """Open another handle on the log, for a thread; the caller closes it."""
+        if self.remote is not None:
+            return self.remote.file
         if self.is_pinned:
             return _SharedFile(self)
         try:
             file = self._files.open(self.path)
         except FileNotFoundError:
+            if self.remote is not None:
+                return self.remote.file
             if self.is_pinned:
                 return _SharedFile(self)
             raise
@@ -205,6 +221,16 @@ class Segment:
         if self.is_sealed:
             self.indexes.forget()
 
+    def leave_disk(self, remote: RemoteLog) -> None:
+        """Read the log, which is sealed, from ``remote`` from now on; for the event loop.
+
+        The caller removes the file.
+        """
+        self.remote = remote
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def unread(self) -> Segment:
         """Return a segment with the same files that is not loaded."""
         segment = Segment(
@@ -215,6 +241,7 @@ class Segment:
             created_ms=self.created_ms,
             may_have_holes=self.may_have_holes,
         )
+        segment.remote = self.remote
         if self.is_pinned:
             segment._file = _SharedFile(self)
         return segment
@@ -229,6 +256,29 @@ class Segment:
     def has_room_for(self, size: int, last_offset: int, *, segment_bytes: int) -> bool:
         return self.size + size <= segment_bytes and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
+    def write_ahead(self, batch: memoryview, leader_epoch: int) -> Iterator[None]:
+        """Write a batch after the end, a slice at a time, so that ``append`` writes its header only.
+
+        Until then its CRC is wrong: a start takes it for the last batch, torn. The caller stops when the end has moved.
+
+        Raises ``OSError``.
+        """
+        file = self._file or self.file()
+        if self._is_torn:
+            # Another batch that was not appended may be longer.
+            self._cut_tail(file)
+        rb.assign_offsets(batch, 0, self.next_offset, leader_epoch)
+        opening = bytearray(batch[: rb.HEADER_BYTES])
+        opening[rb.CRC_START - 1] ^= 0xFF
+        # Any other append cuts it off first.
+        self._is_torn, self._ahead = True, None
+        self.allocated = max(self.allocated, self.size + len(batch))
+        file.write_at(self.size, [opening])
+        for start in range(rb.HEADER_BYTES, len(batch), _SLICE_BYTES):
+            file.write_at(self.size + start, [batch[start : start + _SLICE_BYTES]])
+            yield
+        self._ahead = weakref.ref(batch)
+
     def append(self, batches: rb.Buffer, headers: list[rb.BatchHeader], *, now_ms: int) -> None:
         """Write ``batches`` at the end; their offsets are set and follow ``next_offset``.
 
@@ -237,29 +287,37 @@ class Segment:
             SegmentTornError: it failed and cannot be undone.
         """
         file = self._file or self.file()
+        written: rb.Buffer = batches
         if self._is_torn:
-            file.truncate(self.size)
-            self._is_torn = False
+            if self._ahead is not None and self._ahead() is batches:
+                written = memoryview(batches)[: rb.HEADER_BYTES]
+            else:
+                self._cut_tail(file)
+            self._is_torn, self._ahead = False, None
         try:
-            file.write_at(self.size, [batches])
+            file.write_at(self.size, [written])
         except OSError as error:
             # Otherwise a partial write would be in the middle of the log after the next append.
             self._is_torn = True
             # It is cut when the segment is sealed, too.
             self.allocated = max(self.allocated, self.size + len(batches))
             try:
-                file.truncate(self.size)
+                self._cut_tail(file)
             except OSError as second:
                 if not is_refusal(second):
                     raise SegmentTornError(self.path, second) from error
             else:
                 self._is_torn = False
-                self.allocated = 0
             raise
         self.last_append = (self.next_offset, self.size)
         for header in headers:
             self.note(header, self.size)
         self.appended_ms = now_ms
+
+    def _cut_tail(self, file: File) -> None:
+        file.truncate(self.size)
+        # A sync that has begun may give it space after this.
+        self.allocated = min(self.allocated, self.size + AHEAD_BYTES_MAX)
 
     def note(self, header: rb.BatchHeader, position: int) -> None:
         """Note the batch at byte ``position``, which is where the previous one ends."""
@@ -393,7 +451,7 @@ class Segment:
         self._read_age = log_bytes, age
 
 
-class _SharedFile:
+class _SharedFile(SealedFile):
     """The open log of a pinned segment, as a handle whose close leaves it open."""
 
     __slots__ = ("_segment",)
@@ -409,23 +467,11 @@ class _SharedFile:
     def size(self) -> int:
         return self._segment.file().size()
 
-    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
-        raise AssertionError("a sealed segment does not change")
-
     def read_at(self, position: int, size: int) -> bytes:
         return self._segment.file().read_at(position, size)
 
     def read_at_nowait(self, position: int, size: int) -> bytes | bytearray | None:
         return self._segment.file().read_at_nowait(position, size)
-
-    def truncate(self, size: int) -> None:
-        raise AssertionError("a sealed segment does not change")
-
-    def allocate(self, start: int, end: int) -> None:
-        raise AssertionError("a sealed segment does not change")
-
-    def sync(self) -> None:
-        raise AssertionError("a sealed segment does not change")
 
     def close(self) -> None:
         """Do nothing, because the file is closed with the segment."""

@@ -32,6 +32,10 @@ assert ENTRY_BYTES == 34
 
 _VERSION = 0
 _FIELDS = 4
+# Where the last offset is among them.
+_LAST = 2
+# Entries of which the lowest first offset is kept: a search passes over them at once if they begin after its range.
+BLOCK_ENTRIES = 128
 
 
 class AbortedEntry(NamedTuple):
@@ -44,12 +48,18 @@ class AbortedEntry(NamedTuple):
 
 
 class TransactionIndex:
-    """The entries of one segment, in memory (32 bytes each)."""
+    """The entries of one segment, in memory (32 bytes each).
 
-    __slots__ = ("_numbers",)
+    While a transaction is open for long, the last stable offset of all entries after its beginning is low, and does not
+    end a search.
+    """
+
+    __slots__ = ("_lowest", "_numbers")
 
     def __init__(self, entries: Iterable[AbortedEntry] = ()) -> None:
         self._numbers = array("q")
+        # The lowest first offset of each block.
+        self._lowest = array("q")
         for entry in entries:
             self.append(entry)
 
@@ -59,7 +69,17 @@ class TransactionIndex:
     def __getitem__(self, number: int) -> AbortedEntry:
         return AbortedEntry(*self._numbers[number * _FIELDS : (number + 1) * _FIELDS])
 
+    @property
+    def last_offset(self) -> int:
+        """The offset of the newest marker; -1 without one."""
+        return self[len(self) - 1].last_offset if self else -1
+
     def append(self, entry: AbortedEntry) -> None:
+        # Before the entry, because a thread may search meanwhile.
+        if len(self) % BLOCK_ENTRIES == 0:
+            self._lowest.append(entry.first_offset)
+        elif entry.first_offset < self._lowest[-1]:
+            self._lowest[-1] = entry.first_offset
         self._numbers.extend(entry)
 
     def entries(self) -> list[AbortedEntry]:
@@ -70,13 +90,20 @@ class TransactionIndex:
 
         Returns True if later segments can have no further one.
         """
-        start = bisect_left(range(len(self)), from_offset, key=lambda number: self[number].last_offset)
-        for number in range(start, len(self)):
-            entry = self[number]
-            if entry.first_offset < end_offset:
-                found.append(entry)
-            if entry.last_stable_offset >= end_offset:
-                return True
+        count, numbers = len(self), self._numbers
+        at = bisect_left(range(count), from_offset, key=lambda number: numbers[number * _FIELDS + _LAST])
+        while at < count:
+            following = min(count, (at // BLOCK_ENTRIES + 1) * BLOCK_ENTRIES)
+            if self._lowest[at // BLOCK_ENTRIES] >= end_offset:
+                # Last stable offsets never fall.
+                at = following - 1
+            for number in range(at, following):
+                entry = self[number]
+                if entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return True
+            at = following
         return False
 
     def to_bytes(self) -> bytes:

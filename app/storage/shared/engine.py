@@ -18,6 +18,7 @@ own.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -41,6 +42,7 @@ from ..engine import (
     PartitionRead,
     PartitionSpec,
     SharedStorageCounts,
+    TierOffsets,
 )
 from ..keys.newest_offsets import NewestOffsets
 from ..sequences import ProducerView
@@ -290,6 +292,16 @@ class SharedEngine:
                 config.storage,
                 "brokers with shared storage have no topics in memory; use disk",
             )
+        for name, value, is_on in (
+            ("stele.acks", config.acks, config.acks == "replicated"),
+            ("remote.storage.enable", "true", config.remote_storage_enable),
+        ):
+            if is_on:
+                reason = "brokers with shared storage have no replica: all of their records are in the object store"
+                raise InvalidConfig(name, value, reason)
+
+    def tiers(self, topic_partition: TopicPartition) -> TierOffsets:
+        return TierOffsets(self._logs[topic_partition].state().log_start_offset, -1)
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         log = self._logs[topic_partition]
@@ -327,6 +339,16 @@ class SharedEngine:
         return True
 
     # ── append ──
+
+    @property
+    def large_bytes(self) -> int:
+        """Return more than any batch has, because an append only keeps it."""
+        return sys.maxsize
+
+    async def write_ahead(
+        self, topic_partition: TopicPartition, batch: memoryview, header: BatchHeader
+    ) -> None:
+        """Do nothing."""
 
     def append(
         self,
@@ -512,11 +534,7 @@ class SharedEngine:
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
         log = self._logs[topic_partition]
-        known, end_offset = log.epochs.end_offset_of(epoch, log_end_offset=log.next_offset)
-        if known >= 0:
-            return known, end_offset
-        # Earlier than all that are known: as in Kafka, its end is where the first one begins.
-        return epoch, log.epochs.entries()[0][1]
+        return log.epochs.end_offset_of(epoch, log_end_offset=log.next_offset)
 
     @property
     def disk_views(self) -> DiskViews | None:
@@ -570,7 +588,8 @@ class SharedEngine:
         if self._committer.has_store:
             counts.upload_age_ms = now_ms - self._committer.uploaded_ms
         counts.cache_hits, counts.cache_misses = cache.hits, cache.misses
-        counts.loaded_bytes = cache.loaded_bytes
+        counts.loaded_bytes, counts.refused_loads = cache.loaded_bytes, cache.refused
+        counts.loads_waiting = self._cache.waiting
         return counts
 
     @property
@@ -585,8 +604,10 @@ class SharedEngine:
     ) -> int:
         return await self._key_reader.newest_offset(topic_partition, key, is_doubted=is_doubted)
 
-    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
-        return await self._key_reader.newest_offsets(topic_partition, end_offset)
+    async def newest_offsets(
+        self, topic_partition: TopicPartition, end_offset: int, *, start_offset: int = 0
+    ) -> NewestOffsets:
+        return await self._key_reader.newest_offsets(topic_partition, end_offset, start_offset)
 
     def compacted_until(self, topic_partition: TopicPartition) -> int:
         return self._logs[topic_partition].compacted_until

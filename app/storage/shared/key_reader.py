@@ -327,34 +327,36 @@ class SharedKeyReader:
 
     # ── all keys ──
 
-    async def newest_offsets(self, name: TopicPartition, end_offset: int) -> NewestOffsets:
+    async def newest_offsets(self, name: TopicPartition, end_offset: int, start_offset: int) -> NewestOffsets:
         """See ``LogEngine.newest_offsets``."""
         log = self._logs[name]
         history = log.history
 
         async def compute() -> NewestOffsets:
-            newest = await self._compute_again(log, end_offset)
+            newest = await self._compute_again(log, end_offset, start_offset)
             log.check_same(history)
             return newest
 
         return await self._remembered.get(log, end_offset, compute, log_end=log.next_offset)
 
-    async def _compute_again(self, log: SharedLog, end: int) -> NewestOffsets:
+    async def _compute_again(self, log: SharedLog, end: int, start: int) -> NewestOffsets:
         try:
             try:
-                return await self._compute(log, end)
+                return await self._compute(log, end, start)
             except ObjectNotFound:
                 # Replaced, and its bytes deleted: the next plan names what is there now.
-                return await self._compute(log, end)
+                return await self._compute(log, end, start)
         except (MetaUnavailable, ObjectStoreError, TimeoutError) as error:
             raise StorageUnavailable("the read of a table", str(error)) from error
 
-    async def _compute(self, log: SharedLog, end: int) -> NewestOffsets:
+    async def _compute(self, log: SharedLog, end: int, start: int) -> NewestOffsets:
         rows = await self._rows(log, 0)
         stable_end = min(end, rows.stable_offset)
-        runs = [run for run in rows.runs if run.base_offset < stable_end]
+        runs = [run for run in rows.runs if run.base_offset < stable_end and run.last_offset >= start]
+        # A run is read as a whole.
+        start = max(rows.log.log_start, min([start, *(run.base_offset for run in runs)]))
         hasher = KeyHasher(rows.key_salt)
-        scan = TableScan(hasher, start=rows.log.log_start, end=stable_end, memory_bytes=self._memory_bytes)
+        scan = TableScan(hasher, start=start, end=stable_end, memory_bytes=self._memory_bytes)
         try:
             for count in SHARE_COUNTS:
                 scan.clear()

@@ -26,6 +26,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...errors import LogDirFailed, StorageError
+from ...turns import Turns
 from ..disk.files import Threads
 from ..disk.fine_timer import FineTimer
 from ..logs.flush_work import FlushWork
@@ -42,6 +43,8 @@ _AWAIT_S_MAX = 0.001
 _RECENT_ROUNDS = 4
 # Logs that one thread syncs one after the other, at most; an append that waits for one of them waits for all.
 _GROUP_MAX = 32
+# Rounds that begin in one turn of the loop, when a request has appended to many logs.
+_ROUNDS_PER_TURN = 32
 # A log whose sync could not begin is due again after this time.
 _RETRY_MS = 1000
 
@@ -91,6 +94,7 @@ class Flusher:
         self._awaited: dict[DiskLog, int] = {}
         self._in_flight: dict[DiskLog, _InFlight] = {}
         self._loop_syncs = LoopSyncs()
+        self._turns = Turns(_ROUNDS_PER_TURN)
         # Something was appended while threads made syncs.
         self._has_company = False
         # Needs the running loop.
@@ -109,7 +113,7 @@ class Flusher:
                 self._fail(future)
             elif log not in self._running:
                 # Appends of the same turn of the loop join this round.
-                loop.call_soon(self._start, log)
+                self._turns.call(lambda: loop.call_soon(self._start, log))
         else:
             self._appends[log] = appends = self._appends[log] + 1
             if appends == self._awaited.get(log):

@@ -143,6 +143,7 @@ GUARDS: dict[type[m.Request], Guard] = {
     m.HttpListenerRequest: Guard((), None),
     m.FetchRequest: Guard((READ_TOPIC,), None),
     m.IsolatedFetchRequest: Guard((READ_TOPIC,), None),
+    m.TopicFetchRequest: Guard((READ_TOPIC,), None),
     m.ListOffsetsRequest: _topic(DESCRIBE_TOPIC),
     m.IsolatedListOffsetsRequest: _topic(DESCRIBE_TOPIC),
     m.CreateTopicRequest: Guard(
@@ -181,6 +182,7 @@ GUARDS: dict[type[m.Request], Guard] = {
     m.LookUpKeyRequest: _topic(READ_TOPIC),
     m.TableFetchRequest: _topic(READ_TOPIC),
     m.InitTransactionsRequest: _TRANSACTION,
+    m.InitUnlessOpenRequest: _TRANSACTION,
     m.TransactionalProduceRequest: Guard(
         (WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), _check_transactional_produce
     ),

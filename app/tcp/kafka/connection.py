@@ -33,6 +33,7 @@ from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
 from ...storage.waiters import PartitionWatch
+from ...work_budget import pause
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
@@ -276,11 +277,7 @@ class KafkaConnection(Connection[memoryview]):
         if isinstance(answer, DeferredResponse):
             self._answer_deferred(head, served, message, cast("DeferredResponse[Any]", answer))
         elif isinstance(answer, served.api.response):
-            data = self._encode(head, served, answer)
-            if served.reads is None:
-                self.answer(data)
-            else:
-                self.answer_read(data)
+            self.answer(self._encode(head, served, answer))
         elif isinstance(answer, NoResponse):
             self._answer_nothing(head, served, answer)
         else:
@@ -497,9 +494,8 @@ class KafkaConnection(Connection[memoryview]):
         if isinstance(response, NoResponse):
             self._answer_nothing(head, served, response, has_place=True)
             return b""
-        if served.is_long is not None and served.is_long(response):
-            parts = await asyncio.to_thread(_written, head, served, response, head.version)
-            return self._traced(head, served, parts)
+        if served.walks or served.lists:
+            return self._traced(head, served, await _written_in_steps(head, served, response))
         return self._encode(head, served, response)
 
     async def _finish_barrier(
@@ -576,8 +572,20 @@ def _written(head: RequestHead, served: Served, response: Any, version: int) -> 
     """Encode the whole frame of a response, in parts."""
     api = served.api
     flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
-    out = response_head(head.correlation_id, flexible=flexible)
     parts: list[bytes | bytearray] = []
-    served.write(version, response, out, parts)
+    served.write(version, response, response_head(head.correlation_id, flexible=flexible), parts)
+    return _with_size(parts)
+
+
+async def _written_in_steps(head: RequestHead, served: Served, response: Any) -> list[bytes | bytearray]:
+    """``_written``, with pauses."""
+    out = response_head(head.correlation_id, flexible=served.api.is_flexible(head.version))
+    parts: list[bytes | bytearray] = []
+    for _ in served.write_in_steps(head.version, response, out, parts):
+        await pause()
+    return _with_size(parts)
+
+
+def _with_size(parts: list[bytes | bytearray]) -> list[bytes | bytearray]:
     SIZE.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE.size)  # type: ignore[arg-type]
     return parts

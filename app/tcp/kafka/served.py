@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, cast
 
@@ -21,10 +21,10 @@ class Served:
     ``changes``: the work continues after the client has disconnected. ``is_barrier``:
     whether no later request of the connection may begin before this one has ended.
     ``walks``: the handler visits any number of partitions or groups and pauses among
-    them; it too keeps later requests of its connection waiting, so that a client sees
-    its own requests take effect one after the other. ``reads``: the largest size of the
-    response in bytes, for requests that read the log. ``is_long``: whether a response is
-    encoded in a thread, because encoding it would hold the event loop.
+    them, as does the encoding of its response; it too keeps later requests of its connection waiting, so that a client sees
+    its own requests take effect one after the other. ``lists``: the response may list any number of things, so its encoding
+    pauses, too, and no later request waits for it. ``reads``: the largest size of the
+    response in bytes, for requests that read the log.
     ``finds_topics_itself``: the handler looks for unknown topics of a request in a way
     of its own, or the request names topics that no client creates.
     """
@@ -36,9 +36,9 @@ class Served:
     changes: bool = False
     is_barrier: Callable[[Broker, Any], bool] | None = None
     walks: bool = False
+    lists: bool = False
     reads: Callable[[Broker, Any], int] | None = None
     carries_records: bool = False
-    is_long: Callable[[Any], bool] | None = None
     finds_topics_itself: bool = False
 
     def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
@@ -46,6 +46,14 @@ class Served:
         api = self.api
         write = schema.gathering_writer(cast("type[Any]", api.response), version, api.is_flexible(version))
         write(response, head, parts)
+
+    def write_in_steps(
+        self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]
+    ) -> Iterator[None]:
+        """``write`` in steps that are short enough for a turn of the loop."""
+        api = self.api
+        write = schema.writer_in_steps(cast("type[Any]", api.response), version, api.is_flexible(version))
+        return write(response, head, parts)
 
     def guarded(self) -> Served:
         """Return the row with its guard before the handler: checks are timed and charged with the request."""

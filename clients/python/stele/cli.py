@@ -8,6 +8,8 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (ctrl-c).
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -30,11 +32,14 @@ COMMANDS = {
     "user": ("users", "user", "Add, list and delete users, and change passwords."),
     "key": ("users", "key", "Create, list and delete API keys."),
     "acls": ("acls", "acls", "List, add and remove access rules."),
+    "restore": ("replica", "restore", "Restore a data directory from a replica in a bucket."),
+    "replica": ("replica", "replica", "Show and verify the replica of a broker in a bucket."),
     "dump": ("inspect", "dump", "Print the contents of a segment or index file."),
     "verify": ("inspect", "verify", "Check every batch and index of a data directory."),
 }
 
 EXIT_INTERRUPTED = 130
+_OUTPUT_ERRORS = frozenset((errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
 class LazyGroup(click.Group):
@@ -76,6 +81,15 @@ def main(arguments: list[str] | None = None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         click.echo(err=True)
         code = EXIT_INTERRUPTED
+    except OSError as error:
+        # Of standard output; commands report errors of files and connections.
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+            raise
+        # The interpreter flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:
+            click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -6,7 +6,7 @@
     ├── BrokerUnavailableError          no connection, or the broker is closing; nothing was sent
     ├── ConnectionLostError             the connection broke before the response
     ├── RequestTimedOutError            no response in time
-    ├── StorageFailedError              the broker's disk failed or is full
+    ├── StorageFailedError              the broker's disk failed or is full, or its replica lacks records
     ├── ThrottledError                  too many requests at once, or more than a quota allows
     ├── ProtocolError                   the peer does not speak this protocol
     ├── UnknownTopicError               no such topic or partition
@@ -102,7 +102,7 @@ class RequestTimedOutError(SteleClientError):
 
 
 class StorageFailedError(SteleClientError):
-    """The broker's disk failed or is full; records acked before are safe."""
+    """The broker's disk failed or is full, or no replica has the records; those acked before are safe."""
 
     retriable = True
     is_outcome_unknown = True
@@ -308,6 +308,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProducerStateError,
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerStateError,
     ErrorCode.KAFKA_STORAGE_ERROR: StorageFailedError,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: StorageFailedError,
     ErrorCode.UNKNOWN_PRODUCER_ID: ProducerStateError,
     ErrorCode.NON_EMPTY_GROUP: GroupError,
     ErrorCode.GROUP_ID_NOT_FOUND: GroupError,

@@ -15,21 +15,25 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from types import MethodType
+from typing import Any
 
-_renewals: dict[int, weakref.WeakMethod[Callable[[], None]]] = {}
+# By the ids of the references: the object, and the function to call with it. A ``WeakMethod`` that is forgotten in its
+# callback writes an AttributeError to stderr when a program ends, because its class is collected in the same pass.
+_renewals: dict[int, tuple[weakref.ref[Any], Callable[[Any], object]]] = {}
 
 
-def in_child(renew: Callable[[], None]) -> None:
+def in_child(renew: MethodType) -> None:
     """Call ``renew``, a method, in each child of this process while its object lives.
 
     It runs before the fork returns in the child. It must take no lock, wait for nothing,
     and leave what the parent still uses: connections are passed to ``leave``.
     """
-    reference = weakref.WeakMethod(renew, _forget)
-    _renewals[id(reference)] = reference
+    reference = weakref.ref(renew.__self__, _forget)
+    _renewals[id(reference)] = reference, renew.__func__
 
 
-def _forget(reference: weakref.WeakMethod[Callable[[], None]]) -> None:
+def _forget(reference: weakref.ref[Any]) -> None:
     _renewals.pop(id(reference), None)
 
 
@@ -52,10 +56,10 @@ def leave(descriptors: Iterable[int]) -> None:
 
 
 def _renew_all() -> None:
-    for reference in _renewals.copy().values():
-        renew = reference()
-        if renew is not None:
-            renew()
+    for reference, renew in _renewals.copy().values():
+        instance = reference()
+        if instance is not None:
+            renew(instance)
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,10 +6,11 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from stele.broker_process import BrokerProcess
 
-from load.bench_cdc import TOPIC, Inserts, connector_state, create_table, lease_holder
+from load.bench_cdc import TOPIC, Inserts, connector_state, create_table
 from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
@@ -56,6 +57,12 @@ def capturing_brokers(server: PostgresServer, path: Path) -> Generator[Brokers]:
     server.run("SELECT pg_drop_replication_slot('stele')")
     server.run("DROP PUBLICATION stele")
     server.run("DROP SCHEMA stele CASCADE")
+
+
+def lease_holder(broker: BrokerProcess) -> int | None:
+    """Return the id of the broker that has the lease of the connector, as ``broker`` knows it."""
+    leases = httpx.get(f"{broker.http_url}/v1/cluster").raise_for_status().json()["leases"]
+    return leases.get("cdc.pg.stele", {}).get("broker_id")
 
 
 def wait_for_holder(broker: BrokerProcess) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import psycopg
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -15,10 +16,20 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from stele import Client
 from stele.broker_process import BrokerStartError
 from stele.testing import BrokerProcess, run_broker
+from stele.wire.error_codes import ErrorCode
 
 from app.cluster.group_shards import SHARD_LEASES
+from app.tcp.kafka.schemas.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
+from tests.support.kafka_peer import KafkaPeer, fetch, only_partition
 from tests.support.warm_processes import run_stele
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cluster.md").read_text()
@@ -198,6 +209,39 @@ def test_records_written_at_one_broker_are_read_at_the_others(brokers: Brokers) 
             f"{brokers[number].http_url}/v1/topics/mixed/partitions/0/records", params={"from": 0}
         ).json()
         assert [record["value"] for record in page["records"]] == expected
+
+
+def fetch_code(peer: KafkaPeer, epoch: int) -> int:
+    return only_partition(peer.call(fetch("led", 0, current_leader_epoch=epoch), 12)).error_code
+
+
+def list_offsets_code(peer: KafkaPeer, epoch: int) -> int:
+    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="led", partitions=[partition])])
+    return peer.call(request, 5).topics[0].partitions[0].error_code
+
+
+def epoch_end_code(peer: KafkaPeer, epoch: int) -> int:
+    partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=epoch)
+    topic = OffsetForLeaderTopic(topic="led", partitions=[partition])
+    return peer.call(OffsetForLeaderEpochRequest(topics=[topic]), 4).topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("ask", [fetch_code, list_offsets_code, epoch_end_code])
+def test_a_leader_epoch_that_one_broker_has_shown_is_known_at_the_others(
+    brokers: Brokers, server: PostgresServer, ask: Callable[[KafkaPeer, int], int]
+) -> None:
+    assert httpx.put(f"{brokers[1].http_url}/v1/topics/led").is_success
+    with KafkaPeer(brokers[2]) as peer, psycopg.connect(server.dsn, autocommit=True) as database:
+        assert ask(peer, -1) == ErrorCode.NONE
+        assert ask(peer, 2**31 - 1) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        # A broker looks four times a second by itself, which a test that asks once may just meet.
+        for _ in range(5):
+            raised = database.execute(
+                "UPDATE stele.history SET leader_epoch = leader_epoch + 1 RETURNING leader_epoch"
+            )
+            ((epoch,),) = raised
+            assert ask(peer, epoch) == ErrorCode.NONE
 
 
 @pytest.mark.long

@@ -5,14 +5,9 @@ Only addresses are others. What a container engine does (networks, volumes, imag
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -21,9 +16,8 @@ from stele.testing import BrokerProcess, run_broker
 
 from app.settings import SETTINGS
 from load.postgres_server import PostgresServer
-from load.seaweedfs import WEED, SeaweedMissing
-from load.server_start import free_ports
 from tests.support.brokers import Brokers
+from tests.support.compose import profile, profile_store
 from tests.support.documents import ROOT
 from tests.support.waiting import eventually
 
@@ -31,14 +25,6 @@ pytestmark = pytest.mark.long
 
 BROKERS = (1, 2, 3)
 PORTS = ("HTTP", "BINARY", "KAFKA")
-_SETUP_S = 120
-
-
-def profile() -> dict[str, dict[str, Any]]:
-    """Return the services of the profile, with the defaults of variables."""
-    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / "compose.yaml").read_text())
-    services = cast("dict[str, dict[str, Any]]", yaml.safe_load(text)["services"])
-    return {name: service for name, service in services.items() if "cluster" in service.get("profiles", ())}
 
 
 def published(service: dict[str, Any]) -> set[int]:
@@ -53,7 +39,7 @@ def published(service: dict[str, Any]) -> set[int]:
 
 
 def test_every_port_of_the_brokers_is_published_by_the_service_whose_network_they_share() -> None:
-    services = profile()
+    services = profile("cluster")
     ports: list[int] = []
     for number in BROKERS:
         broker = services[f"broker-{number}"]
@@ -69,67 +55,22 @@ def test_every_port_of_the_brokers_is_published_by_the_service_whose_network_the
 def test_the_data_of_the_cluster_are_in_volumes_that_exist() -> None:
     volumes = yaml.safe_load((ROOT / "compose.yaml").read_text())["volumes"]
     for name in ("cluster-postgres", "cluster-store"):
-        (mounted,) = profile()[name]["volumes"]
+        (mounted,) = profile("cluster")[name]["volumes"]
         assert mounted.partition(":")[0] in volumes
-
-
-@contextmanager
-def store(services: dict[str, dict[str, Any]], path: Path) -> Generator[str]:
-    """Run the services of the store with their own commands; yield its address."""
-    if not WEED.exists():
-        missing = str(SeaweedMissing())
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    path.mkdir()
-    names = ("s3", "master", "filer", "volume", "admin")
-    kinds = [f"{name}.port{suffix}" for name in names for suffix in ("", ".grpc")]
-    ports = dict(zip(kinds, free_ports(len(kinds)), strict=True))
-    replaced: dict[str, str] = {"-dir=/data": f"-dir={path}", "-ip=cluster-store": "-ip=127.0.0.1"}
-    arguments: list[str] = services["cluster-store"]["command"]
-    command = [replaced.get(argument, argument) for argument in arguments]
-    assert services["cluster-store"]["entrypoint"] == ["weed"]
-    with (path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(WEED), *command, *(f"-{name}={port}" for name, port in ports.items())],
-            cwd=path,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "HOME": str(path)},
-            start_new_session=True,
-        )
-    try:
-        setup = services["cluster-store-setup"]
-        (script,) = setup["command"]
-        assert "cluster-store:9333" in script
-        script = script.replace(
-            "cluster-store:9333", f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}"
-        )
-        subprocess.run(
-            [*setup["entrypoint"], script],
-            cwd=path,
-            env={**os.environ, "HOME": str(path), "PATH": f"{WEED.parent}:{os.environ['PATH']}"},
-            timeout=_SETUP_S,
-            check=True,
-        )
-        yield f"127.0.0.1:{ports['s3.port']}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
 
 
 @pytest.mark.slow
 def test_the_settings_of_the_profile_start_three_brokers_that_survive_the_loss_of_one(
     server: PostgresServer, tmp_path: Path
 ) -> None:
-    services = profile()
+    services = profile("cluster")
     login = services["cluster-postgres"]["environment"]
     server.run(
         f"CREATE ROLE {login['POSTGRES_USER']} SUPERUSER LOGIN PASSWORD '{login['POSTGRES_PASSWORD']}'"
     )
     server.run(f"CREATE DATABASE {login['POSTGRES_DB']} OWNER {login['POSTGRES_USER']}")
     with ExitStack() as stack:
-        address = stack.enter_context(store(services, tmp_path / "store"))
+        address = stack.enter_context(profile_store(services, "cluster", tmp_path / "store"))
         processes: dict[int, BrokerProcess] = {}
         for number in BROKERS:
             environment: dict[str, str] = dict(services[f"broker-{number}"]["environment"])

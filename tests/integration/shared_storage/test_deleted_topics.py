@@ -74,7 +74,7 @@ HTTP: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
         f"/v1/topics/{name}/partitions/0/records", params={"from": "earliest"}
     ),
     "offset by time": lambda http, name: http.get(
-        f"/v1/topics/{name}/partitions/0/offsets", params={"timestamp": 0}
+        f"/v1/topics/{name}/partitions/0/offsets", params={"at": "-1h"}
     ),
     "purge": lambda http, name: http.delete(f"/v1/topics/{name}/partitions/0/records?before=0"),
     "flush": lambda http, name: http.post(f"/v1/topics/{name}/flush"),

@@ -20,13 +20,14 @@ from app.cluster.postgres.transactions import PostgresTransactions
 from app.cluster.shared_transactions import TransactionUpdate
 from app.cluster.transaction_store import TransactionRecord
 from app.postgres.connector import Connection, Connector
-from app.postgres.history import ReplacedPrimary, server_of
+from app.postgres.history import SECONDS, ReplacedPrimary, server_of
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import KnownLog, LogRow
 from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresServer
 from tests.support.shared_meta import batch, written_object
+from tests.support.waiting import eventually
 
 _RECORD = TransactionRecord(
     transactional_id="t",
@@ -87,7 +88,9 @@ def test_brokers_know_the_same_history_and_agree_on_a_leader_epoch(brokers: tupl
     assert states[0].history == states[1].history == first.epoch
     assert states[0].leader_epoch == states[1].leader_epoch >= states[0].history
     second.membership.leave(second.member)
-    assert first.membership.look().leader_epoch > states[0].leader_epoch, "the leaders are others"
+    eventually(
+        lambda: first.membership.look().leader_epoch > states[0].leader_epoch, "the leaders are others"
+    )
     assert first.membership.look().history == states[0].history
 
 
@@ -156,6 +159,50 @@ def test_the_first_broker_of_a_cluster_begins_a_history(server: PostgresServer, 
         broker.membership.leave(broker.member)
         broker.membership.close()
     assert epochs[1] > epochs[0]
+
+
+def _seconds(broker: _Broker) -> int:
+    return broker.run(f"SELECT {SECONDS}")[0][0]
+
+
+def test_no_history_is_in_force_before_its_second(brokers: tuple[_Broker, _Broker]) -> None:
+    first, _ = brokers
+    # As after several starts in a moment.
+    first.run(f"UPDATE history SET leader_epoch = {SECONDS} + 2")
+    (ahead,) = first.run("SELECT leader_epoch FROM history")[0]
+    first.session.run(lambda connection: first.connector.history.begin(connection, "a test"))
+    assert first.epoch > ahead
+    assert _seconds(first) >= first.epoch
+
+
+def test_a_database_that_has_forgotten_a_history_begins_a_greater_one(
+    brokers: tuple[_Broker, _Broker], server: PostgresServer, schema: str
+) -> None:
+    first, _ = brokers
+    before = first.run("SELECT id, epoch, leader_epoch FROM history")[0]
+    first.session.run(lambda connection: first.connector.history.begin(connection, "a failover"))
+    forgotten = first.epoch
+    first.run(
+        f"UPDATE history SET id = '{before[0]}', epoch = {before[1]}, leader_epoch = {before[2]}, server = 'another'"
+    )
+    # It has not seen the forgotten one.
+    newcomer = _Broker(server.dsn, schema, 3)
+    newcomer.join()
+    assert newcomer.epoch > forgotten
+    newcomer.session.close()
+
+
+def test_a_change_of_the_members_raises_the_leader_epoch_no_further_than_its_second(
+    brokers: tuple[_Broker, _Broker],
+) -> None:
+    first, _ = brokers
+    first.run("UPDATE history SET members = 'others'")
+    first.run(f"UPDATE history SET leader_epoch = {SECONDS} + 3600")
+    (ahead,) = first.run("SELECT leader_epoch FROM history")[0]
+    assert first.membership.look().leader_epoch == ahead
+    first.run(f"UPDATE history SET leader_epoch = {SECONDS} - 10")
+    (behind,) = first.run("SELECT leader_epoch FROM history")[0]
+    assert first.membership.look().leader_epoch == behind + 1
 
 
 def test_another_history_gives_no_id_and_no_lease_epoch_out_again(brokers: tuple[_Broker, _Broker]) -> None:

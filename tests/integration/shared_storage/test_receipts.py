@@ -1,18 +1,24 @@
-"""A receipt claims a standby only if the commit has waited for one, however its wait ended."""
+"""A receipt claims a standby only if the commit has waited for one, and a start warns if there is none."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from uuid import UUID
+from pathlib import Path
+from uuid import UUID, uuid4
 
 import pytest
 from stele.wire.messages import Durability
 
+from app.clock import SystemClock
 from app.postgres.pool import PostgresPool
+from app.storage.disk.files import RealFiles
 from app.storage.shared.meta import CommitAnswer, CommitUnknown
+from app.storage.shared.options import SharedOptions
 from app.storage.shared.postgres.meta import PostgresMeta
+from app.storage.shared.postgres_engine import PostgresEngine, SharedStorage
 from load.postgres_server import PostgresServer
+from tests.support.postgres import postgres_bin
 from tests.support.shared_meta import batch, written_object
 from tests.support.waiting import eventually
 
@@ -91,3 +97,33 @@ async def test_a_commit_that_is_repeated_waits_for_the_standby_that_the_first_at
     await asyncio.to_thread(_no_standby_counts, own_server)
     assert _durability(await again) is Durability.SYNCED
     await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("fsync", "said"),
+    [
+        ("on", "PostgreSQL has no synchronous standby"),
+        ("off", "can be lost when PostgreSQL crashes: fsync is off"),
+    ],
+)
+async def test_a_start_warns_of_what_a_failure_can_take(
+    fsync: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "objects"
+    directory.mkdir()
+    with PostgresServer(postgres_bin(), wal_level="replica", fsync=fsync) as server:
+        engine = PostgresEngine(
+            RealFiles(),
+            tmp_path / "data",
+            storage=SharedStorage(
+                postgres_url=server.dsn, object_store=f"file://{directory}", linger_ms=None
+            ),
+            incarnation=uuid4(),
+            clock=SystemClock(),
+            options=SharedOptions(),
+        )
+        await engine.open()
+        await engine.close()
+    warnings = "\n".join(record.getMessage() for record in caplog.records)
+    assert said in warnings
+    assert f"the object store file://{directory} does not sync" in warnings

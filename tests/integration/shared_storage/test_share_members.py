@@ -182,6 +182,21 @@ def test_a_connection_that_ends_gives_its_records_back_and_takes_no_more(group: 
     assert waiting.fetch(max_wait_ms=PATIENCE_MS) == {0: [(2, 2, 1)]}
 
 
+def test_what_a_member_acknowledges_at_another_broker_counts_also_after_its_leave(group: Group) -> None:
+    """Clients that close send the leave to the coordinator and the rest to where they read, at the same time."""
+    put(group.near, group.topic, b"a", b"b", b"c")
+    member, waiting = group.member(group.far, 0), group.member(group.third)
+    assert member.fetch() == {0: [(0, 2, 1)]}
+    left = copy(member)
+    left.peer = group.near
+    assert left.beat(member_epoch=-1).error_code == E.NONE
+    waiting.fetch(max_records=0)
+    assert waiting.fetch() == {}, "the leave gives nothing back"
+    assert member.acknowledge({0: [(0, 1, ACCEPT)]}, share_session_epoch=-1) == {0: E.NONE}
+    # The rest is free with the end of the session.
+    assert waiting.fetch(max_wait_ms=LOCKED_MS) == {0: [(2, 2, 2)]}
+
+
 def test_polls_over_http_share_the_records(group: Group) -> None:
     put(group.near, group.topic, *[b"x"] * 6)
     member = group.member(group.far, 0)

@@ -28,6 +28,7 @@ def test_acknowledged_records_outlive_the_primary(tmp_path: Path) -> None:
         )
         url = f"postgresql://postgres@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
         with run_brokers(tmp_path, url, 2) as brokers, Client(brokers[1].binary_url) as client:
+            assert "synchronous standby" not in brokers[1].stderr
             client.create_topic("orders")
             acknowledged = [produce(client, number, "replicated") for number in range(50)]
             with client.group("billing", "orders") as group, next(iter(group)):

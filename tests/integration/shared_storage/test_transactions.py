@@ -84,7 +84,7 @@ def values(brokers: Brokers, number: int, topic: str) -> list[str]:
         record["value"]
         for partition in (0, 1)
         for record in call(
-            brokers, number, "GET", f"/v1/topics/{topic}/partitions/{partition}/records", params={"offset": 0}
+            brokers, number, "GET", f"/v1/topics/{topic}/partitions/{partition}/records", params={"from": 0}
         )["records"]
     ]
 

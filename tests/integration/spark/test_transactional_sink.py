@@ -159,19 +159,58 @@ def fail(options: WriteOptions, unit: WriteUnit, topics: Sequence[str]) -> None:
         raise RuntimeError("out of memory")
 
 
-def test_the_next_attempt_with_the_same_number_fences_the_one_before(
+def test_of_two_runs_that_do_the_same_micro_batch_one_commits_it(
     options: WriteOptions, client: Client, topic: str, topics: list[str]
 ) -> None:
-    """Two runs of a query do the same micro-batch: the one that was thought dead cannot commit its part."""
-    unit = unit_of(topic)
+    """The earlier one was thought dead; its attempts have the same numbers as those of the other."""
+    unit, following = unit_of(topic), unit_of(topic, 1)
     of_zombie = write(options, unit, topics)
-    results = write(options, unit, topics)
-    with pytest.raises(CommitError, match="none of its rows are visible"):
-        commit_unit(options, unit, of_zombie, partitions=TASKS)
-    assert contents(client, topics[0]) == []
-    commit_unit(options, unit, results, partitions=TASKS)
+    assert commit_unit(options, unit, write(options, unit, topics), partitions=TASKS)
     assert not commit_unit(options, unit, of_zombie, partitions=TASKS)
     assert [contents(client, name) for name in topics] == [all_of(unit)] * 2
+    results = write(options, following, topics)
+    assert commit_unit(options, following, write(options, following, topics), partitions=TASKS)
+    assert not commit_unit(options, following, results, partitions=TASKS)
+    assert [contents(client, name) for name in topics] == [sorted(all_of(unit) + all_of(following))] * 2
+
+
+@pytest.mark.parametrize("how", ["fails", "ends", "stays"])
+def test_an_attempt_that_begins_late_cannot_end_one_that_is_finished(
+    options: WriteOptions, client: Client, topic: str, topics: list[str], how: str
+) -> None:
+    """A zombie has the number of a finished attempt: it belongs to another run, stage attempt or micro-batch.
+
+    Its begin, its rows and its abort are its own.
+    """
+    zombie = opened(options, unit_of(topic), 0)
+    unit = unit_of(topic, 1)
+    results = write(options, unit, topics)
+    add(zombie, topics, [b"zombie"])
+    error = RuntimeError("killed") if how == "fails" else None
+    if how != "stays":
+        zombie.__exit__(None if error is None else RuntimeError, error, None)
+    assert commit_unit(options, unit, results, partitions=TASKS)
+    assert [contents(client, name) for name in topics] == [all_of(unit)] * 2
+    if how == "stays":
+        with zombie, pytest.raises(ProducerStateError):
+            add(zombie, topics, [b"zombie"])
+    # Its transaction is ended, too, so it holds no reader back.
+    following = unit_of(topic, 2)
+    assert commit_unit(options, following, write(options, following, topics), partitions=TASKS)
+    assert [contents(client, name) for name in topics] == [sorted(all_of(unit) + all_of(following))] * 2
+
+
+def test_the_ids_of_attempts_are_used_again(
+    options: WriteOptions, client: Client, topic: str, topics: list[str]
+) -> None:
+    """However many micro-batches a query has: an id and its producer stay in the memory of the broker."""
+    used: set[str] = set()
+    for number in range(4):
+        unit = unit_of(topic, number)
+        results = write(options, unit, topics)
+        used |= {result.transaction.transactional_id for result in results}
+        assert commit_unit(options, unit, results, partitions=TASKS)
+    assert len(used) == TASKS
 
 
 def test_an_aborted_unit_leaves_nothing(
@@ -216,3 +255,43 @@ def test_a_topic_in_memory_is_refused(options: WriteOptions, client: Client, top
     client.create_topic(topic, partitions=PARTITIONS, configs={"stele.storage": "memory"})
     with opened(options, unit_of(topic), 0) as writer, pytest.raises(InvalidRequestError, match="in memory"):
         add(writer, [topic], [b"x"])
+
+
+# ── writes that have one name and number, and are no repetitions of each other ──
+
+
+def named(topic: str, target: str = "", *, number: int = 0) -> WriteUnit:
+    """A batch write, as each write of a foreachBatch is, whose option ``topic`` is ``target``."""
+    return WriteUnit(kind="batch", application=f"app of {topic}", query_id="", number=number, target=target)
+
+
+def test_writes_to_different_topics_are_different_units(
+    options: WriteOptions, client: Client, topic: str, topics: list[str]
+) -> None:
+    for number in range(2):
+        for name in topics:
+            unit = named(topic, name, number=number)
+            assert commit_unit(options, unit, write(options, unit, [name]), partitions=TASKS)
+    both = sorted(value for number in range(2) for value in all_of(named(topic, number=number)))
+    assert [contents(client, name) for name in topics] == [both] * 2
+
+
+def test_a_write_to_other_topics_by_a_column_is_no_repetition(
+    options: WriteOptions, client: Client, topic: str, topics: list[str]
+) -> None:
+    unit = named(topic)
+    assert commit_unit(options, unit, write(options, unit, topics[:1]), partitions=TASKS)
+    with pytest.raises(CommitError, match=rf"rows for {topics[1]}: two writes have the same name and number"):
+        commit_unit(options, unit, write(options, unit, topics), partitions=TASKS)
+    assert [contents(client, name) for name in topics] == [all_of(unit), []]
+
+
+def test_rows_that_are_left_out_are_counted_in_a_warning(
+    options: WriteOptions, topic: str, topics: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    unit = named(topic, topics[0])
+    assert commit_unit(options, unit, write(options, unit, topics[:1]), partitions=TASKS)
+    assert not commit_unit(options, unit, write(options, unit, topics[:1]), partitions=TASKS)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "was committed before, with 12 rows; the 12 rows of its repetition are left out" in record.message

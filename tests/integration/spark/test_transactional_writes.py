@@ -10,7 +10,7 @@ from stele import Client, NewRecord
 from stele.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.long
 
@@ -57,6 +57,38 @@ def test_a_transactional_batch_write_is_whole_in_all_topics_or_leaves_nothing(
     # What the refused write had stored is aborted, so it holds nobody back.
     client.produce(topics[0], b"after", partition=0)
     assert b"after" in contents(client, topics[0])
+
+
+@pytest.mark.parametrize("transactional", ["true", "false"])
+def test_a_micro_batch_that_is_written_to_two_topics_is_whole_in_both(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    client: Client,
+    topic: str,
+    tmp_path: Path,
+    transactional: str,
+) -> None:
+    """One txnAppId and the number of the micro-batch, as docs/spark.md says, and one topic per write."""
+    topics = [f"{topic}.{number}" for number in range(2)]
+    for name in (topic, *topics):
+        client.create_topic(name, partitions=PARTITIONS)
+    client.produce_many(topic, [NewRecord(b"%d" % n, partition=n % PARTITIONS) for n in range(100)])
+
+    def divide(frame: DataFrame, batch_id: int) -> None:
+        # The second time repeats the first one.
+        for _ in range(2):
+            for number, name in enumerate(topics):
+                half = frame.where(f"CAST(CAST(value AS STRING) AS INT) % 2 = {number}").select("value")
+                writer = half.write.format("stele").option("url", broker.binary_url).mode("append")
+                writer = writer.option("topic", name).option("transactional", transactional)
+                writer.option("txnAppId", topic).option("txnVersion", batch_id).save()
+
+    reader = spark.readStream.format("stele").option("url", broker.binary_url).option("subscribe", topic)
+    frame = reader.option("startingOffsets", "earliest").load()
+    writer = frame.writeStream.foreachBatch(divide).option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT_S)
+    for number, name in enumerate(topics):
+        assert contents(client, name) == sorted(b"%d" % n for n in range(number, 100, 2))
 
 
 def test_a_stream_goes_on_when_transactions_are_turned_on_and_off(

@@ -13,5 +13,12 @@
 - ``story``        the faults, from a seed
 - ``record``       what became of each cluster
 
+One broker that loses its directory and is restored from its replica:
+
+- ``buckets``      S3 servers that fail and are killed, and directories
+- ``changes``      PostgreSQL and the connector that follows it
+- ``mixed_load``   the clients, and what of their records must be there
+- ``replica``      the losses, from a seed, and the restores
+
 ``python -m tests.support.faults`` runs them for a given time.
 """

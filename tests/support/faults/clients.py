@@ -33,6 +33,7 @@ _DELIVERY_S = 600.0
 ANSWER_S = 4.0
 _ANSWER_MS = int(ANSWER_S * 1000)
 _SESSION_MS = 6_000
+_CLOSE_S = 60.0
 # librdkafka hands over records before what it has logged.
 _LOG_LATE_S = 5.0
 _PAD = b"x" * 2_000
@@ -261,11 +262,43 @@ class _Gap:
     until_s: float
 
 
+class _Commits:
+    """The commits of a member, one at a time.
+
+    They do not wait: a synchronous commit of librdkafka may hang for ever
+    (https://github.com/confluentinc/confluent-kafka-python/issues/1801).
+    """
+
+    def __init__(self, work: Work, group: str) -> None:
+        self._work = work
+        self._group = group
+        # That of the ledger when the commit under way was sent; None if there is none.
+        self._window: int | None = None
+
+    def begin(self, consumer: Consumer) -> None:
+        if self._window is None:
+            self._window = self._work.ledger.window
+            consumer.commit(asynchronous=True)
+
+    def ended(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        window, self._window = self._window, None
+        assert window is not None
+        if error is not None:
+            if error.code() != KafkaError._NO_OFFSET:
+                self._work.ledger.error(self._group, error)
+            return
+        for partition in partitions:
+            if partition.error is None:
+                self._work.ledger.commit(
+                    self._group, (partition.topic, partition.partition), partition.offset, window
+                )
+
+
 def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callable[[Work], None]:
     """A member of a group of librdkafka that commits what it has read."""
 
     def run(work: Work) -> None:
-        logger, lines = logging.Logger(group), _LastLines()
+        logger, lines, commits = logging.Logger(group), _LastLines(), _Commits(work, group)
         logger.addHandler(lines)
         # A member that stands in a call hands no lines over: to see those, let it write them to stderr.
         to: dict[str, Any] = {} if os.environ.get("STELE_FAULTS_MEMBERS_TO_STDERR") else {"logger": logger}
@@ -279,6 +312,7 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                 "socket.timeout.ms": _ANSWER_MS,
                 "reconnect.backoff.max.ms": 1_000,
                 "debug": "cgrp,topic,fetch",
+                "on_commit": commits.ended,
                 **RECOVERY,
                 **settings,
             },
@@ -347,24 +381,23 @@ def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callab
                     work.ledger.fail(f"{gap.text}; its log:\n{lines.about(gap.partition)}")
                 if time.monotonic() >= commit_s:
                     commit_s = time.monotonic() + 1
-                    _commit(work, consumer, group)
+                    commits.begin(consumer)
         finally:
-            consumer.close()
+            _close(consumer, work)
 
     return run
 
 
-def _commit(work: Work, consumer: Consumer, group: str) -> None:
-    window = work.ledger.window
-    try:
-        committed = consumer.commit(asynchronous=False) or []
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._NO_OFFSET:
-            work.ledger.error(group, error.args[0])
-        return
-    for partition in committed:
-        if partition.error is None:
-            work.ledger.commit(group, (partition.topic, partition.partition), partition.offset, window)
+def _close(consumer: Consumer, work: Work) -> None:
+    """Close a consumer of librdkafka, which after failures of brokers may never come back from it.
+
+    https://github.com/confluentinc/confluent-kafka-python/issues/1667; all its requests end after ``_ANSWER_MS``.
+    """
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(_CLOSE_S)
+    if closing.is_alive():
+        work.ledger.error(work.name, "librdkafka does not come back from its close")
 
 
 def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:

@@ -21,6 +21,7 @@ class StoreFault(Enum):
     # Refused with the status.
     ERROR_500 = "500 Internal Server Error"
     ERROR_503 = "503 Service Unavailable"
+    ERROR_429 = "429 Too Many Requests"
     EXPIRED_TOKEN = "400 Bad Request"
     # Served after a delay.
     SLOW = "slow"
@@ -38,6 +39,7 @@ class StoreFault(Enum):
 _CODES = {
     StoreFault.ERROR_500: "InternalError",
     StoreFault.ERROR_503: "SlowDown",
+    StoreFault.ERROR_429: "TooManyRequests",
     StoreFault.EXPIRED_TOKEN: "ExpiredToken",
 }
 
@@ -61,7 +63,8 @@ class StoreProxy(Link):
     """A link to an S3 server.
 
     ``outage`` says how it fails requests, and if that is nothing, ``mood`` does. ``failed`` counts the requests that
-    met a fault, when they did, and ``requests`` all of them by their method.
+    met a fault, when they did, and ``requests`` all of them by their method. ``lost_conditions`` counts conditional PUTs
+    that came too late.
     """
 
     def __init__(self, loop: LinkLoop, name: str, target: Address, random: Random) -> None:
@@ -70,6 +73,7 @@ class StoreProxy(Link):
         self.outage = StoreMood()
         self.failed: Counter[StoreFault] = Counter()
         self.requests: Counter[str] = Counter()
+        self.lost_conditions = 0
         self._late: set[asyncio.Task[None]] = set()
         super().__init__(loop, name, target)
 
@@ -103,6 +107,7 @@ class StoreProxy(Link):
                 server_writer.write(request.data)
                 await server_writer.drain()
                 answer = await _read_answer(server_reader, request.method)
+                self.lost_conditions += answer.startswith(b"HTTP/1.1 412")
                 await self.passable()
                 if fault is StoreFault.LOST_ANSWER:
                     self.failed[fault] += 1

@@ -38,6 +38,8 @@ class Ledger:
     may_refuse: bool = False
     # Values of transactions that were aborted.
     aborted: set[bytes] = field(default_factory=set[bytes])
+    # Of each producer after each acknowledgement.
+    pause_s: float = 0.0
     # Set with each of them.
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -47,6 +49,11 @@ class Ledger:
             assert known == content, f"offset {offset} of {place} given twice"
         self.acks[place[0]] += len(contents)
         self.moved.set()
+
+    async def pause(self) -> None:
+        """Let a producer wait before it goes on."""
+        if self.pause_s:
+            await asyncio.sleep(self.pause_s)
 
     def refuse(self, protocol: str) -> None:
         self.refusals[protocol] += 1

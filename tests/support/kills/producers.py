@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,6 +131,7 @@ async def produce_simply(broker: BrokerProcess, ledger: Ledger, name: str) -> No
         async for answer in peer.answers():
             assert isinstance(answer, m.ProduceResponse), answer
             ledger.ack((SIMPLE, 0), answer.offset, [Content(waiting.pop(0))])
+            await ledger.pause()
             send(1)
 
 
@@ -162,6 +163,7 @@ class BinaryOnce:
                 ledger.ack((BINARY_ONCE, self.partition), answer.base_offset, self.unacked)
                 self.sequence += len(self.unacked)
                 self.unacked = []
+                await ledger.pause()
 
     def _request(self, acks: int) -> bytes:
         batch = batch_of(
@@ -216,6 +218,7 @@ async def produce_over_http(broker: BrokerProcess, ledger: Ledger, name: str) ->
                     assert "storage-full" in json.dumps(result), result
                     raise Refused("http", result)
                 ledger.ack((WEB, 0), result["offset"], [Content(value.encode())])
+            await ledger.pause()
 
 
 @dataclass
@@ -255,6 +258,7 @@ class WebOnce:
                 for result in answer.json()["records"]:
                     ledger.ack((WEB_ONCE, result["partition"]), result["offset"], [content])
                 self.number += 1
+                await ledger.pause()
 
 
 # ── Kafka ──
@@ -282,7 +286,15 @@ async def _kafka_produced(reader: asyncio.StreamReader) -> int:
     return done.base_offset
 
 
-async def produce_over_kafka(broker: BrokerProcess, ledger: Ledger, name: str) -> None:
+async def produce_over_kafka(
+    broker: BrokerProcess,
+    ledger: Ledger,
+    name: str,
+    topic: str = KAFKA,
+    *,
+    make: Callable[[str, int, int], list[Content]] = contents_of,
+    in_flight: int = _IN_FLIGHT,
+) -> None:
     """Batches over the Kafka listener, many in flight, acked in turn when in the log and when synced."""
     waiting: list[list[Content]] = []
     number = sent = 0
@@ -290,17 +302,18 @@ async def produce_over_kafka(broker: BrokerProcess, ledger: Ledger, name: str) -
 
         def send() -> None:
             nonlocal number, sent
-            contents = contents_of(name, sent, 1 + number % 3)
+            contents = make(name, sent, 1 + number % 3)
             sent += len(contents)
             waiting.append(contents)
-            request = kafka_peer.produce(KAFKA, batch_of(contents), acks=-1 if number % 4 == 0 else 1)
+            request = kafka_peer.produce(topic, batch_of(contents), acks=-1 if number % 4 == 0 else 1)
             writer.write(kafka_peer.request_frame(request, _KAFKA_VERSION, correlation=number))
             number += 1
 
-        for _ in range(_IN_FLIGHT):
+        for _ in range(in_flight):
             send()
         while True:
-            ledger.ack((KAFKA, 0), await _kafka_produced(reader), waiting.pop(0))
+            ledger.ack((topic, 0), await _kafka_produced(reader), waiting.pop(0))
+            await ledger.pause()
             send()
 
 
@@ -329,6 +342,7 @@ class KafkaOnce:
                 _, contents = self.unacked[0]
                 ledger.ack((KAFKA_ONCE, 0), base_offset, contents)
                 del self.unacked[0]
+                await ledger.pause()
 
     def _request(self, sequence: int, contents: list[Content], rng: random.Random) -> bytes:
         batch = batch_of(contents, producer_id=self.producer_id, producer_epoch=0, base_sequence=sequence)

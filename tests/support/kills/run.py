@@ -68,6 +68,10 @@ class Survived:
 class KilledBroker:
     """A broker under load, and what is known of it."""
 
+    # What is produced to, and what differs from the usual configurations of it.
+    topics: Mapping[str, int] = PARTITIONS
+    configs: Mapping[str, Mapping[str, str]] = {}
+
     def __init__(self, broker: BrokerProcess, rng: random.Random, disk: SmallDisk | None) -> None:
         self._broker = broker
         self._rng = rng
@@ -88,9 +92,9 @@ class KilledBroker:
     async def set_up(self) -> None:
         """Create the topics."""
         async with AsyncClient(self._broker.binary_url) as client:
-            for topic, partitions in PARTITIONS.items():
+            for topic, partitions in self.topics.items():
                 size = "8192" if topic in ONCE else "65536"
-                configs = {"segment.bytes": size, "retention.ms": "-1"}
+                configs = {"segment.bytes": size, "retention.ms": "-1", **self.configs.get(topic, {})}
                 await client.create_topic(topic, partitions=partitions, configs=configs)
         with KafkaPeer(self._broker) as peer:
             answer = peer.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
@@ -116,10 +120,13 @@ class KilledBroker:
     # ── load ──
 
     def _begin(self) -> asyncio.Future[Any]:
-        """Start all producers."""
+        """Start all clients."""
+        return asyncio.gather(*(self._until_the_broker_dies(work) for work in self._works()))
+
+    def _works(self) -> list[Callable[[], Awaitable[None]]]:
         broker, ledger, rng = self._broker, self._ledger, self._rng
         name = f"{self.kills}-{self.full_disks}"
-        works: list[Callable[[], Awaitable[None]]] = [
+        return [
             lambda: producers.produce_simply(broker, ledger, f"simple-{name}-{rng.random()}"),
             lambda: producers.produce_over_http(broker, ledger, f"web-{name}-{rng.random()}"),
             lambda: producers.produce_over_kafka(broker, ledger, f"kafka-{name}-{rng.random()}"),
@@ -128,7 +135,6 @@ class KilledBroker:
             lambda: self._transactional.run(broker, ledger, rng),
             *(lambda producer=producer: producer.run(broker, ledger, rng) for producer in self._binary),
         ]
-        return asyncio.gather(*(self._until_the_broker_dies(work) for work in works))
 
     async def _until_the_broker_dies(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -168,7 +174,7 @@ class KilledBroker:
 
         def are_there() -> bool:
             new = self._ledger.acks - before
-            return new.total() >= more and new.keys() == PARTITIONS.keys()
+            return new.total() >= more and new.keys() == self.topics.keys()
 
         await self._await(running, are_there, "every producer is acknowledged")
 
@@ -239,7 +245,10 @@ class KilledBroker:
         While the disk ``is_full``, a transaction that cannot end may hide what was committed after it began.
         """
         for place in sorted(self._ledger.acked):
-            until = await self._last_stable_offset(place) if is_full and place[0] in TRANSACTIONAL else None
+            # Clients still write, and what is acknowledged while this reads is compared the next time.
+            until = max(self._ledger.acked[place]) + 1 if is_full else None
+            if until is not None and place[0] in TRANSACTIONAL:
+                until = min(until, await self._last_stable_offset(place))
             seen = self._seen.setdefault(place, {})
             start = max(seen, default=-1) + 1
             seen |= await read_with_client(self._broker.binary_url, place, start)

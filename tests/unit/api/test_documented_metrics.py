@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from app.api.state import ApiState
 from app.cdc.metrics import CdcCollector
+from app.storage.replica.status import ReplicaStatus
 from tests.support.http_application import application
 from tests.support.simulated_time import SimulatedClock, simulated
 
@@ -29,13 +30,19 @@ CONNECTOR: dict[str, Any] = {
 }
 
 
+class _Replica:
+    """Implements ``ReplicaView``."""
+
+    status = ReplicaStatus(url="file:///replica")
+
+
 def names_of(registry: CollectorRegistry) -> set[str]:
     return {metric.name + ("_total" if metric.type == "counter" else "") for metric in registry.collect()}
 
 
 @simulated
 async def test_the_metrics_of_the_broker_are_documented_and_no_others(tmp_path: Path) -> None:
-    async with application(tmp_path, SimulatedClock()) as app:
+    async with application(tmp_path, SimulatedClock(), replica=_Replica()) as app:
         state: ApiState = app.state.stele
         await state.sampler.sample()
         # The middleware registers its metrics when it is built.

@@ -115,7 +115,7 @@ NEVER_RAISE = {"broker.subscribe_tail", "broker.quotas.check"}
 ANSWERED = {
     ("PUT", "/v1/topics/{topic}", "broker.create_topic"): {TopicExists},
     # Another broker lists those groups.
-    ("GET", "/v1/groups", "groups.all.coordinator.list_groups"): {NotCoordinator},
+    ("GET", "/v1/groups", "groups.all.coordinator.listings"): {NotCoordinator},
 }
 COMPACTED = ("/keys/", "/table")
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from app.api.http import connection as http_connection
 from app.api.http.connection import BODY_BYTES_PER_S, HttpConnection
 from app.api.http.exchange import BODY
+from app.api.records.stream_slots import SlottedStream
 from app.network.pending_bytes import FREE_BYTES, PendingBytes
+from app.turns import Turns
 from tests.support.before_login import Wire
 from tests.support.simulated_time import simulated
+from tests.support.turns import CallsPerTurn
 
 HEAD_S, IDLE_S = 30.0, 600.0
 PENDING = 1 << 20
@@ -49,10 +53,12 @@ class Server:
         self._config.load()
         self.state = ServerState()
         self.pending = PendingBytes(PENDING)
+        self.readings, self.turns = Turns(64), Turns(2)
 
     def connect(self) -> tuple[Wire, HttpConnection]:
         class Connection(HttpConnection):
             head_timeout_s, idle_timeout_s, pending = HEAD_S, IDLE_S, self.pending
+            readings, turns = self.readings, self.turns
 
         wire, connection = Wire("10.0.0.1"), Connection(self._config, self.state, {})
         connection.connection_made(wire)
@@ -60,7 +66,9 @@ class Server:
 
 
 async def settled() -> None:
-    await asyncio.sleep(0.001)
+    """Let everything go on until nothing here is left to do: all of it takes a few turns of the loop, and no time."""
+    for _ in range(100):
+        await asyncio.sleep(0)
 
 
 H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
@@ -293,3 +301,173 @@ async def test_no_field_of_a_response_can_begin_another() -> None:
     assert b"set-cookie" not in wire.written
     assert wire.is_over
     connection.connection_lost(None)
+
+
+class Waiting:
+    """An application whose streams send a part, and then wait for what never comes."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    async def _content(self) -> AsyncGenerator[bytes]:
+        try:
+            yield b"part"
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.ended += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await SlottedStream(self._content(), None, media_type="text/plain")(scope, receive, send)
+
+
+@pytest.mark.parametrize("leave", ["connection_lost", "eof_received", "both"])
+async def test_a_stream_that_waits_ends_when_its_client_leaves_and_needs_no_second_task(leave: str) -> None:
+    app = Waiting()
+    before = len(asyncio.all_tasks())
+    wire, connection = Server(app).connect()
+    connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    await settled()
+    assert wire.written.endswith(b"4\r\npart\r\n")
+    assert len(asyncio.all_tasks()) == before + 1
+    if leave != "connection_lost":
+        connection.eof_received()
+    if leave != "eof_received":
+        connection.connection_lost(None)
+    await settled()
+    assert app.ended == 1
+    assert len(asyncio.all_tasks()) == before
+    assert not wire.written.endswith(b"0\r\n\r\n"), "the answer is not whole"
+
+
+async def test_a_stream_that_is_cancelled_stays_cancelled() -> None:
+    app = Waiting()
+    server = Server(app)
+    _, connection = server.connect()
+    connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    await settled()
+    (task,) = server.state.tasks
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert app.ended == 1
+
+
+async def test_requests_of_many_clients_begin_in_portions_in_the_order_in_which_they_came() -> None:
+    seen: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun(int(scope["path"][1:]))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    begun = CallsPerTurn(seen.append)
+    server = Server(app)
+    wires: list[Wire] = []
+    for number in range(10):
+        wire, connection = server.connect()
+        connection.data_received(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number)
+        wires.append(wire)
+    for _ in range(3 * len(wires)):
+        await asyncio.sleep(0)
+    assert seen == list(range(10))
+    # Those of the turn in which they came, and the next portion.
+    assert begun.most <= 4
+    assert all(wire.written.startswith(b"HTTP/1.1 200") for wire in wires)
+
+
+async def test_a_request_whose_client_leaves_before_it_begins_is_forgotten() -> None:
+    seen = Seen()
+    server = Server(seen)
+    connections = [server.connect()[1] for _ in range(3)]
+    for connection in connections:
+        connection.data_received(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab")
+    for connection in connections:
+        connection.connection_lost(None)
+    await settled()
+    assert not server.state.tasks
+    assert all(connection.held_bytes == 0 for connection in connections)
+
+
+class Readings:
+    """A server of which two connections are read from per turn, with more connections than that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.app = Seen()
+        self.fed = CallsPerTurn(HttpConnection._feed)
+        monkeypatch.setattr(HttpConnection, "_feed", lambda *given: self.fed(*given))  # type: ignore[misc]
+        self.server = Server(self.app)
+        self.server.readings, self.server.turns = Turns(2), Turns(1000)
+        self.connections = [self.server.connect() for _ in range(10)]
+
+
+async def test_what_comes_from_many_clients_in_one_turn_is_parsed_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = Readings(monkeypatch)
+    for number, (wire, connection) in enumerate(readings.connections):
+        connection.data_received(b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo" % number)
+        assert wire.is_paused == (number >= 2), "what is kept of a client is what has arrived in one turn"
+    await settled()
+    assert not any(wire.is_paused for wire, _ in readings.connections)
+    for _, connection in readings.connections:
+        connection.data_received(b"dy")
+    await settled()
+    assert readings.fed.total == 2 * len(readings.connections)
+    # Those of the turn in which they came, and the next portion.
+    assert readings.fed.most <= 4
+    assert readings.app.requests == [("POST", f"/{number}", b"body", True) for number in range(10)]
+
+
+async def test_few_clients_are_parsed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = Readings(monkeypatch)
+    for _, connection in readings.connections[2:]:
+        connection.connection_lost(None)
+    for wire, connection in readings.connections[:2] * 5:
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert not wire.is_paused
+    assert readings.fed.total == 10
+
+
+async def test_a_client_that_ends_its_stream_before_its_request_is_parsed_gets_its_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = Readings(monkeypatch)
+    for _, connection in readings.connections:
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        # Over TLS it comes with the request.
+        assert connection.eof_received()
+    await settled()
+    for wire, _ in readings.connections:
+        assert wire.written.startswith(b"HTTP/1.1 200")
+        assert wire.is_over
+
+
+async def test_a_client_that_leaves_before_its_request_is_parsed_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = Readings(monkeypatch)
+    for _, connection in readings.connections:
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    for _, connection in readings.connections[2:]:
+        assert connection.held_bytes
+        connection.connection_lost(None)
+        assert not connection.held_bytes
+    await settled()
+    assert len(readings.app.requests) == 2
+
+
+async def test_chunks_of_a_few_bytes_are_parsed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "_TURN_S", 0.0)
+    readings = Readings(monkeypatch)
+    wire, connection = readings.connections[0]
+    count = 4 * http_connection._PIECE_BYTES // 6
+    connection.data_received(
+        b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * count
+    )
+    assert wire.is_paused
+    await settled()
+    assert not wire.is_paused
+    connection.data_received(b"0\r\n\r\n")
+    await settled()
+    assert readings.fed.most <= 3, "the clock is looked at after each piece"
+    assert readings.app.requests == [("POST", "/x", b"x" * count, True)]

@@ -152,7 +152,9 @@ async def test_every_route_reads_exactly_the_parameters_that_are_documented(
                 seen: set[tuple[str, str]] = set()
                 for accept in ("application/json", "text/event-stream"):
                     for media, body in bodies(operation):
-                        for query, headers in (("", {}), (urlencode(given["query"]), given["header"])):
+                        all_given = urlencode(given["query"])
+                        # A topic id is not that of this topic, and ends a request before it has read all.
+                        for query, headers in (("", {}), (all_given, {}), (all_given, given["header"])):
                             kinds = {"accept": accept, "content-type": media}
                             await send(app, method.upper(), path, query, body=body, headers=kinds | headers)
                             seen |= reads.take()

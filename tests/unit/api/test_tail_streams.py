@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,13 @@ from app.api.records.tail_streams import Shown, events
 from app.broker.broker import Broker
 from app.broker.producing.produce import Acks
 from app.broker.reading.fetch import Fetched, PartitionFetch
+from app.broker.topics import Topic
 from app.composition import open_broker
 from app.query.filters import make_filter
 from app.query.tail_reads import TailReads
 from app.settings import Settings
+from app.storage.embedded import EmbeddedEngine
+from app.storage.topic_partition import TopicPartition
 
 PARTITIONS = 3000
 
@@ -45,7 +48,7 @@ def produce(broker: Broker, partition: int, *values: bytes) -> None:
 
 def tail(broker: Broker, positions: dict[int, int], **conditions: Sequence[str]) -> AsyncGenerator[bytes]:
     shown = Shown(make_filter(**conditions), RecordForm(), 0, TailReads(broker), broker.decoded.reader())
-    return events(broker, "orders", positions, only=None, shown=shown)
+    return events(broker, broker.topic("orders"), positions, only=None, shown=shown)
 
 
 def ends(broker: Broker) -> dict[int, int]:
@@ -56,7 +59,8 @@ def ends(broker: Broker) -> dict[int, int]:
 class Received:
     """The state of a client: values with their positions, and the last id that was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
         self.records: list[tuple[int, int]] = []
         self.last_id = ""
         self.size = 0
@@ -72,7 +76,7 @@ class Received:
 
     def resumed(self) -> dict[int, int]:
         """Positions of who comes again with the last id."""
-        seen = parse_event_id(self.last_id, partitions=PARTITIONS)
+        seen = parse_event_id(self.last_id, self._topic)
         return {partition: seen.get(partition, -1) + 1 for partition in range(PARTITIONS)}
 
 
@@ -89,7 +93,7 @@ async def test_a_tail_reads_only_the_partitions_that_were_appended_to(
 
     monkeypatch.setattr(broker, "fetch", noted)
     produce(broker, 7, b"before")
-    received = Received()
+    received = Received(broker.topic("orders"))
     async with aclosing(tail(broker, dict.fromkeys(range(PARTITIONS), 0))) as stream:
         async for block in stream:
             received.take(block)
@@ -102,11 +106,43 @@ async def test_a_tail_reads_only_the_partitions_that_were_appended_to(
     assert sorted(fetched_partitions) == [5, 7, 2999]
 
 
+async def test_partitions_of_a_tail_are_followed_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that shares its logs with other brokers looks at those more often."""
+    given: list[Callable[[], Iterable[TopicPartition]]] = []
+    observe = EmbeddedEngine.observe_appends
+
+    def noted(
+        engine: EmbeddedEngine,
+        observer: Callable[[TopicPartition], None],
+        followed: Callable[[], Iterable[TopicPartition]] = tuple,
+    ) -> None:
+        given.append(followed)
+        observe(engine, observer, followed)
+
+    monkeypatch.setattr(EmbeddedEngine, "observe_appends", noted)
+    broker = await open_broker(Settings(data_dir=tmp_path))
+    await make(broker, partitions=3)
+    await broker.create_topic("other")
+    (followed,) = given
+    assert list(followed()) == []
+    async with aclosing(tail(broker, dict.fromkeys(range(3), 0))) as stream:
+        produce(broker, 1, b"a")
+        while b"data: " not in await anext(stream):
+            pass
+        assert list(followed()) == [TopicPartition("orders", number) for number in range(3)]
+    assert list(followed()) == []
+    with broker.subscribe_tail("orders", 2):
+        assert list(followed()) == [TopicPartition("orders", 2)]
+    await broker.close()
+
+
 async def test_a_tail_of_many_partitions_sends_more_of_records_than_of_ids(broker: Broker) -> None:
     await make(broker)
     for partition in range(PARTITIONS):
         produce(broker, partition, b"old")
-    received = Received()
+    received = Received(broker.topic("orders"))
     async with aclosing(tail(broker, ends(broker))) as stream:
         received.take(await anext(stream))
         first = received.size
@@ -125,7 +161,7 @@ async def test_a_resumed_tail_of_many_partitions_misses_nothing(
     await make(broker)
     for partition in range(PARTITIONS):
         produce(broker, partition, b"old")
-    received = Received()
+    received = Received(broker.topic("orders"))
     async with aclosing(tail(broker, ends(broker))) as stream:
         # Lost before the first record: the id of the beginning holds.
         received.take(await anext(stream))
@@ -151,7 +187,7 @@ async def test_a_resumed_tail_of_many_partitions_misses_nothing(
 
 async def test_partitions_that_are_added_are_followed_from_their_beginning(broker: Broker) -> None:
     await make(broker, partitions=1)
-    received = Received()
+    received = Received(broker.topic("orders"))
     async with aclosing(tail(broker, {0: 0})) as stream:
         received.take(await anext(stream))
         await broker.alter_topic("orders", partitions=3)
@@ -172,7 +208,7 @@ async def test_a_tail_without_matches_on_a_busy_topic_sends_keepalives(
         for _ in range(3):
             produce(broker, 0, b"v")
             block = await anext(stream)
-            assert re.fullmatch(rb"(id: 0:\d+\n)?: nothing new\n\n", block)
+            assert re.fullmatch(rb"(id: 0:\d+@[0-9a-f]{8}\n)?: nothing new\n\n", block)
 
 
 @pytest.mark.parametrize("is_busy", [False, True])

@@ -37,7 +37,7 @@ COUNTED = {
     ("POST", "/v1/groups/{group}/share/poll"): CONSUME,
 }
 URL = "/v1/topics/t/records"
-READ = "/v1/topics/t/partitions/0/records?offset=0"
+READ = "/v1/topics/t/partitions/0/records?from=0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class _AnyUpload:
     def check(self, record: NewRecord, index: int) -> None:
         pass
 
-    def add(self, record: NewRecord) -> None:
+    async def add_in_turns(self, record: NewRecord) -> None:
         self.records.append(record)
 
     async def room(self) -> None:

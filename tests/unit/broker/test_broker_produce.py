@@ -31,11 +31,11 @@ from app.errors import (
     UnknownTopic,
 )
 from app.settings import Settings
-from app.storage.disk.files import RealFiles
+from app.storage.disk.files import Buffer, RealFile, RealFiles
 from app.storage.embedded import EmbeddedEngine
 from app.storage.logs.log import DiskLog
 from tests.support.batches import batch_of
-from tests.support.engines import QUIET
+from tests.support.engines import QUIET, read_from
 from tests.support.late_engine import LateEngine
 
 TIMEOUT_MS = 30_000
@@ -46,9 +46,11 @@ AnyEngine = TypeVar("AnyEngine", bound=EmbeddedEngine)
 
 
 @asynccontextmanager
-async def broker_with(path: Path, engine_class: type[AnyEngine]) -> AsyncGenerator[tuple[Broker, AnyEngine]]:
+async def broker_with(
+    path: Path, engine_class: type[AnyEngine], *, queue_bytes_max: int = 64 << 20
+) -> AsyncGenerator[tuple[Broker, AnyEngine]]:
     clock = SystemClock()
-    settings = Settings(data_dir=path, produce_threads=1)
+    settings = Settings(data_dir=path, produce_threads=1, produce_queue_bytes_max=queue_bytes_max)
     engine = engine_class(RealFiles(), path, clock=clock, options=QUIET)
     await engine.open()
     broker = Broker(
@@ -255,3 +257,46 @@ async def test_batches_of_an_idempotent_producer_do_not_wait_for_each_other(tmp_
         engine.may_commit.set()
     assert [pending.result().base_offset for pending in waiting] == [0, 10, 0, 20]
     assert broker.counts.appended_records == 30
+
+
+async def test_large_batches_are_appended_in_turn_without_a_long_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write = RealFile.write_at
+
+    def counted(self: RealFile, position: int, buffers: Sequence[Buffer]) -> None:
+        written.append(sum(map(len, buffers)))
+        write(self, position, buffers)
+
+    monkeypatch.setattr(RealFile, "write_at", counted)
+    size = 5 << 20
+    async with broker_with(tmp_path, EmbeddedEngine) as (broker, engine):
+        await broker.create_topic("orders", partitions=1, configs={"max.message.bytes": str(2 * size)})
+        pending = [
+            broker.produce("orders", 0, batch_of([value]), acks=Acks.ALL)
+            for value in (b"first", b"a" * size, b"between", b"b" * size, b"last")
+        ]
+        assert [each.done for each in pending[1:]] == [False] * 4
+        produced = [await each.wait(TIMEOUT_MS) for each in pending]
+        assert [each.base_offset for each in produced] == list(range(5))
+        assert max(written) <= 1 << 20
+        assert sum(written) > 2 * size
+        values = [value for _, value in await read_from(engine, 0)]
+        assert values == [b"first", b"a" * size, b"between", b"b" * size, b"last"]
+
+
+async def test_a_large_batch_waits_for_room_and_keeps_no_receive_buffer(tmp_path: Path) -> None:
+    large, small = batch_of([bytes(3 << 20)]), batch(0)
+    async with broker_with(tmp_path, EmbeddedEngine, queue_bytes_max=len(large)) as (broker, _):
+        for topic in ("orders", "other"):
+            await broker.create_topic(topic, partitions=1, configs={"max.message.bytes": str(4 << 20)})
+        received = large + bytes(2 * len(large))
+        pending = broker.produce("orders", 0, memoryview(received)[: len(large)], acks=Acks.LEADER)
+        # A buffer that is referred to cannot be resized.
+        received.clear()
+        assert broker.is_produce_queue_full
+        assert broker.must_wait_for_room("other", large)
+        assert not broker.must_wait_for_room("other", small)
+        await pending.wait(TIMEOUT_MS)
+        assert not broker.must_wait_for_room("other", large)

@@ -63,7 +63,9 @@ class Log:
             return PendingProduce(*name, ticket, acks)
 
         pending = QueuedProduce(*name, acks)
-        self.queue.put(name, len(batch), prepare=prepare, append=append, pending=pending)
+        self.queue.put(
+            name, len(batch), prepare=prepare, write_ahead=lambda _: None, append=append, pending=pending
+        )
         return pending
 
 

@@ -13,6 +13,7 @@ from stele.wire.record_batch import BatchHeader
 from app.broker.producing.producer_state import ProducerStates
 from app.errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
 from app.storage.sequences import SEQUENCE_MODULUS
+from app.work_budget import at_once
 from tests.support.batches import header_of
 
 
@@ -176,12 +177,12 @@ def test_a_producer_that_was_silent_too_long_is_forgotten_and_goes_on_where_it_w
     states.apply(header_of(producer_id=1, count=2))
     clock.time_ms = 2_000
     states.apply(header_of(producer_id=2, count=2, base_offset=2))
-    states.expire(1_500)
+    assert at_once(states.expire(1_500)) == 1
     assert len(states) == 1
     assert states.check(header_of(producer_id=1, base_sequence=2)) is None
     with pytest.raises(OutOfOrderSequence):
         states.check(header_of(producer_id=2, base_sequence=3))
-    states.expire(1_500)
+    assert at_once(states.expire(1_500)) == 0
     assert len(states) == 1
 
 
@@ -273,7 +274,7 @@ def test_a_snapshot_does_not_bring_back_those_who_were_forgotten() -> None:
     clock = FixedClock()
     states = ProducerStates(clock)
     states.apply(header_of(count=2))
-    states.expire(clock.time_ms + 1)
+    assert at_once(states.expire(clock.time_ms + 1)) == 1
     restored = ProducerStates(clock)
     restored.restore(states.snapshot())
     assert len(restored) == 0

@@ -46,7 +46,7 @@ def prepared(batches: bytes | bytearray, config: TopicConfig) -> PreparedBatches
     return preparation("orders", config, NOW_MS).run(batches, rb.check_produced(batches))
 
 
-def rows_of(batches: bytearray, header: rb.BatchHeader) -> list[object]:
+def rows_of(batches: bytearray | memoryview, header: rb.BatchHeader) -> list[object]:
     return [
         (record.offset, record.timestamp, record.key, record.value, list(record.headers))
         for record in rb.decode_records(bytes(batches), header)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.broker.broker import Broker
-from app.broker.topics import Topic
+from app.broker.producing.produce import Acks
+from app.broker.topics import NAME_LENGTH_MAX, Topic
 from app.clock import SystemClock
 from app.cluster.sqlite.catalog import SqliteCatalog
 from app.errors import (
@@ -24,12 +25,13 @@ from app.errors import (
 )
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine, EngineOptions
+from tests.support.batches import batch_of
 from tests.support.engines import DATA, QUIET
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.sqlite_faults import TEXTS, SqliteFaults, install
 
 # As long as a name can be: all that is made from it must still be allowed.
-LONG = "l" * 249
+LONG = "l" * NAME_LENGTH_MAX
 
 
 @pytest.fixture
@@ -259,3 +261,20 @@ async def test_partitions_leave_open_files_to_all_others(tmp_path: Path) -> None
     fewer = EngineOptions(open_logs_max=1, checkpoint_interval_ms=10**9, retention_interval_ms=10**9)
     async with broker_on(files, tmp_path / "catalog.sqlite", fewer) as broker:
         assert shown(broker) == {"more": (4, {})}
+
+
+async def write(broker: Broker, topic: str) -> None:
+    pending = broker.produce(topic, 0, bytearray(batch_of([b"x"])), acks=Acks.ALL)
+    await pending.wait(60_000)
+
+
+async def test_a_topic_of_the_longest_name_is_written_and_deleted_beside_others(tmp_path: Path) -> None:
+    files = SimulatedFiles()
+    files.make_dir(DATA)
+    async with broker_on(files, tmp_path / "catalog.sqlite") as broker:
+        for topic in (LONG, "other"):
+            await broker.create_topic(topic, partitions=1)
+            await write(broker, topic)
+        await broker.delete_topic(LONG)
+        assert directories(files) == {"other-0"}
+        await write(broker, "other")

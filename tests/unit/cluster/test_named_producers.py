@@ -96,6 +96,7 @@ def test_names_of_an_earlier_release_count_as_used_now(tmp_path: Path) -> None:
     database = sqlite3.connect(path)
     database.executescript(
         "DROP TABLE deleted_topics; ALTER TABLE named_producers DROP COLUMN used_at_ms;"
+        "ALTER TABLE named_producers DROP COLUMN forgotten_epochs;"
         "ALTER TABLE scram_credentials RENAME COLUMN username TO user; PRAGMA user_version = 5;"
     )
     database.close()

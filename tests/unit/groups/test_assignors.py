@@ -5,8 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.groups.base.assignors import CLASSIC_ASSIGNORS, Assignments, in_ranges, in_turn, uniform
 from app.groups.base.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
-from app.groups.classic.assignors import ASSIGNORS, Assignments, even, in_ranges, in_turn
+from tests.support.steps import outcome_of
+
+Assigned = Assignments[AssignedPartition]
 
 TOPICS = st.sampled_from(["a", "b", "c", "gone"])
 SUBSCRIPTIONS = st.dictionaries(st.text("mno", min_size=1, max_size=3), st.frozensets(TOPICS), max_size=6)
@@ -17,18 +20,26 @@ PREVIOUS = st.dictionaries(
 )
 
 
+def even(
+    subscriptions: dict[str, frozenset[str]],
+    partitions: dict[str, int],
+    previous: dict[str, frozenset[AssignedPartition]],
+) -> Assigned:
+    return outcome_of(uniform(AssignedPartition, subscriptions, partitions, previous))
+
+
 def parts(topic: str, *numbers: int) -> set[AssignedPartition]:
     return {AssignedPartition(topic, number) for number in numbers}
 
 
-@given(SUBSCRIPTIONS, PARTITIONS, PREVIOUS, st.sampled_from(sorted(ASSIGNORS)))
+@given(SUBSCRIPTIONS, PARTITIONS, PREVIOUS, st.sampled_from(sorted(CLASSIC_ASSIGNORS)))
 def test_each_partition_goes_to_exactly_one_of_its_subscribers(
     subscriptions: dict[str, frozenset[str]],
     partitions: dict[str, int],
     previous: dict[str, frozenset[AssignedPartition]],
     name: str,
 ) -> None:
-    assignments = ASSIGNORS[name](subscriptions, partitions, previous)
+    assignments = outcome_of(CLASSIC_ASSIGNORS[name](AssignedPartition, subscriptions, partitions, previous))
     assert assignments.keys() == subscriptions.keys()
     given_out = [part for mine in assignments.values() for part in mine]
     subscribed = {topic for topics in subscriptions.values() for topic in topics}
@@ -72,7 +83,7 @@ def test_members_keep_what_they_had_when_another_leaves() -> None:
 
 def test_ranges_are_those_of_kafka() -> None:
     both = frozenset({"a", "b"})
-    assert in_ranges({"n": both, "m": both}, {"a": 3, "b": 2}, {}) == {
+    assert outcome_of(in_ranges(AssignedPartition, {"n": both, "m": both}, {"a": 3, "b": 2}, {})) == {
         "m": parts("a", 0, 1) | parts("b", 0),
         "n": parts("a", 2) | parts("b", 1),
     }
@@ -80,8 +91,8 @@ def test_ranges_are_those_of_kafka() -> None:
 
 def test_turns_are_those_of_kafka() -> None:
     both = frozenset({"a", "b"})
-    expected: Assignments = {"m": parts("a", 0, 2) | parts("b", 1), "n": parts("a", 1) | parts("b", 0)}
-    assert in_turn({"n": both, "m": both}, {"a": 3, "b": 2}, {}) == expected
+    expected = {"m": parts("a", 0, 2) | parts("b", 1), "n": parts("a", 1) | parts("b", 0)}
+    assert outcome_of(in_turn(AssignedPartition, {"n": both, "m": both}, {"a": 3, "b": 2}, {})) == expected
 
 
 @given(st.sets(st.builds(AssignedPartition, st.text(max_size=5), st.integers(0, 2**31 - 1))))

@@ -7,10 +7,17 @@ from uuid import UUID
 import pytest
 
 from app.cluster.consumer_group_store import OwnedPartition
-from app.groups.consumer.assignors import in_ranges, uniform
+from app.groups.base import assignors
+from tests.support.steps import outcome_of
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 Targets = Mapping[str, frozenset[OwnedPartition]]
+
+
+def uniform(
+    subscriptions: Mapping[str, frozenset[UUID]], partitions: Mapping[UUID, int], previous: Targets
+) -> Targets:
+    return outcome_of(assignors.uniform(OwnedPartition, subscriptions, partitions, previous))
 
 
 def check_complete(
@@ -73,7 +80,8 @@ def test_uniform_assigns_again_what_is_assigned_already() -> None:
 
 
 def test_range_divides_each_topic_into_runs() -> None:
-    targets = in_ranges({"m2": frozenset({A, B}), "m1": frozenset({A})}, {A: 3, B: 2}, {})
+    subscriptions = {"m2": frozenset({A, B}), "m1": frozenset({A})}
+    targets = outcome_of(assignors.in_ranges(OwnedPartition, subscriptions, {A: 3, B: 2}, {}))
     assert {member: sorted(parts) for member, parts in targets.items()} == {
         "m1": [(A, 0), (A, 1)],
         "m2": [(A, 2), (B, 0), (B, 1)],

@@ -276,7 +276,7 @@ class GroupHistories(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.on_loop(self.bench.coordinator.sweep)
+        self.loop.run_until_complete(self.bench.coordinator.sweep())
         if "g" not in self.bench.coordinator.table.groups:
             # Nothing was left in it; the next one of that name counts from the start.
             self.highest = self.stored = 0
@@ -292,12 +292,13 @@ class GroupHistories(RuleBasedStateMachine):
             assert live.members.parking.member_ids == {
                 m.member_id for m in live.group.members.values() if m.is_awaiting_join or m.is_awaiting_sync
             }
-            assert set(live.members.sessions.timers) == {*live.group.members, *live.group.pending}
+            sessions = live.members.sessions
+            assert sessions.member_ids == {*live.group.members, *live.group.pending}
             assert len(live.group.members) <= 5
-            for member_id, timer in live.members.sessions.timers.items():
+            for member_id in sessions.member_ids:
                 member = live.group.members.get(member_id)
                 # Who has no running session is parked: all others expire eventually.
-                assert timer.is_running or (
+                assert sessions.is_running(member_id) or (
                     member is not None and (member.is_awaiting_join or member.is_awaiting_sync)
                 )
             if live.group.state is GroupState.PREPARING_REBALANCE:
@@ -341,9 +342,8 @@ class GroupHistories(RuleBasedStateMachine):
                 self.let_pass(PATIENCE_S)
                 assert all(future.done() for _, future in self.parked), "somebody waits for ever"
                 # All members have gone, and the group knows it.
-                assert all(one.state is GroupState.EMPTY for one in self.bench.coordinator.list_groups()), (
-                    self.bench.coordinator.list_groups()
-                )
+                listed = self.loop.run_until_complete(self.bench.coordinator.list_groups())
+                assert all(one.state is GroupState.EMPTY for one in listed), listed
                 self.loop.run_until_complete(self.bench.close())
                 assert not self.mishaps
         finally:

@@ -267,11 +267,11 @@ async def test_an_empty_group_is_dropped_with_its_offsets(bench: GroupBench) -> 
     await beat(bench, "m1")
     await beat(bench, "m1", -1)
     assert state(bench) is GroupState.EMPTY
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await bench.written()
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.reopen()
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 

@@ -89,7 +89,7 @@ async def test_the_first_answer_has_the_partitions_and_the_group_begins_at_the_e
     assert answer.heartbeat_interval_ms == 5_000
     assert starts(bench) == {("orders", 0): 0, ("orders", 1): 7, ("orders", 2): 0, ("orders", 3): 0}
     assert (await beat(bench, epoch=answer.epoch)).assigned is None
-    (listing,) = bench.coordinator.list_groups(types=["share"])
+    (listing,) = await bench.coordinator.list_groups(types=["share"])
     assert (listing.group, listing.type, listing.state) == ("g", "share", GroupState.STABLE)
     described = bench.coordinator.describe("g")
     assert (described.type, described.protocol_name) == ("share", "simple")
@@ -125,7 +125,7 @@ async def test_a_share_group_without_members_keeps_its_states_when_unused_groups
     await beat(bench, epoch=LEAVING)
     before = starts(bench)
     assert before["orders", 0] == 5
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await bench.written()
     assert starts(bench) == before
     await bench.reopen()
@@ -133,7 +133,7 @@ async def test_a_share_group_without_members_keeps_its_states_when_unused_groups
     # Once its topics are deleted, nothing is left of it.
     del bench.topics["orders"]
     await bench.coordinator.forget_topic("orders")
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await bench.written()
     assert bench.coordinator.group_names() == []
     await bench.close()

@@ -104,7 +104,7 @@ async def test_a_subscription_must_name_topics_that_exist(bench: GroupBench) -> 
         await bench.join_managed(topics=("orders", "nothing"))
     with pytest.raises(UnknownMember):
         await bench.join_managed(member_id="who")
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 

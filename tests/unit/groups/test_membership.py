@@ -77,7 +77,7 @@ async def test_a_join_with_a_member_id_into_an_unknown_group_is_refused(bench: G
     await bench.open()
     with pytest.raises(UnknownMember):
         bench.join("somebody")
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -88,7 +88,7 @@ async def test_protocols_that_do_not_fit_are_refused(bench: GroupBench) -> None:
         bench.join(protocols=[])
     with pytest.raises(InconsistentGroupProtocol):
         bench.join(protocol_type="")
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.stable()
     with pytest.raises(InconsistentGroupProtocol):
         bench.join(protocol_type="connect")
@@ -868,11 +868,12 @@ async def test_closing_answers_all_parked_requests_and_refuses_the_rest(bench: G
         lambda: bench.leave(leader),
         bench.commit,
         bench.committed,
-        bench.coordinator.list_groups,
         lambda: bench.coordinator.describe("g"),
     ):
         with pytest.raises(CoordinatorNotAvailable):
             ask()
+    with pytest.raises(CoordinatorNotAvailable):
+        await bench.coordinator.list_groups()
     await bench.close()
 
 

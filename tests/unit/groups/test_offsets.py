@@ -85,7 +85,7 @@ async def test_no_member_commits_into_a_group_that_does_not_exist(bench: GroupBe
     await bench.open()
     with pytest.raises(GroupNotFound):
         bench.commit(generation=3, member_id="m")
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -184,7 +184,7 @@ async def test_a_commit_of_nothing_is_done_at_once_and_makes_no_group(bench: Gro
     await bench.open()
     assert await bench.coordinator.commit(CommitRequest(group="g", offsets=[])) == []
     assert [type(e) for e in await bench.commit(topic="nothing")] == [UnknownTopic]
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -309,7 +309,7 @@ async def test_an_empty_group_can_be_deleted_with_its_offsets(bench: GroupBench)
             look("g")
     assert bench.committed() == -1
     await bench.reopen()
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -452,10 +452,10 @@ async def test_offsets_are_dropped_seven_days_after_the_group_became_empty(bench
     await asyncio.sleep(7 * DAY_S - 60)
     assert bench.committed() == 5
     await asyncio.sleep(60 + 601)
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     assert bench.committed() == -1
     await bench.reopen()
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -538,7 +538,7 @@ async def test_the_sweep_waits_for_commits_that_are_on_their_way(
     await asyncio.sleep(7 * DAY_S - 1)
     newer = bench.commit(2)
     bench.coordinator.table.settings = bench.settings.model_copy(update={"offsets_retention_ms": 1})
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await newer
     assert bench.committed() == 2
     assert not any(isinstance(change, DeleteGroup) for written in store.rounds for change in written)
@@ -551,7 +551,7 @@ async def test_an_unused_group_is_removed_by_the_sweep(bench: GroupBench) -> Non
     bench.member_id(group="pending")
     await bench.stable(group="left")
     await asyncio.sleep(700)
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -565,15 +565,15 @@ async def test_groups_are_listed_by_state_and_type(bench: GroupBench) -> None:
     await bench.commit(group="e")
     bench.join(group="p")
     listed = bench.coordinator.list_groups
-    assert [(one.group, one.protocol_type, one.state) for one in listed()] == [
+    assert [(one.group, one.protocol_type, one.state) for one in await listed()] == [
         ("e", "", S.EMPTY),
         ("p", "consumer", S.PREPARING_REBALANCE),
         ("s", "consumer", S.STABLE),
     ]
-    assert [one.group for one in listed(["stable", "EMPTY"])] == ["e", "s"]
-    assert [one.group for one in listed([], ["Classic"])] == ["e", "p", "s"]
-    assert listed([], ["consumer"]) == []
-    assert listed(["no such state"]) == []
+    assert [one.group for one in await listed(["stable", "EMPTY"])] == ["e", "s"]
+    assert [one.group for one in await listed([], ["Classic"])] == ["e", "p", "s"]
+    assert await listed([], ["consumer"]) == []
+    assert await listed(["no such state"]) == []
     await bench.close()
 
 

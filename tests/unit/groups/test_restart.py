@@ -175,7 +175,7 @@ async def test_no_call_is_answered_while_another_broker_may_have_the_groups(benc
     with pytest.raises(NotCoordinator):
         coordinator.describe("g")
     with pytest.raises(NotCoordinator):
-        coordinator.list_groups()
+        await coordinator.list_groups()
     with pytest.raises(NotCoordinator):
         bench.heartbeat(member, generation)
     with pytest.raises(NotCoordinator):

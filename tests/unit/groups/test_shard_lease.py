@@ -88,21 +88,21 @@ async def test_no_group_is_served_once_another_broker_may_have_the_lease(leased:
     await leased.join()
     await leased.lease.has_begun.wait()
     assert leased.cluster.is_held("groups-00")
-    assert leased.coordinator.list_groups() == []
+    assert await leased.coordinator.list_groups() == []
     leased.clock.ms += 10_000
     # Nothing on the loop runs between the pause and this call.
     with pytest.raises(NotCoordinator):
-        leased.coordinator.list_groups()
+        await leased.coordinator.list_groups()
 
 
 async def test_a_broker_that_reads_its_groups_does_not_name_itself_as_another(leased: LeaseBench) -> None:
     await leased.join()
     await leased.lease.begins.wait()
     with pytest.raises(NotCoordinator, match="it has just taken over these and is still reading them; try"):
-        leased.coordinator.list_groups()
+        await leased.coordinator.list_groups()
     leased.lease.may_begin.set()
     await leased.lease.has_begun.wait()
-    assert leased.coordinator.list_groups() == []
+    assert await leased.coordinator.list_groups() == []
 
 
 async def test_a_new_holder_keeps_the_offsets_of_a_topic_that_has_just_been_created(

@@ -625,3 +625,49 @@ def test_many_random_histories_agree_with_the_model() -> None:
         except BaseException as error:
             error.add_note(f"seed {number}")
             raise
+
+
+def test_who_holds_records_is_known_without_a_walk_over_them() -> None:
+    shared = partition()
+    take(shared, "a", 0, 9)
+    take(shared, "b", 10, 19)
+    assert (shared.is_holder("a"), shared.is_holder("b"), shared.is_holder("c")) == (True, True, False)
+    shared.complete(say(shared, "a", 0, 4, ACCEPT), is_stored=True)
+    shared.complete(say(shared, "a", 5, 9, RELEASE), is_stored=False)
+    assert shared.is_holder("a"), "it was not stored"
+    shared.complete(say(shared, "a", 5, 9, RELEASE), is_stored=True)
+    shared.release_member("b", LIMITS)
+    assert not shared.is_holder("a")
+    assert not shared.is_holder("b")
+
+
+def test_a_reset_forgets_holders_whose_acknowledgement_is_under_way() -> None:
+    shared = partition()
+    take(shared, "a", 0, 9)
+    under_way = say(shared, "a", 0, 9, ACCEPT)
+    shared.reset(100)
+    assert not shared.is_holder("a")
+    take(shared, "a", 100, 104)
+    shared.complete(under_way, is_stored=True)
+    assert shared.is_holder("a")
+    shared.expire(1000, LIMITS)
+    assert not shared.is_holder("a")
+
+
+def test_counts_of_states_are_those_of_a_walk_over_them() -> None:
+    shared = partition()
+    take(shared, "a", 0, 29)
+    shared.complete(say(shared, "a", 10, 14, ACCEPT), is_stored=True)
+    shared.complete(say(shared, "a", 20, 24, RELEASE), is_stored=True)
+    walked = dict.fromkeys(RecordState, 0)
+    for kept, _ in shared.ranges():
+        walked[kept.state] += kept.last - kept.first + 1
+    assert shared.acquired_count == walked[RecordState.ACQUIRED] == 20
+    assert shared.unfinished_count == 20 + walked[RecordState.AVAILABLE] == 25
+    assert shared.finished_count == 5
+    assert shared.fetch_offset(LIMITS) == 20
+    shared.trim(12)
+    shared.release_member("a", LIMITS)
+    assert (shared.acquired_count, shared.start_offset, shared.unfinished_count) == (0, 15, 15)
+    shared.reset(7)
+    assert (shared.unfinished_count, shared.finished_count, shared.fetch_offset(LIMITS)) == (0, 0, 7)

@@ -292,11 +292,11 @@ async def test_a_group_that_does_not_exist_begins_with_staged_offsets_unless_a_g
         bench.stage(5, member_id="m", generation=1)
     with pytest.raises(InvalidGroupId):
         bench.stage(5, group="")
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.stage(5)
-    assert [listing.group for listing in bench.coordinator.list_groups()] == ["g"]
+    assert [listing.group for listing in await bench.coordinator.list_groups()] == ["g"]
     await bench.reopen()
-    assert [listing.group for listing in bench.coordinator.list_groups()] == ["g"]
+    assert [listing.group for listing in await bench.coordinator.list_groups()] == ["g"]
     await bench.close()
     with pytest.raises(CoordinatorNotAvailable):
         bench.stage(5)
@@ -318,7 +318,7 @@ async def test_a_partition_that_does_not_exist_is_refused_alone(bench: GroupBenc
     assert isinstance(error, UnknownTopic)
     (error,) = await bench.stage(5, partition=4)
     assert isinstance(error, UnknownPartition)
-    assert bench.coordinator.list_groups() == []
+    assert await bench.coordinator.list_groups() == []
     await bench.close()
 
 
@@ -359,14 +359,14 @@ async def test_neither_a_group_nor_an_offset_expires_while_an_offset_is_staged(t
     await bench.stage(5)
     await bench.stage(6, group="only-staged")
     await asyncio.sleep(2 * DAY_S)
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await bench.written()
     assert bench.committed() == 3
     assert bench.committed(1) == -1
     assert bench.coordinator.group_count == 2
     # The retention goes on when the transaction has ended.
     await bench.end(commit=False)
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await bench.written()
     assert bench.coordinator.group_count == 0
     await bench.close()
@@ -378,7 +378,7 @@ async def test_a_group_survives_the_sweep_while_its_first_offset_is_on_its_way_t
 ) -> None:
     await bench.open()
     staging = bench.stage(5)
-    bench.coordinator.sweep()
+    await bench.coordinator.sweep()
     await staging
     await bench.end()
     assert bench.committed() == 5

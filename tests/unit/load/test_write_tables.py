@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from load.results import Measure, Results, Row, Section, read, read_all, save
+from load.results import ROOT, Measure, Results, Row, Section, read, read_all, save
+from load.run_benchmarks import BENCHMARKS
 from load.write_tables import PAGES, TABLES, figures, table_text, written
 
 
@@ -27,6 +29,16 @@ def lines(name: str, *results: Results) -> list[str]:
 def test_a_page_has_the_tables_of_the_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert written(text, read_all()) == text, "python -m load.write_tables writes them"
+
+
+def test_each_table_is_on_a_page() -> None:
+    marked = {mark for page in PAGES for mark in re.findall(r"<!--table:(\w+)-->", page.read_text("utf-8"))}
+    assert marked == {*TABLES, "comparison"}
+
+
+def test_each_benchmark_that_make_bench_runs_is_described() -> None:
+    readme = (ROOT / "load" / "README.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `(bench_\w+)` \|", readme, re.MULTILINE)) == {name for name, *_ in BENCHMARKS}
 
 
 def test_each_row_of_the_results_is_on_a_page_with_its_benchmark() -> None:

@@ -27,7 +27,7 @@ class Bench:
         self.rounds = 0
         self.sampler = GroupSampler(lambda: self.groups, self._measure, own_max=own_max)
 
-    def _measure(self, name: str) -> tuple[int, Sequence[PartitionLag]]:
+    async def _measure(self, name: str) -> tuple[int, Sequence[PartitionLag]]:
         self.measured.append(name)
         if name not in self.groups:
             raise GroupNotFound(name)

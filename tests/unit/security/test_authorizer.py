@@ -27,7 +27,9 @@ from app.security.acl import (
 from app.security.acl_text import FIELDS
 from app.security.acls import Acls
 from app.security.principal import BROKER, Principal
+from app.work_budget import PARTITIONS_PER_TURN
 from tests.support.acls import NAMES, PRINCIPALS, authorizer_over, is_allowed, random_acls
+from tests.support.turns import CallsPerTurn
 
 
 class HandClock:
@@ -205,7 +207,7 @@ async def test_rules_survive_a_restart_and_duplicates_are_one(tmp_path: Path) ->
     await acls.close()
     again = Acls(AclStore(CatalogDatabase(tmp_path / "metadata.sqlite")))
     await again.open()
-    assert again.find(AclFilter()) == [rule(), prefixed]
+    assert await again.find(AclFilter()) == [rule(), prefixed]
     assert await again.remove(AclFilter(pattern_type=PatternType.PREFIXED)) == [prefixed]
     await again.close()
     last = Acls(AclStore(CatalogDatabase(tmp_path / "metadata.sqlite")))
@@ -258,3 +260,28 @@ def test_filters_select_as_in_kafka() -> None:
     assert selected(operation=Operation.ALL) == []
     assert selected(principal="User:*") == []
     assert selected(host="*") == rules
+
+
+async def test_many_rules_are_added_found_and_removed_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acls = Acls(AclStore(CatalogDatabase(tmp_path / "metadata.sqlite")))
+    await acls.open()
+    checked, selected = CallsPerTurn(Acl.check), CallsPerTurn(AclFilter.selects)
+
+    def check(acl: Acl) -> None:
+        checked(acl)
+
+    def selects(wanted: AclFilter, acl: Acl) -> bool:
+        return selected(wanted, acl)
+
+    monkeypatch.setattr(Acl, "check", check)
+    monkeypatch.setattr(AclFilter, "selects", selects)
+    rules = [rule(host=f"10.0.{number // 250}.{number % 250}") for number in range(1000)]
+    await acls.add(rules)
+    assert len(await acls.find(AclFilter())) == len(rules)
+    assert len(await acls.remove(AclFilter())) == len(rules)
+    assert acls.all() == []
+    assert (checked.total, selected.total) == (len(rules), 2 * len(rules))
+    assert max(checked.most, selected.most) <= PARTITIONS_PER_TURN
+    await acls.close()

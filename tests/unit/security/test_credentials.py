@@ -98,6 +98,9 @@ async def test_what_is_changed_is_reported(tmp_path: Path) -> None:
         weak = credential_of_password("SCRAM-SHA-256", PASSWORD, salt=b"s", iterations=4096)
         await credentials.set_scram("alice", weak)
         await credentials.delete_scram("alice", "SCRAM-SHA-512")
+        assert credentials.has_scram("alice", "SCRAM-SHA-256")
+        assert not credentials.has_scram("alice", "SCRAM-SHA-512")
+        assert not credentials.has_scram("nobody", "SCRAM-SHA-256")
         await credentials.delete_user("alice")
     assert revoked == ["user:alice", f"key:{made.record.key_id}", "user:alice", "user:alice", "user:alice"]
 

@@ -15,6 +15,7 @@ from stele.errors import (
     LeaseLostError,
     OffsetOutOfRangeError,
     SteleClientError,
+    UnsupportedOperationError,
 )
 from stele.grouping.core import BatchCore, GroupCore, GroupOptions, GroupSettings, LeaseTimes
 from stele.operations.fetch import FetchOutcome
@@ -229,3 +230,14 @@ def test_an_error_that_stays_is_raised_at_once_and_without_a_limit_an_outage_nev
     patient = consumer(outage_timeout_s=None)
     patient.pause_s_after(AWAY, 1000.0)
     assert patient.pause_s_after(AWAY, 1e9) > 0
+
+
+def test_a_broker_that_is_older_than_fetches_by_id_is_asked_by_name() -> None:
+    core = consumer()
+    core.topic_id = "b4f0c1de-7d3c-4c53-9d0e-5a6f2f3d9b51"
+    assert core.fetch([0], wait_ms=0).topic_id == core.topic_id
+    older = UnsupportedOperationError("upgrade the broker")
+    assert core.pause_s_after(older, 1000.0) == 0
+    assert core.fetch([0], wait_ms=0).topic_id is None
+    with pytest.raises(UnsupportedOperationError):
+        core.pause_s_after(older, 1000.0)

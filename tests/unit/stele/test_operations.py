@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from stele.errors import ProtocolError, UnsupportedOperationError
-from stele.operations.base import Operation, result_of_frame
+from stele.operations.base import HttpAnswer, Operation, result_of_frame
 from stele.operations.groups import Claim, Heartbeat, JoinGroup
 from stele.operations.leases import Ack, Extend
 from stele.operations.quotas import ListQuotas
+from stele.operations.tables import TableFetch
 from stele.operations.topics import CreateTopic, Ping
 from stele.operations.users import AddUser
 from stele.wire import messages as m
@@ -53,6 +54,18 @@ def test_the_response_to_another_request_is_refused() -> None:
         result_of_frame(Ack(group="g", lease="l"), frame[4], frame[5:])
     frame = m.AckResponse().encode()
     assert result_of_frame(Ack(group="g", lease="l"), frame[4], frame[5:]) is None
+
+
+def test_a_table_over_http_is_what_stands_between_the_reports_of_progress() -> None:
+    body = (
+        b'{"partition":0,"offset":8,"timestamp":1,"key":"new","value":"1","headers":[]}\n'
+        b'{"progress":{"partition":0,"records":1}}\n'
+        b'{"partition":0,"offset":3,"timestamp":1,"key":"old","value":"2","headers":[]}\n'
+        b'{"end":{"reason":"end","records":2,"positions":{"0":9}}}\n'
+    )
+    page = TableFetch(topic="t", partition=0).from_http(HttpAnswer(status=200, headers={}, body=body))
+    assert [(record.offset, record.key) for record in page.records] == [(8, b"new"), (3, b"old")]
+    assert (page.next_offset, page.is_last) == (9, True)
 
 
 def test_operations_are_equal_by_their_fields_and_immutable_and_show_no_password() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from stele import InvalidRequestError, OffsetOutOfRangeError, SteleClientError
-from stele.errors import BrokerUnavailableError
+from stele.errors import BrokerUnavailableError, UnsupportedOperationError
 from stele.operations.fetch import Fetch
 from stele.operations.tables import TableFetch, TablePage
 from stele.records import FetchedRecords, Record
@@ -215,3 +215,16 @@ def test_options_out_of_bounds_are_refused() -> None:
         TableOptions(wait_ms=-1)
     with pytest.raises(ValueError, match="max_bytes"):
         TableOptions(max_bytes=0)
+
+
+def test_a_broker_that_is_older_than_fetches_by_id_is_asked_by_name() -> None:
+    core = make_core()
+    core.topic_id = "b4f0c1de-7d3c-4c53-9d0e-5a6f2f3d9b51"
+    load(core, position=10)
+    operation = fetch(core)
+    assert operation.topic_id == core.topic_id
+    older = UnsupportedOperationError("upgrade the broker")
+    assert core.pause_s_after(operation, older, 0.0) == 0
+    assert fetch(core).topic_id is None
+    with pytest.raises(UnsupportedOperationError):
+        core.pause_s_after(operation, older, 0.0)

@@ -106,9 +106,10 @@ def test_an_epoch_is_noted_with_its_first_offset() -> None:
     assert epochs.is_dirty
     assert epochs.latest == 4
     assert [epochs.epoch_at(offset) for offset in (0, 19, 20, 99)] == [1, 1, 4, 4]
-    assert epochs.end_offset_of(0, log_end_offset=50) == (-1, -1)
+    assert epochs.end_offset_of(0, log_end_offset=50) == (0, 0), "nothing of it is left"
     assert epochs.end_offset_of(3, log_end_offset=50) == (1, 20)
     assert epochs.end_offset_of(9, log_end_offset=50) == (4, 50)
+    assert LeaderEpochs().end_offset_of(0, log_end_offset=50) == (0, 50)
 
 
 def test_epochs_of_what_was_cut_are_forgotten(files: SimulatedFiles) -> None:

@@ -546,8 +546,7 @@ async def test_the_end_of_an_epoch_is_where_the_next_one_began(disk: LocalWorld)
     engine = await open_engine(files, [disk.spec()], clock=disk.clock)
     epoch = engine.state(ORDERS).leader_epoch
     assert epoch == 3
-    assert [engine.epoch_end_offset(ORDERS, wanted) for wanted in (-1, 0, 1, 2, 3, 9)] == [
-        (-1, -1),
+    assert [engine.epoch_end_offset(ORDERS, wanted) for wanted in (0, 1, 2, 3, 9)] == [
         (0, 2),
         (1, 5),
         (2, 9),
@@ -560,7 +559,7 @@ async def test_the_end_of_an_epoch_is_where_the_next_one_began(disk: LocalWorld)
 @simulated
 async def test_a_memory_partition_has_one_epoch_in_a_run(local: LocalWorld) -> None:
     engine = await local.open()
-    assert engine.epoch_end_offset(ORDERS, 5) == (-1, -1)
+    assert engine.epoch_end_offset(ORDERS, 5) == (5, 0)
     append(engine, b"a", b"b")
     assert engine.epoch_end_offset(ORDERS, 5) == (engine.state(ORDERS).leader_epoch, 2)
     await engine.close()

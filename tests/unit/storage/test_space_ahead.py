@@ -138,6 +138,27 @@ async def test_small_appends_do_not_change_the_size_of_the_file() -> None:
     assert len(files.content(LOG)) < size
 
 
+@simulated
+async def test_space_that_a_sync_gives_after_a_tail_was_cut_off_is_cut_off_too() -> None:
+    files = SimulatedFiles()
+    engine = await opened(files)
+    append(engine, bytes(SIZE_MIN))
+    await engine.flush()
+    append(engine, b"small")
+    log = engine._logs.disk[ORDERS]
+    work = log.flush_work()
+    assert work.space is not None
+    batch = memoryview(batch_of([bytes(1000)]))
+    await engine.write_ahead(ORDERS, batch, rb.read_header(batch))
+    append(engine, b"other")
+    work.run()
+    log.flushed(work)
+    log.roll()
+    await engine.flush()
+    assert len(files.content(LOG)) == log.segments[0].size
+    await engine.close()
+
+
 def test_a_real_file_ends_with_its_records_after_a_shutdown(tmp_path: Path) -> None:
     @simulated
     async def run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from random import Random
 
 import pytest
 from stele.wire import record_batch as rb
@@ -13,7 +14,7 @@ from app.broker.producing.producer_state import ProducerStates
 from app.storage.disk.files import Files
 from app.storage.embedded import EmbeddedEngine
 from app.storage.inspection.dump_and_verify import dump, verify_partition
-from app.storage.segments.transaction_index import AbortedEntry, TransactionIndex
+from app.storage.segments.transaction_index import BLOCK_ENTRIES, AbortedEntry, TransactionIndex
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, batch_of, spec_of
 from tests.support.engines import DATA, fetch_of, open_engine, segment_path
@@ -180,3 +181,42 @@ def test_an_index_finds_what_overlaps_a_range_and_knows_when_to_stop() -> None:
     assert index.collect(0, 4, found)
     assert [entry.producer_id for entry in found] == [2]
     assert index.to_bytes()[:34].hex() == "0000" + "".join(f"{n:016x}" for n in (1, 5, 9, 3))
+
+
+def test_a_search_passes_over_blocks_of_later_transactions_while_one_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Producer 1 began at 0 and is still open, so no entry ends a search.
+    count = 100 * BLOCK_ENTRIES
+    entries = [AbortedEntry(2, 2 * number + 1, 2 * number + 2, 0) for number in range(count)]
+    index = TransactionIndex(entries)
+    looked: list[int] = []
+    entry_of = TransactionIndex.__getitem__
+
+    def entry(searched: TransactionIndex, number: int) -> AbortedEntry:
+        looked.append(number)
+        return entry_of(searched, number)
+
+    monkeypatch.setattr(TransactionIndex, "__getitem__", entry)
+    found: list[AbortedEntry] = []
+    assert not index.collect(1001, 1010, found)
+    assert found == [entry for entry in entries if entry.last_offset >= 1001 and entry.first_offset < 1010]
+    # The rest of one block, and one entry of each block after it.
+    assert len(looked) <= BLOCK_ENTRIES + 100
+
+
+def test_a_search_finds_a_long_transaction_among_later_short_ones() -> None:
+    random = Random(7)
+    entries: list[AbortedEntry] = []
+    for number in range(10 * BLOCK_ENTRIES):
+        first = random.choice([10 * number, random.randint(0, 10 * number)])
+        entries.append(AbortedEntry(number, first, 10 * number + 5, 0))
+    index = TransactionIndex(entries)
+    for _ in range(200):
+        start = random.randint(0, 10 * len(entries))
+        end = start + random.randint(1, 500)
+        found: list[AbortedEntry] = []
+        index.collect(start, end, found)
+        assert found == [
+            entry for entry in entries if entry.last_offset >= start and entry.first_offset < end
+        ]

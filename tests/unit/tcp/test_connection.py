@@ -9,7 +9,8 @@ import pytest
 
 from app.tcp import connection as tcp
 from app.tcp.flow_control import READING_BYTES_MAX
-from tests.support.toy_listener import Limits, OpenListener, SteeredClock
+from app.tcp.server import BEGINNINGS_PER_TURN, TURNS_PER_LOOP
+from tests.support.toy_listener import Limits, Listener, OpenListener, SteeredClock
 
 # ── order ──
 
@@ -140,6 +141,39 @@ async def test_many_requests_that_arrive_together_leave_turns_to_other_connectio
     assert await second.answer() == "z"
 
 
+async def test_connections_with_large_responses_go_on_a_few_at_a_time(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    clients = [await listener.connect() for _ in range(20)]
+    taken = listener.works.taken
+    # Large enough that the next request of the connection waits for a turn.
+    await asyncio.gather(*(client.send("big 100000", "big 100001") for client in clients))
+    while (before := taken.count("big 100001")) < len(clients):
+        await asyncio.sleep(0)
+        assert taken.count("big 100001") - before <= TURNS_PER_LOOP
+    for client in clients:
+        assert [len(answer) + 1 for answer in await client.answers(2)] == [100000, 100001]
+
+
+async def test_of_many_connections_with_requests_some_begin_them_in_a_later_turn() -> None:
+    listener = Listener(limits=Limits(), connections_max=4 * BEGINNINGS_PER_TURN)
+    await listener.start()
+    clients = [await listener.connect() for _ in range(4 * BEGINNINGS_PER_TURN)]
+    for client in clients:
+        await client.send("now ready")
+        assert await client.answer() == "ready"
+    taken = listener.works.taken
+    taken.clear()
+    # All are in the sockets before the loop looks at these.
+    for client in clients:
+        client.send_soon("now z")
+    while (before := len(taken)) < len(clients):
+        await asyncio.sleep(0)
+        assert len(taken) - before <= 2 * BEGINNINGS_PER_TURN
+    for client in clients:
+        assert await client.answer() == "z"
+    await listener.close()
+
+
 # ── back-pressure ──
 
 
@@ -207,6 +241,7 @@ async def test_responses_that_wait_for_a_slow_one_are_bounded_in_bytes(open_list
     listener = await open_listener(Limits(output_bytes_max=64 * 1024))
     client = await listener.connect()
     await client.send("later a", *("big 10000" for _ in range(100)))
+    await listener.works.until(lambda: len(listener.works.taken) == 1 + 7)
     await listener.works.until(lambda: not listener.works.connections[0].is_reading)
     assert len(listener.works.taken) == 1 + 7
     listener.works.finish("a")

@@ -27,10 +27,10 @@ def test_a_block_holds_the_next_request_until_it_is_lifted(reason: Block) -> Non
 
 
 @pytest.mark.parametrize("reason", Block)
-def test_the_peer_is_not_read_from_while_blocked_unless_a_read_is_about_to_begin(reason: Block) -> None:
+def test_the_peer_is_not_read_from_while_blocked_unless_the_next_request_begins_soon(reason: Block) -> None:
     flow, _ = make()
     flow.block(reason)
-    assert flow.may_read() == (reason is Block.READ)
+    assert flow.may_read() == (reason in (Block.READ, Block.TURN))
 
 
 def test_each_block_must_be_lifted_for_itself() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,15 @@ from app.errors import (
     UnknownTopic,
 )
 from app.groups.base.messages import CommitRequest
+from app.storage.engine import AppendTicket
 from app.storage.topic_partition import TopicPartition
+from app.transactions import endings
 from app.transactions.messages import NOT_STARTED, ProducerIdentity
 from app.transactions.states import TransactionState
 from tests.support.simulated_files import Fault
 from tests.support.simulated_time import simulated
 from tests.support.transactions import TIMEOUT_MS, TransactionBench
+from tests.support.turns import Turns
 
 DAY_S = 86_400
 
@@ -510,4 +514,116 @@ async def test_outcomes_are_deleted_when_their_markers_are_synced(tmp_path: Path
     assert list((await bench.groups.table.transactions()).outcomes) == []
     state = bench.broker.log_state("orders", 0)
     assert state.recovery_point == state.log_end_offset
+    await bench.close()
+
+
+# ── many at a time ──
+
+
+@simulated
+async def test_the_end_of_a_transaction_looks_at_no_other_in_its_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = await TransactionBench(tmp_path).open()
+    producers = {f"t{number}": await bench.begin(f"t{number}") for number in range(20)}
+    for transactional_id, producer in producers.items():
+        bench.produce(producer, 0, transactional_id.encode(), transactional_id=transactional_id)
+    assert len(bench.broker.open_transactions(TopicPartition("orders", 0))) == 20
+    with monkeypatch.context() as patched:
+        # It would list all of them.
+        patched.delattr(type(bench.broker), "open_transactions")
+        for number in (7, 19, 0):
+            await bench.end(producers[f"t{number}"], transactional_id=f"t{number}", commit=number != 19)
+    await asyncio.sleep(2)
+    assert len(bench.broker.open_transactions(TopicPartition("orders", 0))) == 17
+    content = await bench.content(0)
+    assert (sorted(content.committed), content.aborted) == ([b"t0", b"t7"], [b"t19"])
+    await bench.close()
+
+
+@simulated
+async def test_the_end_of_a_transaction_with_many_partitions_takes_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "MARKERS_PER_TURN", 2)
+    bench = await TransactionBench(tmp_path).open()
+    producer = await bench.begin()
+    for partition in range(3):
+        bench.produce(producer, partition, b"%d" % partition)
+    appended: list[int] = []
+    append = bench.broker.append_markers
+
+    def counted(orders: Sequence[MarkerOrder], *, sync: bool = False) -> list[AppendTicket]:
+        appended.append(len(orders))
+        return append(orders, sync=sync)
+
+    monkeypatch.setattr(bench.broker, "append_markers", counted)
+    await bench.end(producer)
+    assert appended == [2, 1]
+    assert await bench.committed_values() == {b"0", b"1", b"2"}
+    await bench.close()
+
+
+@simulated
+async def test_an_outcome_stays_until_the_last_marker_of_many_is_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "MARKERS_PER_TURN", 1)
+    bench = await TransactionBench(tmp_path).open()
+    producer = await bench.begin()
+    bench.produce(producer, 0, b"a")
+    bench.produce(producer, 1, b"b")
+    await bench.broker.flush()
+    # The second marker finds no room, and for a long time.
+    bench.files.fail(Fault(kinds=("write",), call=2, errno=28, times=20))
+    with pytest.raises(StorageFull):
+        await bench.end(producer)
+    await asyncio.sleep(5)
+    assert (await bench.transactions.describe("t")).state is TransactionState.PREPARE_COMMIT
+    assert (await bench.groups.table.transactions()).outcomes, "a crash would lose the second marker"
+    await asyncio.sleep(60)
+    assert await bench.end(producer) == (producer.producer_id, 1)
+    await asyncio.sleep(5)
+    assert await bench.committed_values() == {b"a", b"b"}
+    assert not (await bench.groups.table.transactions()).outcomes
+    await bench.close()
+
+
+@pytest.mark.parametrize("work", ["overdue", "unused", "list", "open"])
+@simulated
+async def test_work_on_all_transactions_pauses(tmp_path: Path, work: str) -> None:
+    bench = await TransactionBench(tmp_path).open()
+    for number in range(300):
+        producer = await bench.begin(f"t{number}")
+        if work != "unused":
+            bench.produce(producer, 0, b"x", transactional_id=f"t{number}")
+    timeouts = bench.transactions._timeouts  # pyright: ignore[reportPrivateUsage]
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "overdue": timeouts.abort_overdue,
+        "unused": timeouts.expire_unused,
+        "list": bench.transactions.list,
+        "open": bench.transactions.open_in,
+    }
+    turns = Turns()
+    await asyncio.sleep(0)
+    await calls[work]()
+    assert turns.count >= 300 // 50
+    turns.close()
+    await bench.close()
+
+
+@simulated
+async def test_the_oldest_open_transaction_is_known_also_after_a_restart(tmp_path: Path) -> None:
+    bench = await TransactionBench(tmp_path).open()
+    # In another order than that of their ids.
+    for transactional_id in ("z", "a", "m"):
+        producer = await bench.begin(transactional_id)
+        await bench.add(producer, 0, transactional_id=transactional_id)
+        await asyncio.sleep(1)
+    assert bench.transactions.counts.oldest_ms == 3000
+    await bench.close()
+    await bench.open()
+    assert bench.transactions.counts.oldest_ms == 3000
+    await bench.transactions.abort("z")
+    assert bench.transactions.counts.oldest_ms == 2000
     await bench.close()

@@ -113,6 +113,25 @@ def test_beginning_waits_while_a_transaction_ends(
         in_state(state).begin(expected, timeout_ms=9, fresh_id=None, now=NOW)
 
 
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+def test_a_begin_that_spares_an_open_transaction_is_like_any_other_if_none_is_open(
+    state: TransactionState,
+) -> None:
+    transaction = in_state(state)
+    plan = transaction.begin(None, timeout_ms=9, fresh_id=None, unless_open=True, now=NOW)
+    assert stored(transaction, plan) == (PID, 6)
+
+
+def test_a_begin_that_spares_an_open_transaction_leaves_it_open() -> None:
+    transaction = in_state(ONGOING)
+    with pytest.raises(InvalidTransactionState, match="begin with another id"):
+        transaction.begin(None, timeout_ms=9, fresh_id=None, unless_open=True, now=NOW)
+    assert (transaction.state, transaction.producer) == (ONGOING, (PID, 5))
+    for ending in (PREPARE_COMMIT, PREPARE_ABORT):
+        with pytest.raises(ConcurrentTransactions):
+            in_state(ending).begin(None, timeout_ms=9, fresh_id=None, unless_open=True, now=NOW)
+
+
 def test_everything_waits_while_a_change_is_being_stored() -> None:
     transaction = in_state(EMPTY)
     plan = transaction.begin(None, timeout_ms=9, fresh_id=None, now=NOW)

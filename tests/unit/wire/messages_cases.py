@@ -88,8 +88,18 @@ REQUESTS: list[m.Request] = [
         max_bytes=3,
         isolation=1,
     ),
+    m.TopicFetchRequest(partitions=[], topic_ids=[]),
+    m.TopicFetchRequest(
+        partitions=[m.FetchPartition(topic="a", partition=0, offset=7, max_bytes=1)],
+        max_wait_ms=100,
+        min_bytes=2,
+        max_bytes=3,
+        isolation=1,
+        topic_ids=[m.TopicIdentity(topic="a", topic_id=bytes(range(16)))],
+    ),
     m.IsolatedListOffsetsRequest(topic="t", partition=1, timestamp_ms=m.LATEST_TIMESTAMP, isolation=-128),
     m.InitTransactionsRequest(transactional_id="cdc", timeout_ms=60_000),
+    m.InitUnlessOpenRequest(transactional_id="spark/q/0", timeout_ms=60_000),
     m.TransactionalProduceRequest(
         topic="t", partition=3, acks=m.ACKS_ALL, batches=b"batch", transactional_id="cdc"
     ),
@@ -235,8 +245,14 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
             m.FetchedPartition(topic="t", partition=0, high_watermark=5, log_start_offset=1, batches=b"abc")
         ]
     ),
+    m.TopicFetchResponse(
+        partitions=[
+            m.FetchedPartition(topic="t", partition=0, code=m.ErrorCode.UNKNOWN_TOPIC_ID, message="deleted")
+        ]
+    ),
     m.IsolatedListOffsetsResponse(offset=2, timestamp_ms=-1, leader_epoch=3),
     m.InitTransactionsResponse(producer_id=2**40, producer_epoch=0),
+    m.InitUnlessOpenResponse(producer_id=2**40, producer_epoch=0),
     m.TransactionalProduceResponse(
         partition=3,
         base_offset=5,

@@ -104,7 +104,8 @@ async function run({ ranges } = {}) {
   }
   show(byId("results"), results);
   const limit = current.limit || 50;
-  const path = searchPath(current.topic, { ...where(current), limit, preview: PREVIEW });
+  const { from, partitions, ...conditions } = where(current);
+  const path = searchPath(current.topic, { ...conditions, ...(ranges ? {} : { from, partitions }), limit, preview: PREVIEW });
   // The ranges to continue with may be too long for a URL.
   const [method, content] = ranges ? ["POST", { ranges }] : ["GET"];
   try {

@@ -22,6 +22,52 @@ every(5000, async () => {
   }
 });
 
+// ── the replica in a bucket ──
+
+// What to do about a state, besides its problem.
+const REMEDIES = {
+  overtaken: "Two brokers run on copies of one data directory: stop one of them. This one goes on without a replica.",
+  stopped: "This broker goes on without a replica until it is restarted.",
+};
+
+function loss(replica) {
+  if (replica.newest_cut) return `the changes of the last ${duration(replica.lag_seconds * 1000)}, at most`;
+  return replica.state === "copying" ? "everything: the first copy is still being made" : "not known: the bucket has not answered yet";
+}
+
+function replicaFacts(replica) {
+  const { newest_cut: cut, oldest_restorable_at: oldest, counts } = replica;
+  const moment = (at) => h("span", { title: utc(at) }, `${time(at).slice(0, 19)}, ${duration(Date.now() - at)} ago`);
+  const pairs = [
+    ["Lost now with the disk", loss(replica)],
+    ["Restores go back to", oldest === null ? "–" : moment(oldest)],
+    ["Newest cut", cut ? [moment(cut.at), `, number ${count(cut.sequence)}`] : "–"],
+    ["Bucket", h("code", null, replica.url)],
+    ["In the bucket", `${bytes(replica.replica_bytes)}, and ${bytes(replica.retained_bytes)} for earlier moments`],
+    ["Since the start", `${count(counts.cuts)} cuts, ${bytes(counts.uploaded_bytes)} uploaded, ${count(counts.failed_requests)} failed requests`],
+    ["Generation", count(replica.generation)],
+  ];
+  return h("dl", { class: "pairs" }, pairs.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+}
+
+if (byId("replica")) {
+  every(5000, async () => {
+    try {
+      const replica = await get("/v1/replica");
+      const { state } = replica;
+      const isOff = state === "off";
+      const tone = ["overtaken", "stopped"].includes(state) ? "chip bad" : state === "replicating" ? "chip" : "chip warn";
+      show(byId("replica"), h("header", null, h("h2", null, "Replica in a bucket"), !isOff && h("span", { class: tone }, state)),
+        isOff && h("p", { class: "empty" }, "This broker has no replica: if its disk is lost, so is the data. The setting STELE_REPLICATE_TO names a bucket for one."),
+        replica.problem && h("p", { class: state === "failing" ? "notice warn" : "notice" }, replica.problem),
+        REMEDIES[state] && h("p", null, REMEDIES[state]),
+        !isOff && replicaFacts(replica));
+    } catch (problem) {
+      notice(problem.message);
+    }
+  });
+}
+
 // ── change data capture ──
 
 function copied(tables) {

@@ -2,7 +2,9 @@
 
 Objects never change, so a block is right for as long as it is kept. Blocks have 1 MiB, except the
 last one of an object. Missing blocks that follow each other are loaded with one request. A load goes
-on when the reader that began it is cancelled, because others may wait for it too.
+on when the reader that began it is cancelled, because others may wait for it too. If a store does not
+answer, loads wait for their turn: more than ``LOADS_MAX`` are refused, and those that no reader waits for
+any longer are dropped when their turn comes, so that the store, once it answers, serves the present readers.
 
 ::
 
@@ -16,28 +18,45 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from .object_store import ObjectStoreError
 
 Key = TypeVar("Key", bound=Hashable)
 
 BLOCK_BYTES = 1 << 20
 # One request loads no more, so that the first reader does not wait long for what a later one wants.
 _BLOCKS_PER_LOAD = 8
+# Loads that wait or run, about 3 KiB each: 16 of each of 600 readers.
+LOADS_MAX = 10_000
+# Beyond this number of loads, none begin before their reader is there.
+_LOADS_WITH_AHEAD_MAX = LOADS_MAX // 2
+# A reader that has not come within this time has failed (``ReadOptions.timeout_ms``).
+_ABANDONED_AFTER_S = 20
+
+
+class TooManyLoads(ObjectStoreError):
+    """So many loads wait for the store that another one is refused."""
+
+
+class _Abandoned(Exception):
+    """No reader waits for what a load would load."""
 
 
 @dataclass(slots=True)
 class CacheCounts:
     """``hits`` and ``misses`` count blocks, ``loads`` requests to the store.
 
-    ``loaded_bytes`` are the bytes of the requests.
+    ``loaded_bytes`` are the bytes of the requests. ``refused`` reads found too many loads waiting.
     """
 
     hits: int = 0
     misses: int = 0
     loads: int = 0
     loaded_bytes: int = 0
+    refused: int = 0
 
 
 class BlockCache(Generic[Key]):
@@ -60,6 +79,8 @@ class BlockCache(Generic[Key]):
         self._block_bytes = block_bytes
         self._blocks: OrderedDict[tuple[Key, int], bytes] = OrderedDict()
         self._loading: dict[tuple[Key, int], asyncio.Future[bytes]] = {}
+        # How many readers wait for a block.
+        self._readers: dict[tuple[Key, int], int] = {}
         # Blocks of one object whose load begins in the same turn of the event loop.
         self._missing: list[int] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,6 +88,11 @@ class BlockCache(Generic[Key]):
         self._loads_max = loads_max
         self.size_bytes = 0
         self.counts = CacheCounts()
+
+    @property
+    def waiting(self) -> int:
+        """The number of loads that wait for their turn."""
+        return max(0, len(self._tasks) - self._loads_max)
 
     def put(self, key: Key, data: bytes) -> None:
         """Keep a whole object, which was just written: its readers are often near."""
@@ -81,16 +107,34 @@ class BlockCache(Generic[Key]):
             if block is not None:
                 self.size_bytes -= len(block)
 
+    def peek(self, key: Key, start: int, length: int) -> bytes | None:
+        """Return ``length`` bytes of an object from ``start`` on if they are in memory."""
+        first, last = self._block_of(start), self._block_of(start + length - 1)
+        blocks: list[bytes] = []
+        for number in range(first, last + 1):
+            block = self._blocks.get((key, number))
+            if block is None:
+                return None
+            blocks.append(block)
+        self.counts.hits += len(blocks)
+        for number in range(first, last + 1):
+            self._blocks.move_to_end((key, number))
+        begin = start - first * self._block_bytes
+        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        return data[begin : begin + length]
+
     async def read(
         self, key: Key, object_bytes: int, start: int, length: int, *, until_s: float | None = None
     ) -> bytes:
         """Return ``length`` bytes of an object from ``start`` on.
 
-        Raises what ``load`` raises, and ``TimeoutError`` if they are not there at ``until_s`` of the loop's clock.
+        Raises what ``load`` raises, ``TooManyLoads``, and ``TimeoutError`` if they are not there at ``until_s`` of the
+        loop's clock.
         """
         if length <= 0:
             return b""
         first, last = self._block_of(start), self._block_of(start + length - 1)
+        self._check_room(key, first, last)
         blocks: list[bytes | asyncio.Future[bytes]] = []
         for number in range(first, last + 1):
             block = self._blocks.get((key, number))
@@ -106,7 +150,14 @@ class BlockCache(Generic[Key]):
             left_s = None if until_s is None else max(0.0, until_s - asyncio.get_running_loop().time())
             # Others may wait for the same future, which a reader that is cancelled or late leaves alone. The first step
             # of a read has no task, which ``asyncio.timeout`` would need.
-            done, waiting = await asyncio.wait(loading, timeout=left_s, return_when=asyncio.FIRST_EXCEPTION)
+            wanted = [(key, first + index) for index, block in enumerate(blocks) if block in loading]
+            self._count_readers(wanted, 1)
+            try:
+                done, waiting = await asyncio.wait(
+                    loading, timeout=left_s, return_when=asyncio.FIRST_EXCEPTION
+                )
+            finally:
+                self._count_readers(wanted, -1)
             for block in done:
                 block.result()
             if waiting:
@@ -120,8 +171,8 @@ class BlockCache(Generic[Key]):
         return b"".join(parts)
 
     def prefetch(self, key: Key, object_bytes: int, start: int, length: int) -> None:
-        """Begin to load what a later ``read`` of these bytes wants and is missing."""
-        if length > 0:
+        """Begin to load what a later ``read`` of these bytes wants and is missing, unless many loads wait."""
+        if length > 0 and len(self._tasks) < _LOADS_WITH_AHEAD_MAX:
             for number in range(self._block_of(start), self._block_of(start + length - 1) + 1):
                 if (key, number) not in self._blocks:
                     self._future(key, number)
@@ -138,6 +189,23 @@ class BlockCache(Generic[Key]):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _check_room(self, key: Key, first: int, last: int) -> None:
+        """Raise ``TooManyLoads`` if a load would have to begin for these blocks, and too many wait."""
+        if len(self._tasks) < LOADS_MAX:
+            return
+        for number in range(first, last + 1):
+            if (key, number) not in self._blocks and (key, number) not in self._loading:
+                self.counts.refused += 1
+                raise TooManyLoads(
+                    f"{len(self._tasks)} reads of objects wait for the store already; try again later"
+                )
+
+    def _count_readers(self, wanted: Iterable[tuple[Key, int]], change: int) -> None:
+        for block in wanted:
+            count = self._readers.pop(block, 0) + change
+            if count:
+                self._readers[block] = count
 
     def _future(self, key: Key, number: int) -> asyncio.Future[bytes]:
         """Return the future of a block that is missing; ``_begin_loads`` loads it."""
@@ -168,8 +236,12 @@ class BlockCache(Generic[Key]):
         futures = [self._loading[key, number] for number in numbers]
         start = numbers[0] * self._block_bytes
         end = min((numbers[-1] + 1) * self._block_bytes, object_bytes)
+        clock_s = asyncio.get_running_loop().time
+        abandoned_s = clock_s() + _ABANDONED_AFTER_S
         try:
             async with self._slots:
+                if clock_s() >= abandoned_s and not any((key, number) in self._readers for number in numbers):
+                    raise _Abandoned
                 data = await self._load(key, start, end)
         except BaseException as error:
             for number, future in zip(numbers, futures, strict=True):

@@ -2,7 +2,7 @@
 
 Its methods are coroutines of the event loop. The engine writes an object once and never replaces it:
 a ``put`` that failed, timed out or was cancelled may still take effect later, so it may be repeated
-only with the same bytes. Nothing relies on a store's conditional writes.
+only with the same bytes. Shared storage relies on no conditional writes of a store; a replica does (``ConditionalStore``).
 """
 
 from __future__ import annotations
@@ -80,3 +80,22 @@ class ObjectStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class ConditionalStore(ObjectStore, Protocol):
+    """A store that also creates objects only if they do not exist, and returns whole ones."""
+
+    async def create(self, key: str, data: Buffer) -> bool:
+        """Store an object as ``put`` does; return False if there is one with this key, which stays.
+
+        A call that failed may have stored it, so False may be about the same bytes.
+        """
+        ...
+
+    async def get(self, key: str) -> bytes:
+        """Return all bytes of an object.
+
+        Raises:
+            ObjectNotFound: there is no such object.
+        """
+        ...

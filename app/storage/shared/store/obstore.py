@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
 from .object_store import LIST_MAX, Buffer, ByteRange, ObjectNotFound, ObjectStoreError, StoredObject
@@ -21,7 +21,7 @@ _JOINED_BYTES = 128 * 1024
 
 
 class ObstoreStore:
-    """Implements ``ObjectStore``. ``is_sorted``: the store lists by key."""
+    """Implements ``ConditionalStore``. ``is_sorted``: the store lists by key."""
 
     def __init__(
         self, store: S3Store | GCSStore | AzureStore | LocalStore, *, is_durable: bool, is_sorted: bool = True
@@ -37,6 +37,19 @@ class ObstoreStore:
     async def put(self, key: str, data: Buffer) -> None:
         async with _errors(key):
             await obstore.put_async(self._store, key, data, use_multipart=False)
+
+    async def create(self, key: str, data: Buffer) -> bool:
+        async with _errors(key):
+            try:
+                await obstore.put_async(self._store, key, data, use_multipart=False, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    async def get(self, key: str) -> bytes:
+        async with _errors(key):
+            result = await obstore.get_async(self._store, key)
+            return (await result.bytes_async()).to_bytes()
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
         async with _errors(key):

@@ -39,7 +39,7 @@ def open_object_store(url: str) -> ObstoreStore:
     ``payload=unsigned`` to leave the records out of the signature of a PUT, as TLS does by default.
     ``gs://bucket/prefix?endpoint=https://host``.
     ``az://container/prefix?account=name&endpoint=https://host``.
-    ``file:///directory`` is made if it does not exist. All options may be missing.
+    ``file:///directory`` is made if it does not exist, for its owner alone. All options may be missing.
 
     Raises:
         ValueError: it is no such URL, or there are no credentials; the text says what is wrong.
@@ -133,7 +133,13 @@ def _open_azure(parts: SplitResult) -> ObstoreStore:
 def _open_directory(parts: SplitResult) -> ObstoreStore:
     if parts.netloc or not parts.path.startswith("/") or parts.query:
         raise ValueError("a file URL has three slashes and an absolute path: file:///DIRECTORY")
-    store = LocalStore(Path(parts.path), mkdir=True)
+    path = Path(parts.path)
+    try:
+        # As a data directory: all records, and in a replica the users, are readable in it.
+        path.mkdir(0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the directory {path} cannot be made: {error.strerror}") from error
+    store = LocalStore(path)
     # It never calls fsync, and lists a directory in the order of the file system.
     return ObstoreStore(store, is_durable=False, is_sorted=False)
 

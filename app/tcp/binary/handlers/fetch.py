@@ -2,72 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
+from uuid import UUID
 
 from stele.wire import messages as m
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.schema import NO_UUID
 
+from ....broker.broker import Broker
 from ....broker.reading.fetch import Fetched, PartitionFetch, read_bound, visible_bytes
-from ....errors import InvalidRequest
+from ....errors import InvalidRequest, SteleError, TopicRecreated
 from ....security.acl import READ_TOPIC
 from ....security.authorizer import Access
 from ...errors import error_code_of
 from ...response_queue import Buffers
 from .context import BinaryListener
 
+_FETCH_ANSWERS: dict[type[m.FetchRequest], type[m.FetchResponse]] = {
+    m.FetchRequest: m.FetchResponse,
+    m.IsolatedFetchRequest: m.IsolatedFetchResponse,
+    m.TopicFetchRequest: m.TopicFetchResponse,
+}
+
 
 async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
-    wanted_partitions, access = request.partitions, listener.access
-    # Under which all of it is allowed.
+    broker, access, asked = listener.broker, listener.access, request.partitions
+    # By their indexes. What is refused once is not read, so it stays refused whatever changes meanwhile.
+    refused: dict[int, m.FetchedPartition] = {}
+    # Under which the rest is allowed.
     epoch: object = None
     if access is not None:
         epoch = access.epoch
-        for wanted in wanted_partitions:
-            if wanted.topic != access.read_last and not access.may_read(wanted.topic):
-                wanted_partitions, epoch = _allowed(access, wanted_partitions)
+        for partition in asked:
+            if partition.topic != access.read_last and not access.may_read(partition.topic):
+                _refuse_forbidden(access, asked, refused)
                 break
     isolation = _isolation_of(request)
-    await listener.broker.try_to_find_topics(
-        partitions=((wanted.topic, wanted.partition) for wanted in wanted_partitions)
+    await broker.try_to_find_topics(
+        partitions=(
+            (partition.topic, partition.partition)
+            for index, partition in enumerate(asked)
+            if index not in refused
+        )
     )
-    reads = await listener.broker.fetch(
+    topic_ids: dict[str, bytes] = {}
+    if isinstance(request, m.TopicFetchRequest):
+        topic_ids = {one.topic: one.topic_id for one in request.topic_ids if one.topic_id != NO_UUID}
+        _refuse_recreated(broker, asked, topic_ids, refused)
+    wanted = [index for index in range(len(asked)) if index not in refused]
+    reads = await broker.fetch(
         [
             PartitionFetch(
-                topic=wanted.topic,
-                partition=wanted.partition,
-                offset=wanted.offset,
-                max_bytes=max(0, wanted.max_bytes),
+                topic=asked[index].topic,
+                partition=asked[index].partition,
+                offset=asked[index].offset,
+                max_bytes=max(0, asked[index].max_bytes),
                 isolation=isolation,
             )
-            for wanted in wanted_partitions
+            for index in wanted
         ],
         max_bytes=max(0, request.max_bytes),
         min_bytes=request.min_bytes,
-        max_wait_ms=max(0, request.max_wait_ms),
+        # An error is an answer, too.
+        max_wait_ms=0 if refused else max(0, request.max_wait_ms),
     )
-    refused: list[m.FetchedPartition] = []
+    # Rules and topics may have changed while it waited.
     if access is not None and access.epoch is not epoch:
-        # Again, because rules have changed while it waited, or some of it is refused.
-        reads = [read for read in reads if access.allows(READ_TOPIC, read.topic)]
-        refused = [
-            _refused(access, wanted)
-            for wanted in request.partitions
-            if not access.allows(READ_TOPIC, wanted.topic)
-        ]
-    answer = m.IsolatedFetchResponse if isinstance(request, m.IsolatedFetchRequest) else m.FetchResponse
-    return answer(partitions=[*refused, *[await _fetched(read) for read in reads]]).encode_parts()
+        _refuse_forbidden(access, asked, refused)
+    if topic_ids:
+        _refuse_recreated(broker, asked, topic_ids, refused)
+    read_of = dict(zip(wanted, reads, strict=True))
+    fetched = [
+        refused[index] if index in refused else await _fetched(read_of[index]) for index in range(len(asked))
+    ]
+    return _FETCH_ANSWERS[type(request)](partitions=fetched).encode_parts()
 
 
-def _allowed(
-    access: Access, wanted_partitions: Sequence[m.FetchPartition]
-) -> tuple[Sequence[m.FetchPartition], object]:
-    """Return the partitions that may be read, and the epoch of that.
+def _refuse_forbidden(
+    access: Access, asked: Sequence[m.FetchPartition], refused: dict[int, m.FetchedPartition]
+) -> None:
+    """Add the partitions of topics that may not be read to ``refused``."""
+    for index, wanted in enumerate(asked):
+        if not access.allows(READ_TOPIC, wanted.topic):
+            refused[index] = _error_answer(wanted, READ_TOPIC.error(str(access.principal), wanted.topic))
 
-    The epoch is None if others may not be read.
-    """
-    allowed = [wanted for wanted in wanted_partitions if access.allows(READ_TOPIC, wanted.topic)]
-    return allowed, access.epoch if len(allowed) == len(wanted_partitions) else None
+
+def _refuse_recreated(
+    broker: Broker,
+    asked: Sequence[m.FetchPartition],
+    topic_ids: Mapping[str, bytes],
+    refused: dict[int, m.FetchedPartition],
+) -> None:
+    """Add the partitions of topics that are others than the client means to ``refused``."""
+    for index, wanted in enumerate(asked):
+        topic, topic_id = broker.topic_by_name(wanted.topic), topic_ids.get(wanted.topic)
+        if index in refused or topic is None or topic_id is None or topic.topic_id.bytes == topic_id:
+            continue
+        error = TopicRecreated(wanted.topic, str(UUID(bytes=topic_id)))
+        refused[index] = _error_answer(wanted, error)
 
 
 async def _fetched(read: Fetched) -> m.FetchedPartition:
@@ -83,8 +116,7 @@ async def _fetched(read: Fetched) -> m.FetchedPartition:
     )
 
 
-def _refused(access: Access, wanted: m.FetchPartition) -> m.FetchedPartition:
-    error = READ_TOPIC.error(str(access.principal), wanted.topic)
+def _error_answer(wanted: m.FetchPartition, error: SteleError) -> m.FetchedPartition:
     return m.FetchedPartition(
         topic=wanted.topic, partition=wanted.partition, code=error_code_of(error), message=str(error)
     )

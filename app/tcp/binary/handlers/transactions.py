@@ -20,6 +20,13 @@ async def init_transactions(listener: BinaryListener, request: m.InitTransaction
     ).encode()
 
 
+async def init_unless_open(listener: BinaryListener, request: m.InitUnlessOpenRequest) -> Buffers:
+    producer = await listener.transactions.init_producer_id(
+        request.transactional_id, timeout_ms=request.timeout_ms, unless_open=True
+    )
+    return m.InitUnlessOpenResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch).encode()
+
+
 async def end_transaction(listener: BinaryListener, request: m.EndTransactionRequest) -> Buffers:
     producer = await listener.transactions.end(
         request.transactional_id,

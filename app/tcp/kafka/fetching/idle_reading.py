@@ -16,7 +16,7 @@ from ....broker.reading.fetch import Fetched
 from ....errors import SteleError
 from ....security.acl import READ_TOPIC
 from ....storage.topic_partition import TopicPartition
-from ....work_budget import PARTITIONS_PER_TURN, pause, pause_among_partitions
+from ....work_budget import PARTITIONS_PER_TURN, WorkBudget, pause
 from ..context import Context
 from ..schemas.fetch import (
     FETCH_API,
@@ -183,6 +183,7 @@ class IdleReading:
         """Look up the answers, and note the partitions without one in ``_read``; False if one is named twice."""
         access = self._context.access
         seen: set[tuple[str | bytes, int]] = set()
+        budget = WorkBudget()
         for block in self._blocks:
             kept = self._kept.of(block.topic)
             rows = block.partitions.rows
@@ -201,7 +202,7 @@ class IdleReading:
                         return False
                     seen.add(key)
                     self._read[partition] = block, number
-                    await pause_among_partitions(len(self._read))
+                    await budget.visit()
         return True
 
     def _unchecked(self, partitions: Iterable[FetchedPartition]) -> Look:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
-from ....errors import SteleError
+from ....errors import SteleError, StorageError
+from ....work_budget import visited
 from ...errors import error_code_of
 
 NO_EPOCH = -1
@@ -31,3 +35,18 @@ def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -
     if epoch < broker.oldest_leader_epoch(topic, partition):
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > current else ErrorCode.NONE
+
+
+async def find_leader_epochs(broker: Broker, known: Iterable[tuple[str, int, int]]) -> None:
+    """Look at what other brokers know if a client has a later leader epoch than this one; without an error.
+
+    ``known`` has topic, partition and epoch. Another broker has told the client, and this one need not have looked
+    since. Not all clients repeat a request that is refused for that.
+    """
+    if not broker.cluster.is_shared:
+        return
+    async for topic, partition, epoch in visited(known):
+        if check_leader_epoch(broker, topic, partition, epoch) == ErrorCode.UNKNOWN_LEADER_EPOCH:
+            with suppress(StorageError):
+                await broker.cluster.find()
+            return

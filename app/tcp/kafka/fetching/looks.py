@@ -93,14 +93,15 @@ class Look:
         """Return the answers that were read, in their order, then the others, as in Kafka.
 
         During the read, or the wait before it, a topic may have been made anew, or its log have become that of another
-        history: records of these are not those that the client asked for.
+        history: records of these are not those that the client asked for, nor is an offset beyond them out of range.
         """
         answers: list[Answer] = []
         for partition, read in zip(self.readable, reads, strict=True):
             if len(answers) % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await pause()
                 self.is_stale = True
-            code = check_is_same(broker, partition) if self.is_stale and read.batches else ErrorCode.NONE
+            is_doubtful = self.is_stale and (read.batches or read.error is not None)
+            code = check_is_same(broker, partition) if is_doubtful else ErrorCode.NONE
             data = refused(partition.index, code) if code else partition_data(read)
             answers.append(Answer(partition, data))
         return answers + self.refused if self.refused else answers

@@ -136,7 +136,7 @@ class QuickReading:
                 code = ErrorCode.NONE
                 if is_unreadable:
                     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                elif self.reads[number].batches and not (
+                elif (self.reads[number].batches or self.reads[number].error is not None) and not (
                     is_same and partition.current_leader_epoch == NO_EPOCH
                 ):
                     asked = fetched_partition(topic, partition, response.topic, is_by_id=is_by_id)

@@ -11,6 +11,7 @@ from ....errors import AuthorizationDisabled, SteleError
 from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, Acl, AclFilter
 from ....security.acls import Acls
 from ....security.audit import Peer, log_change
+from ....work_budget import visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
@@ -59,9 +60,9 @@ def _filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     )
 
 
-def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
     try:
-        found = _acls_of(context).find(_filter(request))
+        found = await _acls_of(context).find(_filter(request))
     except SteleError as error:
         code, message = describe_error(error)
         return DescribeAclsResponse(error_code=code, error_message=message, resources=())
@@ -83,7 +84,7 @@ def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAcl
                     for acl in acls
                 ],
             )
-            for (kind, pattern, name), acls in groupby(found, key=lambda acl: acl.record[:3])
+            async for (kind, pattern, name), acls in visited(groupby(found, key=lambda acl: acl.record[:3]))
         ],
     )
 
@@ -92,7 +93,7 @@ async def create_acls(context: Context, request: CreateAclsRequest) -> CreateAcl
     """Add the valid rules together; the others are refused one by one."""
     results: list[AclCreationResult] = []
     valid: list[Acl] = []
-    for creation in request.creations:
+    async for creation in visited(request.creations):
         code, message = ErrorCode.NONE, None
         try:
             _acls_of(context)
@@ -110,7 +111,7 @@ async def create_acls(context: Context, request: CreateAclsRequest) -> CreateAcl
                 for one in results
             ]
         else:
-            for acl in valid:
+            async for acl in visited(valid):
                 _log(context, "create-acl", acl)
     return CreateAclsResponse(results=results)
 
@@ -139,7 +140,7 @@ async def _delete(context: Context, wanted: DeleteAclsFilter) -> DeleteAclsFilte
     except SteleError as error:
         code, message = describe_error(error)
         return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=())
-    for acl in removed:
+    async for acl in visited(removed):
         _log(context, "delete-acl", acl)
     return DeleteAclsFilterResult(
         error_code=ErrorCode.NONE,
@@ -156,7 +157,7 @@ async def _delete(context: Context, wanted: DeleteAclsFilter) -> DeleteAclsFilte
                 operation=acl.operation,
                 permission_type=acl.permission,
             )
-            for acl in removed
+            async for acl in visited(removed)
         ],
     )
 
@@ -172,7 +173,7 @@ def _each_filter(request: DeleteAclsRequest) -> DeleteAclsResponse:
 
 
 ROWS = (
-    Served(DESCRIBE_ACLS_API, describe_acls, on_cluster(DESCRIBE_CLUSTER, DescribeAclsResponse)),
+    Served(DESCRIBE_ACLS_API, describe_acls, on_cluster(DESCRIBE_CLUSTER, DescribeAclsResponse), lists=True),
     Served(
         CREATE_ACLS_API,
         create_acls,
@@ -186,5 +187,6 @@ ROWS = (
         on_cluster(ALTER_CLUSTER, DeleteAclsResponse, _each_filter),
         changes=True,
         is_barrier=always,
+        lists=True,
     ),
 )

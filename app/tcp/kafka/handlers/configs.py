@@ -75,8 +75,6 @@ _WIRE_TYPES = {
 _UNKNOWN_TYPE = 0
 # A resource with all its configurations takes as long as this many partitions: some tenths of a millisecond.
 _PARTITIONS_PER_RESOURCE = 25
-# Responses with more resources are encoded in a thread.
-_ENCODED_AT_ONCE = 50
 # Groups and client metrics subscriptions need not exist to be described, so the response to a request of
 # 4 MiB could have gigabytes. The limit is the number that can have configurations.
 _ENTITIES_DESCRIBED_MAX = 10_000
@@ -100,14 +98,6 @@ async def describe_configs(context: Context, request: DescribeConfigsRequest) ->
             results.append(_describe(context.broker, resource, request))
         await budget.visit(_PARTITIONS_PER_RESOURCE)
     return DescribeConfigsResponse(results=results)
-
-
-def is_long(response: DescribeConfigsResponse) -> bool:
-    """Return whether ``response`` is encoded in a thread.
-
-    Each resource takes tenths of a millisecond.
-    """
-    return len(response.results) > _ENCODED_AT_ONCE
 
 
 def _refused(resource: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -357,7 +347,6 @@ ROWS = (
         describe_configs,
         topic_guards.on_configs(DescribeConfigsResponse, "results", *topic_guards.DESCRIBE_CONFIGS_RIGHTS),
         walks=True,
-        is_long=is_long,
     ),
     Served(
         ALTER_CONFIGS_API,

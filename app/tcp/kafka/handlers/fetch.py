@@ -27,6 +27,8 @@ from ....broker.reading.fetch import bytes_of, needs_more
 from ....security.acl import READ_TOPIC
 from ..context import Context
 from ..fetching.idle_reading import IdleReading, idle_reading
+from ..fetching.leader_epochs import find_leader_epochs
+from ..fetching.looks import may_read
 from ..fetching.old_clients import FIRST_WITH_BATCHES, make_message_set, pass_over
 from ..fetching.quick_look import QuickReading, quick_look
 from ..fetching.reading import SessionReading, WholeReading, read_until
@@ -126,6 +128,15 @@ async def _fetch(context: Context, request: FetchRequest) -> FetchResponse:
     if broker.cluster.is_shared:
         await broker.try_to_find_topics(partitions=_named(context, request))
     named = requested(context, request)
+    access = context.access
+    await find_leader_epochs(
+        broker,
+        (
+            (one.topic, one.index, one.leader_epoch)
+            for one in named.values()
+            if access is None or may_read(access, one.topic)
+        ),
+    )
     taken = sessions.take(
         session_id=request.session_id,
         epoch=request.session_epoch,

@@ -10,7 +10,7 @@ from ....security.acl import DESCRIBE_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..context import Context
-from ..fetching.leader_epochs import NO_EPOCH, check_leader_epoch
+from ..fetching.leader_epochs import NO_EPOCH, check_leader_epoch, find_leader_epochs
 from ..guards.rights import Parts, on_each
 from ..schemas.offsets import (
     OFFSET_FOR_LEADER_EPOCH_API,
@@ -28,6 +28,14 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     budget = WorkBudget()
     unavailable = ErrorCode.NONE
+    await find_leader_epochs(
+        context.broker,
+        (
+            (topic.topic, partition.partition, partition.current_leader_epoch)
+            for topic in request.topics
+            for partition in topic.partitions
+        ),
+    )
     try:
         await context.broker.refresh(
             (topic.topic, partition.partition) for topic in request.topics for partition in topic.partitions

@@ -14,6 +14,7 @@ from itertools import islice
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from stele.wire.record_batch import NO_TIMESTAMP
 
 from ....broker.virtual import MAX_TIMESTAMP
 from ....concurrency import several
@@ -21,7 +22,7 @@ from ....errors import SteleError
 from ....security.acl import DESCRIBE_TOPIC
 from ...errors import error_code_of
 from ..context import Context
-from ..fetching.leader_epochs import check_leader_epoch
+from ..fetching.leader_epochs import check_leader_epoch, find_leader_epochs
 from ..guards.rights import PARTITIONS, on_each
 from ..schemas.offsets import (
     LIST_OFFSETS_API,
@@ -33,11 +34,11 @@ from ..schemas.offsets import (
 )
 from ..served import Served
 
-# KIP-405, KIP-1005, KIP-1023: offsets of tiered storage, which Stele does not have. The local log is
-# the whole log, so its local start is its start, and no record was or will be moved to a tier.
+# KIP-405, KIP-1005, KIP-1023: offsets of tiered storage. The last two have no answer without it.
 _EARLIEST_LOCAL_TIMESTAMP = -4
 _LATEST_TIERED_TIMESTAMP = -5
 _EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+_OF_TIERS = (_EARLIEST_LOCAL_TIMESTAMP, _LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP)
 _SPECIAL_SINCE = {
     LATEST_TIMESTAMP: 0,
     EARLIEST_TIMESTAMP: 0,
@@ -54,15 +55,15 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
     is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     unavailable = ErrorCode.NONE
+    named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    await find_leader_epochs(
+        context.broker,
+        ((topic, partition.partition_index, partition.current_leader_epoch) for topic, partition in named),
+    )
     try:
-        await context.broker.refresh(
-            (topic.name, partition.partition_index)
-            for topic in request.topics
-            for partition in topic.partitions
-        )
+        await context.broker.refresh((topic, partition.partition_index) for topic, partition in named)
     except SteleError as error:
         unavailable = error_code_of(error)
-    named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     answers = iter(await several(lambda one: _list(context, one[0], one[1], isolation, unavailable), named))
     return ListOffsetsResponse(
         topics=[
@@ -104,11 +105,15 @@ async def _list(
 async def _offset_at(
     context: Context, topic: str, partition: int, at: int, isolation: IsolationLevel
 ) -> tuple[int, int, int]:
-    if at == _EARLIEST_LOCAL_TIMESTAMP:
-        at = EARLIEST_TIMESTAMP
-    elif at in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-        context.broker.log_state(topic, partition)
-        return _NONE
+    if at in _OF_TIERS:
+        local_start, tiered_end = context.broker.tiers(topic, partition)
+        if at == _EARLIEST_LOCAL_TIMESTAMP:
+            offset = local_start
+        elif tiered_end < 0:
+            return _NONE
+        else:
+            offset = tiered_end - 1 if at == _LATEST_TIERED_TIMESTAMP else tiered_end
+        return offset, NO_TIMESTAMP, context.broker.leader_epoch(topic, partition)
     return await context.broker.list_offset(topic, partition, at, isolation=isolation, is_refreshed=True)
 
 

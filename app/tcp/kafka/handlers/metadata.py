@@ -2,13 +2,14 @@
 
 The live brokers, and the leader of every partition.
 
-The handlers pause among topics and partitions. Each topic is described as it was at
-one moment; topics that are deleted in a pause are left out.
+The handlers pause among topics and partitions. A topic that is deleted in a pause is left out, or unknown if the
+request names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from stele.wire.error_codes import ErrorCode
@@ -17,7 +18,7 @@ from stele.wire.schema import NO_UUID
 from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....broker.virtual import PartitionLeader
-from ....errors import InvalidRequest, SteleError, UnknownTopic
+from ....errors import InvalidRequest, SteleError, TopicError, UnknownTopic
 from ....work_budget import WorkBudget
 from ..context import Context, describe_error, error_code_unless_closing, find_topic
 from ..guards import authorized
@@ -108,7 +109,9 @@ async def _all_known(context: Context, budget: WorkBudget) -> list[MetadataRespo
     await broker.try_to_find_all_topics()
     for name in [topic.name for topic in broker.readable_topics()]:
         if broker.has_topic(name):
-            topics.append(await _known(context, broker.readable_topic(name), budget))
+            topic = broker.readable_topic(name)
+            with suppress(TopicError):
+                topics.append(await _known(context, topic, budget))
         await budget.visit()
     return topics
 
@@ -118,6 +121,7 @@ async def _requested(
 ) -> MetadataResponseTopic:
     try:
         known = await _find_or_create(context, topic, may_create=may_create)
+        return await _known(context, known, budget)
     except SteleError as error:
         name = None if topic.name is None else topic.name[:_NAME_CHARACTERS_MAX]
         if name is None and context.version < _FIRST_WITH_TOPIC_IDS:
@@ -129,7 +133,6 @@ async def _requested(
             is_internal=name in INTERNAL_TOPICS,
             partitions=(),
         )
-    return await _known(context, known, budget)
 
 
 async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_create: bool) -> Topic:
@@ -153,10 +156,10 @@ async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_
 
 
 async def _known(context: Context, topic: Topic, budget: WorkBudget) -> MetadataResponseTopic:
-    # All before the first pause, in which the topic may be deleted.
-    leaders = _leaders(context.broker, topic, range(topic.partitions))
+    """Raises ``TopicError`` if the topic is deleted meanwhile."""
     partitions: list[MetadataResponsePartition] = []
-    for partition, leader in enumerate(leaders):
+    for partition in range(topic.partitions):
+        leader = _leader(context.broker, topic, partition)
         brokers = _replicas(context, topic, partition, leader)
         partitions.append(
             MetadataResponsePartition(
@@ -188,15 +191,11 @@ class _Leader(NamedTuple):
     served_by: PartitionLeader | None
 
 
-def _leaders(broker: Broker, topic: Topic, partitions: Iterable[int]) -> Sequence[_Leader]:
-    if not topic.is_internal:
-        return [_Leader(broker.leader_epoch(topic.name, partition), None) for partition in partitions]
-    leaders: list[_Leader] = []
-    for partition in partitions:
-        leader = broker.leader(topic.name, partition)
-        epoch = broker.leader_epoch(topic.name, partition) if leader is None else leader.epoch
-        leaders.append(_Leader(epoch, leader))
-    return leaders
+def _leader(broker: Broker, topic: Topic, partition: int) -> _Leader:
+    leader = broker.leader(topic.name, partition) if topic.is_internal else None
+    return _Leader(
+        broker.leader_epoch(topic.name, partition) if leader is None else leader.epoch, served_by=leader
+    )
 
 
 def _replicas(context: Context, topic: Topic, partition: int, leader: _Leader) -> Sequence[int]:
@@ -264,11 +263,11 @@ async def describe_topic_partitions(
             break
         try:
             topic = broker.readable_topic(name)
+            end = min(topic.partitions, start + left)
+            topics.append(await _described(context, topic, range(start, end), budget))
         except SteleError as error:
             topics.append(_not_described(name, error))
             continue
-        end = min(topic.partitions, start + left)
-        topics.append(await _described(context, topic, range(start, end), budget))
         left -= max(0, end - start)
         if end < topic.partitions:
             next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -291,10 +290,10 @@ def _not_described(name: str, error: SteleError) -> DescribeTopicPartitionsRespo
 async def _described(
     context: Context, topic: Topic, partitions: range, budget: WorkBudget
 ) -> DescribeTopicPartitionsResponseTopic:
-    # All before the first pause, in which the topic may be deleted.
-    leaders = _leaders(context.broker, topic, partitions)
+    """Raises ``TopicError`` if the topic is deleted meanwhile."""
     described: list[DescribeTopicPartitionsResponsePartition] = []
-    for partition, leader in zip(partitions, leaders, strict=True):
+    for partition in partitions:
+        leader = _leader(context.broker, topic, partition)
         brokers = _replicas(context, topic, partition, leader)
         described.append(
             DescribeTopicPartitionsResponsePartition(

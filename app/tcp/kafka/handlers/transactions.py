@@ -27,6 +27,7 @@ from ....groups.base.messages import CommitRequest, OffsetToCommit
 from ....security.acl import WRITE_TRANSACTIONAL_ID
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import ProducerIdentity
+from ....work_budget import Pace, Steps, WorkBudget, in_turns
 from ..context import Context
 from ..guards import transactions as transaction_guards
 from ..guards.rights import on_name
@@ -65,6 +66,8 @@ _FIRST_WITH_ABORTABLE = 5
 _FIRST_THAT_ADDS_GROUP = 5
 _FIRST_THAT_RAISES_EPOCH = 5
 _NOT_ADDED = "the partition is not in its transaction"
+# What a partition of a request takes, compared with a visit of one.
+_OF_A_VISIT = 0.1
 
 
 def _check_id(transactional_id: str) -> None:
@@ -103,11 +106,12 @@ async def add_partitions_to_txn(
 async def _add(
     context: Context, transaction: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
-    partitions = [
-        TopicPartition(topic.name, partition)
-        for topic in transaction.topics
-        for partition in topic.partitions
-    ]
+    budget = WorkBudget()
+    partitions: list[TopicPartition] = []
+    for topic in transaction.topics:
+        for partition in topic.partitions:
+            partitions.append(TopicPartition(topic.name, partition))
+            await budget.visit(_OF_A_VISIT)
     results: Mapping[TopicPartition, SteleError | None]
     try:
         _check_id(transaction.transactional_id)
@@ -120,7 +124,7 @@ async def _add(
             )
     except SteleError as error:
         results = dict.fromkeys(partitions, error)
-    return _added(context, transaction.topics, results)
+    return await in_turns(_added(context, transaction.topics, results))
 
 
 async def _verify(
@@ -153,26 +157,28 @@ def _added(
     context: Context,
     topics: Sequence[AddPartitionsToTxnTopic],
     results: Mapping[TopicPartition, SteleError | None],
-) -> list[AddPartitionsToTxnTopicResult]:
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
     def code(partition: TopicPartition) -> ErrorCode:
         error = results[partition]
         if error is None:
             return ErrorCode.NONE
         return transaction_error_code(error, ADD_PARTITIONS, context.version)
 
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
+    added: list[AddPartitionsToTxnTopicResult] = []
+    pace = Pace()
+    for topic in topics:
+        partitions: list[AddPartitionsToTxnPartitionResult] = []
+        for partition in topic.partitions:
+            partitions.append(
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
                     partition_error_code=code(TopicPartition(topic.name, partition)),
                 )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+            )
+            if pace.is_due():
+                yield
+        added.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+    return added
 
 
 # ── offsets ──
@@ -193,17 +199,20 @@ async def add_offsets_to_txn(context: Context, request: AddOffsetsToTxnRequest) 
 
 async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Commit offsets that take effect if the transaction does."""
-    offsets = [
-        OffsetToCommit(
-            topic=topic.name,
-            partition=partition.partition_index,
-            offset=partition.committed_offset,
-            leader_epoch=partition.committed_leader_epoch,
-            metadata=partition.committed_metadata,
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
+    budget = WorkBudget()
+    offsets: list[OffsetToCommit] = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            offsets.append(
+                OffsetToCommit(
+                    topic=topic.name,
+                    partition=partition.partition_index,
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.committed_metadata,
+                )
+            )
+            await budget.visit(_OF_A_VISIT)
     results: Sequence[SteleError | None]
     try:
         _check_id(request.transactional_id)

@@ -20,6 +20,7 @@ from ....security.scram import (
     mechanism_number,
     mechanism_of_number,
 )
+from ....work_budget import visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
@@ -56,7 +57,7 @@ def _is_kept_from_users(context: Context) -> bool:
     )
 
 
-def describe_user_scram_credentials(
+async def describe_user_scram_credentials(
     context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Return mechanisms and iterations of the named users, or of all."""
@@ -88,7 +89,7 @@ def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
-        results=[result(name, times) for name, times in names.items()],
+        results=[result(name, times) async for name, times in visited(names.items())],
     )
 
 
@@ -103,7 +104,7 @@ async def alter_user_scram_credentials(
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
     changes: dict[str, list[_Change]] = {}
     seen = Counter((entry.name, entry.mechanism) for entry in (*request.deletions, *request.upsertions))
-    for entry in (*request.deletions, *request.upsertions):
+    async for entry in visited((*request.deletions, *request.upsertions)):
         name = entry.name
         try:
             mechanism = mechanism_of_number(entry.mechanism)
@@ -121,7 +122,7 @@ async def alter_user_scram_credentials(
         except SteleError as error:
             errors.setdefault(name, describe_error(error))
     names = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
-    for name in names:
+    async for name in visited(names):
         if name not in errors and credentials is not None:
             errors[name] = await _apply(context, credentials, name, changes[name])
     return AlterUserScramCredentialsResponse(
@@ -145,7 +146,7 @@ def _change(context: Context, credentials: Credentials, mechanism: ScramMechanis
     """Check one entry of the request. Raises SteleError or _Refused."""
     if not isinstance(entry, ScramCredentialUpsertion):
         name = str(getattr(entry, "name", ""))
-        if all(stored.mechanism != mechanism for stored in credentials.users().get(name, ())):
+        if not credentials.has_scram(name, mechanism):
             raise UnknownCredential("user", name)
         return mechanism
     check_user_name(entry.name)
@@ -189,6 +190,7 @@ ROWS = (
         DESCRIBE_USER_SCRAM_CREDENTIALS_API,
         describe_user_scram_credentials,
         on_cluster(DESCRIBE_CLUSTER, DescribeUserScramCredentialsResponse),
+        walks=True,
     ),
     Served(
         ALTER_USER_SCRAM_CREDENTIALS_API,

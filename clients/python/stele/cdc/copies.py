@@ -89,6 +89,22 @@ class Copies:
         """Return tables that miss changes because the slot is gone, apart from ``todo``."""
         return [name for name in sorted(self._wanted) if self._is_followed(name) and name not in todo]
 
+    def repeat(self, reason: str) -> list[str]:
+        """Return what to copy if all tables that were followed may lack changes.
+
+        Raises CdcError if they must not be copied.
+        """
+        followed = self.lost_with_slot([])
+        if followed and self._options.snapshot == "never":
+            raise CdcError(
+                f"{reason}; run once with --snapshot again, which copies the tables again, or once without "
+                f"{', '.join(followed)} in --tables, to continue without these changes"
+            )
+        if followed:
+            logger.warning("%s; copied again: %s", reason, ", ".join(followed))
+            self._again.update(followed)
+        return [name for name in sorted(self._wanted) if self._must_copy(name)]
+
     def copy(self, names: list[str], lsn: int, snapshot: str) -> None:
         """Copy tables at ``snapshot``, which was exported at ``lsn``.
 

@@ -103,6 +103,7 @@ class LogWriter:
         )
         producer = client.call(BeginProducerVersion(name=name, version=version))
         self._named_id = producer.producer_id
+        self.epoch: int = producer.producer_epoch
         self._sender.producer = producer.producer_id, producer.producer_epoch
         self._transaction: LogTransaction | None = None
         self._positions_topic = positions_topic

@@ -44,20 +44,16 @@ class Stream:
             _, timeline, *_ = self._cursor.fetchone()
         return timeline
 
-    def left_at(self, timeline: int) -> int:
-        """Return the LSN at which the history of the server left an earlier ``timeline``.
-
-        0 if it was never on it.
-        """
+    def switches(self) -> dict[int, int]:
+        """Return the LSN at which the history of the server left each earlier timeline, by its number."""
+        if self.timeline() == 1:
+            return {}
         with translated():
             self._cursor.execute(sql.SQL("TIMELINE_HISTORY {}").format(sql.Literal(self.timeline())))
             _, content = self._cursor.fetchone()
         text = content if isinstance(content, str) else bytes(content).decode()
-        for line in text.splitlines():
-            fields = line.split()
-            if fields and fields[0] == str(timeline):
-                return lsn_of(fields[1])
-        return 0
+        lines = (line.split() for line in text.splitlines())
+        return {int(fields[0]): lsn_of(fields[1]) for fields in lines if fields and fields[0].isdigit()}
 
     def create_slot(self, *, temporary: bool = False) -> tuple[int, str]:
         """Create the slot; return its LSN and the name of its snapshot.

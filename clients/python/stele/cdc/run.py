@@ -30,6 +30,9 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Interval of lag measurements and table checks, and the longest wait for a message.
 _LAG_S = 2.0
+# A run begins the next epoch of its producer, and more are skipped by failovers of a cluster. A broker that was restored
+# from its replica skips more still (``app.cluster.sqlite.restored``).
+EPOCHS_OF_A_RESTORE = 2_000
 
 
 class Run:
@@ -183,8 +186,11 @@ class Run:
         postgres.ensure_publication()
         todo = copies.begin()
         slot = postgres.slot()
+        reason = None if slot is None else self._lack(slot.confirmed_lsn)
+        if reason is not None:
+            todo = copies.repeat(reason)
         stream = self._feedback.stream = Stream(options)
-        self._check_history(stream)
+        self._check_history(stream, confirmed_lsn=None if slot is None else slot.confirmed_lsn)
         if slot is None:
             lost = copies.lost_with_slot(todo)
             if lost:
@@ -196,11 +202,14 @@ class Run:
             lsn, snapshot = stream.create_slot()
             logger.info("created slot %s at %s", options.slot, lsn_text(lsn))
             self._status.confirmed_lsn = lsn
+            self._note_first()
             if todo:
                 copies.copy(todo, lsn, snapshot)
         else:
             self._status.confirmed_lsn = slot.confirmed_lsn
             self._check_slot(slot.confirmed_lsn, copies.lost_with_slot(todo))
+            if reason is None:
+                self._note_first()
             if todo:
                 # A temporary slot, whose snapshot is exact to the transaction.
                 exporting = Stream(options)
@@ -212,31 +221,78 @@ class Run:
                     exporting.close()
         copies.finish(self._status.confirmed_lsn)
         # What this run confirms is known when it ends.
-        self._notebook.note("slot", state_of.SlotState(None, self._timeline), now_ms=_now_ms())
+        self._note_slot(None)
         stream.start(postgres.server_version, keep_alive_s=self._feedback.keep_alive_s)
         postgres.streaming_by(stream.pid)
 
-    def _check_history(self, stream: Stream) -> None:
+    def _note_first(self) -> None:
+        """Note the epoch before the first copy is done: from then on a restore of the broker is noticed."""
+        if self._known_slot.epoch < 0:
+            self._note_slot(None)
+
+    def _note_slot(self, confirmed_lsn: int | None) -> None:
+        self._notebook.note(
+            "slot", state_of.SlotState(confirmed_lsn, self._timeline, self._writer.epoch), now_ms=_now_ms()
+        )
+
+    def _lack(self, confirmed_lsn: int) -> str | None:
+        """Return why the topics lack changes that earlier runs have stored and confirmed, if they may."""
+        known = self._known_slot
+        if known.epoch < 0 or 0 <= self._writer.epoch - known.epoch < EPOCHS_OF_A_RESTORE:
+            return None
+        if known.confirmed_lsn is not None and confirmed_lsn <= known.confirmed_lsn:
+            # The broker has what the last run had stored when it ended.
+            return None
+        return (
+            "the broker was restored from its replica, or has forgotten the connector, and may lack changes that slot "
+            f"{self._options.slot} does not send again"
+        )
+
+    def _check_history(self, stream: Stream, *, confirmed_lsn: int | None) -> None:
         """Raise CdcError if changes were stored that this server lacks since a failover.
 
-        LSNs then stand for other changes, which would be taken for those that are stored.
+        LSNs then stand for other changes, which would be taken for those that are stored. ``confirmed_lsn`` is that
+        of the slot, None if it is gone.
         """
         known = self._known_slot.timeline
         self._timeline = stream.timeline()
-        if known in (0, self._timeline):
+        if known == self._timeline:
             return
-        left_lsn, stored_lsn = stream.left_at(known), self._copies.stored_lsn()
+        switches, stored_lsn = stream.switches(), self._copies.stored_lsn()
+        if known == 0:
+            if switches and stored_lsn and confirmed_lsn is not None:
+                self._check_unknown_history(sorted(switches.values()), stored_lsn, confirmed_lsn)
+            return
+        left_lsn = switches.get(known, 0)
         if stored_lsn >= left_lsn:
-            raise CdcError(
-                f"the topics of prefix {self._options.prefix} have changes up to {lsn_text(stored_lsn)}, and PostgreSQL "
-                f"failed over to a server that lacks those from {lsn_text(left_lsn)} on (timeline {self._timeline} "
-                f"instead of {known}); choose another --prefix and --slot, which copies the tables as they are now"
-            )
+            raise self._lacks_stored(stored_lsn, left_lsn, f"timeline {self._timeline} instead of {known}")
         # A slot that was created or advanced after the failover is past it.
         at_most = self._slot_lsn_max
         self._slot_lsn_max = left_lsn if at_most is None else min(at_most, left_lsn)
-        # Before this run stores anything of the new timeline.
-        self._notebook.note("slot", state_of.SlotState(self._slot_lsn_max, self._timeline), now_ms=_now_ms())
+        # Before this run stores anything of the new timeline; of the epoch it notes nothing yet.
+        noted = state_of.SlotState(self._slot_lsn_max, self._timeline, self._known_slot.epoch)
+        self._notebook.note("slot", noted, now_ms=_now_ms())
+
+    def _check_unknown_history(self, switches: list[int], stored_lsn: int, confirmed_lsn: int) -> None:
+        """Check as ``_check_history`` where an earlier release has stored, which recorded no timeline."""
+        for left_lsn in switches:
+            # It confirmed once per second: what it stored after a failover, it confirmed after it.
+            if confirmed_lsn <= left_lsn <= stored_lsn:
+                raise self._lacks_stored(stored_lsn, left_lsn, f"timeline {self._timeline}")
+        if confirmed_lsn > switches[-1]:
+            logger.warning(
+                "PostgreSQL failed over at %s or before, and an earlier release of the connector, which did not "
+                "record failovers, ran last. If that was before the failover, changes may be missing: then choose "
+                "another --prefix and --slot, which copies the tables as they are now",
+                lsn_text(switches[-1]),
+            )
+
+    def _lacks_stored(self, stored_lsn: int, left_lsn: int, timelines: str) -> CdcError:
+        return CdcError(
+            f"the topics of prefix {self._options.prefix} have changes up to {lsn_text(stored_lsn)}, and PostgreSQL "
+            f"failed over to a server that lacks those from {lsn_text(left_lsn)} on ({timelines}); "
+            "choose another --prefix and --slot, which copies the tables as they are now"
+        )
 
     def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
         """Raise CdcError if another process has moved the slot, or created it again."""
@@ -291,7 +347,7 @@ class Run:
         stream = self._feedback.stream
         if stream is not None and self._writer.is_stored:
             lsn = max(stream.wal_end, self._feedback.handled_lsn, self._status.confirmed_lsn)
-            self._notebook.note("slot", state_of.SlotState(lsn, self._timeline), now_ms=_now_ms())
+            self._note_slot(lsn)
 
     def _chores(self, *, is_idle: bool) -> None:
         self._notifications()

@@ -53,11 +53,13 @@ class Mode(msgspec.Struct, frozen=True):
 class SlotState(msgspec.Struct, frozen=True):
     """Up to where the slot may have been confirmed; None while a run may confirm more.
 
-    ``timeline`` is that of the server; 0 in the state of earlier releases.
+    ``timeline`` is that of the server; 0 in the state of earlier releases. ``epoch`` is that of the named producer in
+    the run that noted it; -1 in the state of earlier releases.
     """
 
     confirmed_lsn: int | None
     timeline: int = 0
+    epoch: int = -1
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@
 - ``produce``, ``consume``, ``table``      writing and printing records
 - ``topics``, ``groups``, ``transactions``, ``quotas``, ``top``   administration and live metrics
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
+- ``replica``                            restores from a replica in a bucket (``restore``), and looks at it
 - ``users``, ``acls``                    users and API keys (``user``, ``key``), access rules; over HTTP or offline
 - ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

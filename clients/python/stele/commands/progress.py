@@ -13,14 +13,11 @@ _EVERY_S = 0.1
 _BAR_WIDTH = 30
 
 
-class Progress:
-    """Shows the number of records and, if ``total_bytes`` is known, a progress bar."""
+class _Line:
+    """A line that is drawn at most ten times per second, and removed at the end."""
 
-    def __init__(self, total_bytes: int | None) -> None:
-        self._total_bytes = total_bytes
+    def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
-        self._count = 0
-        self._bytes = 0
         self._started_s = time.monotonic()
         self._next_s = self._started_s + _EVERY_S
 
@@ -31,22 +28,49 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._is_shown:
-            click.echo("\r\033[K", nl=False, err=True)
+            self._draw("")
+
+    def _is_due(self) -> bool:
+        return self._is_shown and time.monotonic() >= self._next_s
+
+    def _draw(self, text: str) -> None:
+        self._next_s = time.monotonic() + _EVERY_S
+        click.echo(f"\r\033[K{text}", nl=False, err=True)
+
+    def _per_second(self, count: float) -> float:
+        return count / (time.monotonic() - self._started_s)
+
+
+class Progress(_Line):
+    """Shows the number of records and, if ``total_bytes`` is known, a progress bar."""
+
+    def __init__(self, total_bytes: int | None) -> None:
+        super().__init__()
+        self._total_bytes = total_bytes
+        self._count = 0
+        self._bytes = 0
 
     def advance(self, consumed_bytes: int) -> None:
         """Count one more record."""
         self._count += 1
         self._bytes += consumed_bytes
-        if self._is_shown and time.monotonic() >= self._next_s:
-            self._show()
+        if self._is_due():
+            bar = f"{_bar(self._bytes, self._total_bytes)}  " if self._total_bytes else ""
+            self._draw(f"{bar}{self._count:,} records  {self._per_second(self._count):,.0f}/s")
 
-    def _show(self) -> None:
-        now_s = time.monotonic()
-        self._next_s = now_s + _EVERY_S
-        rate = self._count / (now_s - self._started_s)
-        bar = ""
-        if self._total_bytes:
-            share = min(self._bytes / self._total_bytes, 1.0)
-            filled = int(share * _BAR_WIDTH)
-            bar = f"[{'█' * filled}{'·' * (_BAR_WIDTH - filled)}] {share:4.0%}  "
-        click.echo(f"\r\033[K{bar}{self._count:,} records  {rate:,.0f}/s", nl=False, err=True)
+
+class ByteProgress(_Line):
+    """Shows bytes, their share of a total that is known, and a rate."""
+
+    def show(self, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` bytes are done."""
+        if self._is_due():
+            megabytes = done / 1e6
+            rate = self._per_second(megabytes)
+            self._draw(f"{_bar(done, total)}  {megabytes:,.0f} MB  {rate:,.0f} MB/s")
+
+
+def _bar(done: int, total: int) -> str:
+    share = min(done / total, 1.0) if total else 1.0
+    filled = int(share * _BAR_WIDTH)
+    return f"[{'█' * filled}{'·' * (_BAR_WIDTH - filled)}] {share:4.0%}"

@@ -58,6 +58,19 @@ from .server import server_module
     type=click.Choice(["text", "json"]),
     help="Plain text, or a JSON object per line.  [default: text]",
 )
+@click.option(
+    "--replicate-to",
+    metavar="URL",
+    help="Keep a replica of the data directory in a bucket: s3://BUCKET/PREFIX, gs://…, az://… or file:///DIRECTORY.",
+)
+@click.option(
+    "--restore-if-empty",
+    is_flag=False,
+    flag_value="true",
+    metavar="[URL]",
+    help="Restore the data directory from a replica if it does not exist or is empty.  [default: off; without URL, "
+    "that of --replicate-to]",
+)
 @click.option("--trace-connections", is_flag=True, default=None, help="Log each Kafka request and response.")
 @click.option(
     "--hex", "trace_hex", is_flag=True, default=None, help="Also log their bytes, with --trace-connections."

@@ -11,6 +11,7 @@ from ..async_concurrency import AsyncClosing, run_until, sleep
 from ..calls import At
 from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
+from ..operations.topics import TopicId
 from ..records import Record
 from ..serializers import Deserializer, bytes_deserializer
 from .async_fetching import AsyncFetching
@@ -124,6 +125,8 @@ class AsyncConsumer(AsyncClosing, Generic[V]):
         if self._is_started:
             return
         options, core = self._core.options, self._core
+        # Before the positions, which are of this topic.
+        core.topic_id = await self._client.call(TopicId(topic=core.topic))
         partitions = options.partitions
         if partitions is None:
             partitions = range(await self._client.partition_count(core.topic))

@@ -12,6 +12,7 @@ from ..client import Client
 from ..concurrency import Closing, run_until, sleep
 from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
+from ..operations.topics import TopicId
 from ..records import Record
 from ..serializers import Deserializer, bytes_deserializer
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
@@ -125,6 +126,8 @@ class Consumer(Closing, Generic[V]):
         if self._is_started:
             return
         options, core = self._core.options, self._core
+        # Before the positions, which are of this topic.
+        core.topic_id = self._client.call(TopicId(topic=core.topic))
         partitions = options.partitions
         if partitions is None:
             partitions = range(self._client.partition_count(core.topic))

@@ -14,7 +14,12 @@ from datetime import datetime
 from typing import Generic, Literal, TypedDict, TypeVar
 
 from ..calls import At, Isolation, parse_isolation
-from ..errors import DeserializationError, OffsetOutOfRangeError, SteleClientError
+from ..errors import (
+    DeserializationError,
+    OffsetOutOfRangeError,
+    SteleClientError,
+    UnsupportedOperationError,
+)
 from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
 from ..records import FetchedRecords, Record
 from ..serializers import Deserializer
@@ -101,6 +106,8 @@ class _Partition:
     high_watermark: int = -1
     # Records in the buffer.
     buffered: int = 0
+    # Orders the partitions of a fetch: one that returned records goes to the end, so that none starves.
+    turn: int = 0
 
     @property
     def is_finished(self) -> bool:
@@ -120,7 +127,10 @@ class ConsumerCore(Generic[V]):
         self.options = options
         self._deserializer = deserializer
         self._fetches_many = fetches_many
+        # None before the start, and with a broker that is older than fetches by id.
+        self.topic_id: str | None = None
         self._partitions: dict[int, _Partition] = {}
+        self._turns = 0
         self._buffer: deque[Record[bytes]] = deque()
         self._errors: deque[SteleClientError] = deque()
         self._failures = 0
@@ -155,6 +165,7 @@ class ConsumerCore(Generic[V]):
         """Return the unfinished partitions, grouped by those that one fetch can read."""
         partitions = [partition for partition, state in self._partitions.items() if not state.is_finished]
         if self._fetches_many:
+            partitions.sort(key=lambda partition: self._partitions[partition].turn)
             return [tuple(partitions)] if partitions else []
         return [(partition,) for partition in partitions]
 
@@ -171,6 +182,7 @@ class ConsumerCore(Generic[V]):
             ],
             wait_ms=wait_ms,
             isolation=parse_isolation(self.options.isolation),
+            topic_id=self.topic_id,
         )
 
     def accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> list[int]:
@@ -199,6 +211,9 @@ class ConsumerCore(Generic[V]):
 
     def _take(self, state: _Partition, fetched: FetchedRecords) -> None:
         records, next_offset = fetched.records, fetched.next_offset
+        if records:
+            self._turns += 1
+            state.turn = self._turns
         if state.end is not None and next_offset > state.end:
             while records and records[-1].offset >= state.end:
                 records.pop()
@@ -217,6 +232,10 @@ class ConsumerCore(Generic[V]):
             SteleClientError: ``error``, if it is not retriable or the outage has lasted
                 for ``outage_timeout_s``.
         """
+        if isinstance(error, UnsupportedOperationError) and self.topic_id is not None:
+            # Without the id, it fetches from any topic of this name.
+            self.topic_id = None
+            return 0.0
         if not error.retriable:
             raise error
         if self._outage_since_s is None:

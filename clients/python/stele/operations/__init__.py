@@ -20,4 +20,5 @@ modules.
 - ``users``         users and API keys
 - ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
 - ``quotas``        quotas of users, client ids and addresses
+- ``replica``       the replica in a bucket
 """

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from uuid import UUID
 
 from ..errors import CorruptRecordsError, ProtocolError, SteleClientError, error_for
 from ..records import FetchedRecords, Record
@@ -28,7 +29,8 @@ class Fetch(Operation[list[FetchOutcome]]):
 
     The broker answers once ``min_bytes`` are available or ``wait_ms`` has passed. Over
     HTTP a fetch has exactly one partition. Records of open and aborted transactions are
-    left out unless ``isolation`` is READ_UNCOMMITTED.
+    left out unless ``isolation`` is READ_UNCOMMITTED. With ``topic_id``, all partitions are of the topic with this
+    id: another one that was created under its name is an error.
     """
 
     is_repeatable = True
@@ -37,12 +39,25 @@ class Fetch(Operation[list[FetchOutcome]]):
     min_bytes: int = 1
     max_bytes: int = FETCH_BYTES_MAX
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    topic_id: str | None = None
 
     @property
     def wait_s(self) -> float:
         return self.wait_ms / 1000
 
     def to_frame(self) -> m.Request:
+        if self.topic_id is not None:
+            return m.TopicFetchRequest(
+                partitions=self.partitions,
+                max_wait_ms=self.wait_ms,
+                min_bytes=self.min_bytes,
+                max_bytes=self.max_bytes,
+                isolation=self.isolation,
+                topic_ids=[
+                    m.TopicIdentity(topic=topic, topic_id=UUID(self.topic_id).bytes)
+                    for topic in {partition.topic for partition in self.partitions}
+                ],
+            )
         if self.isolation is not IsolationLevel.READ_COMMITTED:
             return m.IsolatedFetchRequest(
                 partitions=self.partitions,
@@ -88,7 +103,7 @@ class Fetch(Operation[list[FetchOutcome]]):
             method="GET",
             path=topic_path(requested.topic, "partitions", str(requested.partition), "records"),
             params=params,
-            headers={"Accept": OCTET_STREAM},
+            headers={"Accept": OCTET_STREAM} | ({} if self.topic_id is None else {"Topic-Id": self.topic_id}),
         )
 
     def from_http(self, answer: HttpAnswer) -> list[FetchOutcome]:

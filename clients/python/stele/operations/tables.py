@@ -55,9 +55,9 @@ class LookUpKey(m.LookUpKeyRequest, Operation[Record[bytes] | None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePage:
-    """Records of the table of one partition, in offset order.
+    """Records of the table of one partition.
 
-    The next page begins at ``next_offset``, with the same ``end_offset``. After the last
+    They are in offset order over the binary protocol; over HTTP, changes follow the table. The next page begins at ``next_offset``, with the same ``end_offset``. After the last
     page, the records applied in order are the table at ``next_offset``.
     """
 
@@ -107,7 +107,7 @@ class TableFetch(m.TableFetchRequest, Operation[TablePage]):
             elif "error" in line:
                 problem: Mapping[str, Any] = line["error"]
                 raise error_from_problem(problem, status=int(problem["status"]))
-            else:
+            elif "end" in line:
                 end = line["end"]
         if end is None or str(self.partition) not in end["positions"]:
             raise ConnectionLostError(

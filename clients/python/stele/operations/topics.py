@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -94,6 +95,31 @@ class PartitionCount(Operation[int]):
 
     def from_http(self, answer: HttpAnswer) -> int:
         return _description_from_json(answer.json()).partitions
+
+
+class TopicId(Operation[str | None]):
+    """Get the id of a topic, which another topic of the same name does not have.
+
+    None for internal topics, and for those that the client may not describe.
+    """
+
+    is_repeatable = True
+    topic: str
+
+    def to_frame(self) -> m.Request:
+        return m.MetadataRequest(topics=(self.topic,))
+
+    def from_frame(self, response: m.Response) -> str | None:
+        (topic,) = expect(response, m.MetadataResponse).topics
+        if topic.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error_for(topic.code, _why_no_topic(self.topic, topic.code))
+        return None if topic.code is not ErrorCode.NONE else str(UUID(bytes=topic.topic_id))
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=topic_path(self.topic))
+
+    def from_http(self, answer: HttpAnswer) -> str | None:
+        return str(answer.json()["topic_id"])
 
 
 def _why_no_topic(topic: str, code: ErrorCode) -> str:

@@ -30,6 +30,19 @@ class InitTransactions(m.InitTransactionsRequest, Operation[TransactionalProduce
         return TransactionalProducer(answer.producer_id, answer.producer_epoch)
 
 
+class InitUnlessOpen(m.InitUnlessOpenRequest, Operation[TransactionalProducer]):
+    """Begin with a transactional id that has no open transaction.
+
+    The broker answers ``INVALID_TXN_STATE`` if it has one: this can end nothing that another producer wrote.
+    """
+
+    is_repeatable = True
+
+    def from_frame(self, response: m.Response) -> TransactionalProducer:
+        answer = expect(response, m.InitUnlessOpenResponse)
+        return TransactionalProducer(answer.producer_id, answer.producer_epoch)
+
+
 class EndTransaction(Operation[TransactionalProducer]):
     """Commit or abort the open transaction, durably."""
 

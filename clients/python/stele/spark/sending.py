@@ -102,11 +102,8 @@ class TopicWriter:
 
     def _begin(self, identity: Identity | TaskTransaction | None) -> None:
         if isinstance(identity, TaskTransaction):
-            opened = self._broker.call(identity.begin())
-            self._sender.producer, self._sender.transactional_id = opened, identity.transactional_id
-            self._transaction = WrittenTransaction(
-                transactional_id=identity.transactional_id, producer=opened
-            )
+            begun = self._transaction = identity.begin(self._broker)
+            self._sender.producer, self._sender.transactional_id = begun.producer, begun.transactional_id
             return
         if identity is None:
             self._sender.producer = self._broker.call(InitProducerId())

@@ -2,7 +2,7 @@
 
 ::
 
-    task    ─▶ begins with an id of its query, partition and attempt ─▶ rows ─▶ commit message
+    task    ─▶ begins with a free id of its query, partition and attempt ─▶ rows ─▶ commit message
     driver  ─▶ begins with an id of the query, which fences other drivers
             ─▶ is this unit already committed? ─▶ records its number ─▶ commits tasks and record as one
 
@@ -22,16 +22,18 @@ from hashlib import blake2b
 from typing import Any, Literal, cast
 from urllib.parse import quote
 
-from ..errors import ProducerStateError, SteleClientError
+from ..errors import ProducerStateError, SteleClientError, TransactionError
 from ..operations.produce import BeginProducerVersion, GetProducerState
 from ..operations.transactional import (
     CommitTransactions,
     EndTransaction,
     InitTransactions,
+    InitUnlessOpen,
     WrittenTransaction,
 )
 from ..producing.chunks import ChunkSender, OpenChunk
 from ..producing.last_record import last_committed_value
+from ..wire.error_codes import ErrorCode
 from ..wire.record_batch import Row
 from .fetching import Broker
 from .options import WriteOptions
@@ -46,6 +48,8 @@ COMMITS_CONFIGS = {
 }
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _RECORD_KEY = b"commit"
+# Transactions of attempts with one number that are open at the same time: those of runs that were killed.
+_OPEN_PER_ATTEMPT_MAX = 1000
 
 
 class CommitError(RuntimeError):
@@ -181,8 +185,28 @@ class TaskTransaction:
     transactional_id: str
     timeout_ms: int
 
-    def begin(self) -> InitTransactions:
-        return InitTransactions(transactional_id=self.transactional_id, timeout_ms=self.timeout_ms)
+    def begin(self, broker: Broker) -> WrittenTransaction:
+        """Begin with the id, or with the first one after it that has no open transaction.
+
+        An open one may be that of a finished task, and this attempt a zombie of another run, stage attempt or
+        micro-batch with the same number. The commit aborts those that do not count, and their ids are used again.
+
+        Raises SteleClientError.
+        """
+        for number in range(_OPEN_PER_ATTEMPT_MAX):
+            transactional_id = f"{self.transactional_id}/{number}" if number else self.transactional_id
+            begin = InitUnlessOpen(transactional_id=transactional_id, timeout_ms=self.timeout_ms)
+            try:
+                producer = broker.call(begin)
+            except TransactionError as error:
+                if error.code != ErrorCode.INVALID_TXN_STATE:
+                    raise
+            else:
+                return WrittenTransaction(transactional_id=transactional_id, producer=producer)
+        raise TransactionError(
+            f"{_OPEN_PER_ATTEMPT_MAX} transactions of attempts like {self.transactional_id!r} are open, of runs that "
+            "were killed; wait until transactionTimeout has passed, or abort them with: stele transactions abort"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

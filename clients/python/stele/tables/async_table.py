@@ -19,6 +19,7 @@ from ..async_concurrency import (
 )
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.tables import TableFetch
+from ..operations.topics import TopicId
 from ..serializers import Deserializer
 from ..transport.async_transport import AsyncCaller
 from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
@@ -116,6 +117,8 @@ class AsyncTable(TableCore[K, V], AsyncClosing):
                 worker.start(partial(self._follow, group))
 
     async def _assign(self) -> None:
+        # Before the pages, which are of this topic: what follows them is refused if they were not.
+        self.topic_id: str | None = await self._client.call(TopicId(topic=self.topic))
         described = await self._client.describe_topic(self.topic)
         partitions = self.options.partitions
         if partitions is None:

@@ -10,7 +10,13 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, cast
 
-from ..errors import ClosedError, DeserializationError, OffsetOutOfRangeError, SteleClientError
+from ..errors import (
+    ClosedError,
+    DeserializationError,
+    OffsetOutOfRangeError,
+    SteleClientError,
+    UnsupportedOperationError,
+)
 from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
 from ..operations.tables import TableFetch, TablePage
 from ..records import FetchedRecords, Record, RecordMetadata
@@ -50,9 +56,8 @@ class TableOptions:
     - ``follow``: False takes changes only in ``refresh`` and ``wait_until``.
     - ``wait_ms``: the longest wait of a fetch for changes.
     - ``max_bytes``: the most bytes per partition and fetch.
-    - ``outage_timeout_s``: how long ``start``, ``refresh`` and ``wait_until`` retry while
-      the broker is down before they raise the error; None retries without end. Following
-      always retries.
+    - ``outage_timeout_s``: how long ``start``, ``refresh`` and ``wait_until`` retry while the broker is down before
+      they raise the error; None retries without end. Following always retries.
 
     Raises:
         ValueError: a setting has an invalid value.
@@ -118,10 +123,7 @@ class PendingChanges(Generic[K, V]):
 
 @dataclass(slots=True)
 class _Loading:
-    """A load under way.
-
-    ``kept``: the keys found so far; None if nothing was there before.
-    """
+    """A load under way; ``kept``: the keys found so far, None if nothing was there before."""
 
     offset: int = 0
     end_offset: int = m.CURRENT_END
@@ -140,8 +142,7 @@ class _Partition:
 class TableCore(Mapping[K, V]):
     """The records of a table by key; the subclasses do the I/O.
 
-    Reading needs no lock, because each read is one operation of a dict. Changes are made
-    by one thread at a time.
+    Reading needs no lock: each read is one operation of a dict. Changes are made by one thread at a time.
     """
 
     def __init__(
@@ -160,6 +161,8 @@ class TableCore(Mapping[K, V]):
         self._fetches_many = fetches_many
         self._records: dict[K, Record[V] | DeserializationError] = {}
         self._partitions: dict[int, _Partition] = {}
+        # None before the start, and with a broker that is older than fetches by id.
+        self.topic_id: str | None = None
         self._pending: list[PendingChanges[K, V]] = []
         self._failure: SteleClientError | None = None
         self._is_loaded = False
@@ -326,6 +329,7 @@ class TableCore(Mapping[K, V]):
                 for partition in group
             ],
             wait_ms=wait_ms,
+            topic_id=self.topic_id,
         )
 
     def accept_page(self, fetch: TableFetch, page: TablePage, now_s: float) -> None:
@@ -392,6 +396,10 @@ class TableCore(Mapping[K, V]):
         if isinstance(operation, TableFetch) and isinstance(error, OffsetOutOfRangeError):
             # The broker lost the end of its log: its table is an earlier one.
             self._partitions[operation.partition].loading = _Loading(kept=set())
+        elif isinstance(error, UnsupportedOperationError) and self.topic_id is not None:
+            # Without the id, it follows any topic of this name.
+            self.topic_id = None
+            return 0.0
         elif not error.retriable:
             raise error
         limit_s = self.options.outage_timeout_s

@@ -20,6 +20,7 @@ from ..concurrency import (
 )
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
 from ..operations.tables import TableFetch
+from ..operations.topics import TopicId
 from ..serializers import Deserializer
 from ..transport.transport import Caller
 from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
@@ -117,6 +118,8 @@ class Table(TableCore[K, V], Closing):
                 worker.start(partial(self._follow, group))
 
     def _assign(self) -> None:
+        # Before the pages, which are of this topic: what follows them is refused if they were not.
+        self.topic_id: str | None = self._client.call(TopicId(topic=self.topic))
         described = self._client.describe_topic(self.topic)
         partitions = self.options.partitions
         if partitions is None:

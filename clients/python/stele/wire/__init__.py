@@ -5,6 +5,7 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``error_codes``   error numbers of all listeners (those of Apache Kafka)
 - ``record_batch``  RecordBatch v2: build, check, walk, decode
 - ``header_names``  header names that are not UTF-8
+- ``lone_record``   batches of one large record, without the codec
 - ``compression``   the four codecs of a batch, bounded
 - ``framing``       the length-prefixed frames of the binary protocol
 - ``schema``        declared messages and their compiler, for this protocol and Kafka's

@@ -10,6 +10,7 @@ many records at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -22,6 +23,8 @@ ROWS_WANTED = 4096
 # The most bytes of keys, values and headers in an Arrow batch; a larger record is alone in its batch.
 # They are counted decoded, because a stored batch of two kilobytes may hold 64 MiB.
 ARROW_BYTES_MAX = 8 * 1024 * 1024
+# A lone value of this size or more is not copied.
+_LARGE_BYTES = 1024 * 1024
 # What Arrow takes for a header beside its name and value: two offsets and the bits of validity.
 _HEADER_BYTES = 9
 _Headers = list[tuple[str, bytes | None]] | None
@@ -43,6 +46,12 @@ ARROW: dict[str, DataType] = {
     "timestampType": pa.int32(),
     "headers": HEADERS_ARROW,
 }
+
+
+@cache
+def load_conversions() -> None:
+    """Have Arrow import what its first conversion does: pandas, if it is installed, which takes a second."""
+    pa.array([])
 
 
 def arrow_schema_of(columns: Sequence[tuple[str, bool]]) -> Schema:
@@ -127,9 +136,9 @@ class Decoder:
     def _column(self, name: str, gathered: _Gathered) -> Array:
         match name:
             case "key":
-                return pa.array(gathered.keys, pa.binary())
+                return _binary(gathered.keys)
             case "value":
-                return pa.array(gathered.values, pa.binary())
+                return _binary(gathered.values)
             case "offset":
                 return pa.array(np.concatenate(gathered.offsets))
             case "timestamp":
@@ -149,6 +158,15 @@ class Decoder:
         if made is None or len(made) < count:
             made = self._constants[name] = pa.repeat(pa.scalar(value, ARROW[name]), max(count, ROWS_WANTED))
         return made.slice(0, count)
+
+
+def _binary(values: list[bytes | None]) -> Array:
+    alone = values[0] if len(values) == 1 else None
+    if alone is None or len(alone) < _LARGE_BYTES:
+        return pa.array(values, pa.binary())
+    # Without a copy, which holds the interpreter for half a millisecond per MiB.
+    offsets = np.array([0, len(alone)], dtype=np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(alone)])
 
 
 class _Gathered:

@@ -8,7 +8,9 @@ than the codec, which has refused the batch before, and reads as lazily, so that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+_Buffer = TypeVar("_Buffer", bytes, memoryview)
 
 # Bytes of the longest varint.
 _VARINT_BYTES_MAX = 10
@@ -22,6 +24,8 @@ class LenientRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
+    # As in the codec: 1 if the broker set the timestamp.
+    timestamp_type: int = 0
 
 
 def lenient_records(
@@ -42,27 +46,29 @@ def lenient_records(
     """
     at = position
     for number in range(counts.stop):
-        length, at = _varint(batch, at)
+        length, at = varint_at(batch, at)
         if number >= counts.start:
-            timestamp_delta, inner = _varint(batch, at + 1)
-            offset_delta, inner = _varint(batch, inner)
-            key, inner = _bytes(batch, inner)
-            value, inner = _bytes(batch, inner)
-            count, inner = _varint(batch, inner)
+            timestamp_delta, inner = varint_at(batch, at + 1)
+            offset_delta, inner = varint_at(batch, inner)
+            key, inner = field_at(batch, inner)
+            value, inner = field_at(batch, inner)
+            count, inner = varint_at(batch, inner)
             headers: list[tuple[str, bytes | None]] = []
             for _ in range(count):
-                name, inner = _bytes(batch, inner)
-                content, inner = _bytes(batch, inner)
+                name, inner = field_at(batch, inner)
+                content, inner = field_at(batch, inner)
                 headers.append(((name or b"").decode(errors="replace"), content))
             if inner != at + length:
                 raise ValueError("a record is not as long as it says")
             timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-            yield LenientRecord(base_offset + offset_delta, timestamp, key, value, headers)
+            kind = int(append_time is not None)
+            yield LenientRecord(base_offset + offset_delta, timestamp, key, value, headers, kind)
         at += length
 
 
-def _bytes(buffer: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = _varint(buffer, at)
+def field_at(buffer: _Buffer, at: int) -> tuple[_Buffer | None, int]:
+    """Return a field after its length, and the position after it; None is null."""
+    length, at = varint_at(buffer, at)
     if length < 0:
         return None, at
     if length > len(buffer) - at:
@@ -70,7 +76,7 @@ def _bytes(buffer: bytes, at: int) -> tuple[bytes | None, int]:
     return buffer[at : at + length], at + length
 
 
-def _varint(buffer: bytes, at: int) -> tuple[int, int]:
+def varint_at(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return a zigzag number, and the position after it."""
     value = 0
     for index in range(_VARINT_BYTES_MAX):

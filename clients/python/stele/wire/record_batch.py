@@ -60,6 +60,7 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 
 _OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 # Base and largest timestamp, in ms.
@@ -329,9 +330,30 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
         position += header.size
 
 
+def last_position(buffer: Buffer) -> int:
+    """Return where the last batch of ``buffer`` begins, by the lengths alone; -1 if there is none.
+
+    Raises:
+        CorruptBatchError: a length is invalid.
+    """
+    position, end, last = 0, len(buffer) - HEADER_BYTES, -1
+    length_at = _LENGTH.unpack_from
+    while position <= end:
+        last = position
+        (length,) = length_at(buffer, position + 8)
+        if length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            raise CorruptBatchError(f"batch length is {length}", position=position)
+        position += LOG_OVERHEAD_BYTES + length
+    return last
+
+
 @cache
-def _codec() -> Any:
-    """Import aiokafka's compiled codec, which has no type information."""
+def load_codec() -> Any:
+    """Import aiokafka's compiled codec, which has no type information.
+
+    The first batch that is built or decoded does it, which takes 0.1 s; a program whose event loop must not wait calls
+    it before.
+    """
     from aiokafka.record import _crecords
 
     return _crecords
@@ -362,7 +384,7 @@ class BatchBuilder:
     ) -> None:
         self._codec = compression
         self._is_control = is_control
-        self._builder = _codec().DefaultRecordBatchBuilder(
+        self._builder = load_codec().DefaultRecordBatchBuilder(
             2, 0, is_transactional, producer_id, producer_epoch, base_sequence, _NO_LIMIT
         )
         self._append = self._builder.append
@@ -467,7 +489,7 @@ def build_rows(
 
     It does less work per record than ``BatchBuilder``.
     """
-    builder = _codec().DefaultRecordBatchBuilder(
+    builder = load_codec().DefaultRecordBatchBuilder(
         2, 0, is_transactional, producer_id, producer_epoch, base_sequence, _NO_LIMIT
     )
     append = builder.append
@@ -518,13 +540,15 @@ def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[lis
     left = header.record_count
     try:
         # The codec's iterator may be started only once, but islice would start it each time.
-        records: Iterator[RecordView] = chain(cast("Iterator[RecordView]", _codec().DefaultRecordBatch(raw)))
+        records: Iterator[RecordView] = chain(
+            cast("Iterator[RecordView]", load_codec().DefaultRecordBatch(raw))
+        )
         while True:
             try:
                 part = list(islice(records, size))
             except UnicodeDecodeError:
                 records = lenient_records(
-                    raw,
+                    bytes(raw),
                     HEADER_BYTES,
                     range(header.record_count - left, header.record_count),
                     base_offset=header.base_offset,
@@ -564,13 +588,14 @@ def plain_size_max(batch: Buffer, header: BatchHeader) -> int:
 
 
 def plain_batch(batch: Buffer, header: BatchHeader) -> bytes:
-    """Return the batch at ``header.position`` decompressed, with its CRC unchanged.
+    """Return the batch at ``header.position`` decompressed, with its CRC unchanged; ``batch`` itself if it is that.
 
     Raises:
         CorruptBatchError: the body is invalid for its codec.
     """
-    if type(batch) is bytes and header.size == len(batch) and not header.compression:
-        return batch
+    if type(batch) is not memoryview and header.size == len(batch) and not header.compression:
+        # It may be a bytearray that nothing writes any more: a copy of a large one takes long.
+        return cast("bytes", batch)
     start, end = header.position, header.position + header.size
     view = memoryview(batch)
     if not header.compression:
@@ -586,4 +611,4 @@ def plain_batch(batch: Buffer, header: BatchHeader) -> bytes:
     if header.record_count * 7 > len(plain) - HEADER_BYTES:
         raise CorruptBatchError("more records than the body can hold", position=header.position)
     struct.pack_into(">i", plain, 8, len(plain) - LOG_OVERHEAD_BYTES)
-    return bytes(plain)
+    return cast("bytes", plain)

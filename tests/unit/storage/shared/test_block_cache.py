@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.storage.shared.store.block_cache import BlockCache
+from app.storage.shared.store import block_cache
+from app.storage.shared.store.block_cache import BlockCache, TooManyLoads
 from app.tcp.begun_work import begin_now, go_on
 from tests.support.simulated_time import simulated
 
@@ -134,6 +135,79 @@ async def test_no_more_loads_run_than_allowed() -> None:
     cache = cache_of(store, loads_max=2)
     await asyncio.gather(*(cache.read(str(number), 10, 0, 10) for number in range(7)))
     assert store.running_max == 2
+
+
+class HangingStore(Store):
+    """Answers nothing before ``answers`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def load(self, key: str, start: int, end: int) -> bytes:
+        self.loads.append((key, start, end))
+        await self.answers.wait()
+        return self.content(key, 1000)[start:end]
+
+
+@simulated
+async def test_more_loads_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_cache, "LOADS_MAX", 6)
+    store = HangingStore()
+    cache = cache_of(store, loads_max=2)
+    cache.put("cached", store.content("cached", 10))
+    waiting = [asyncio.create_task(cache.read(str(number), 10, 0, 10)) for number in range(6)]
+    await asyncio.sleep(0.1)
+    assert (len(store.loads), cache.waiting) == (2, 4)
+    for _ in range(100):
+        with pytest.raises(TooManyLoads, match="6 reads of objects wait"):
+            await cache.read("another", 10, 0, 10)
+    assert (cache.counts.refused, cache.waiting) == (100, 4)
+    # What needs no load of its own is read as ever.
+    assert await cache.read("cached", 10, 0, 10) == store.content("cached", 10)
+    also = asyncio.create_task(cache.read("5", 10, 0, 10))
+    await asyncio.sleep(0.1)
+    store.answers.set()
+    for number, reading in enumerate([*waiting, also]):
+        assert await reading == store.content(str(min(number, 5)), 10)
+    assert await cache.read("another", 10, 0, 10) == store.content("another", 10)
+
+
+@simulated
+async def test_loads_ahead_leave_room_for_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_cache, "_LOADS_WITH_AHEAD_MAX", 3)
+    store = HangingStore()
+    cache = cache_of(store, loads_max=1)
+    for number in range(100):
+        cache.prefetch(str(number), 10, 0, 10)
+    assert cache.waiting == 2
+    reading = asyncio.create_task(cache.read("99", 10, 0, 10))
+    await asyncio.sleep(0.1)
+    assert cache.waiting == 3
+    store.answers.set()
+    assert await reading == store.content("99", 10)
+
+
+@simulated
+async def test_what_no_reader_waits_for_any_longer_is_not_loaded_after_an_outage() -> None:
+    store = HangingStore()
+    cache = cache_of(store, loads_max=1)
+    until_s = asyncio.get_running_loop().time() + 20
+    reads = [cache.read(str(number), 10, 0, 10, until_s=until_s) for number in range(50)]
+    for key in ("ahead", "further ahead"):
+        cache.prefetch(key, 10, 0, 10)
+    late = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(result, TimeoutError) for result in late)
+    patient = asyncio.create_task(cache.read("7", 10, 0, 10))
+    new = asyncio.create_task(cache.read("new", 10, 0, 10))
+    await asyncio.sleep(1)
+    store.answers.set()
+    assert await patient == store.content("7", 10)
+    assert await new == store.content("new", 10)
+    assert [key for key, _, _ in store.loads] == ["ahead", "7", "new"]
+    # Nothing of it is remembered.
+    assert await cache.read("8", 10, 0, 10) == store.content("8", 10)
+    assert cache.waiting == 0
 
 
 @simulated

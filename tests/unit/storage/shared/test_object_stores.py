@@ -29,6 +29,15 @@ def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -
     assert open_object_store("s3://bucket/prefix").is_durable
 
 
+def test_a_directory_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
+    open_object_store(f"file://{tmp_path}/made/objects")
+    assert (tmp_path / "made/objects").stat().st_mode & 0o777 == 0o700
+    # One that is there may be shared on purpose.
+    (tmp_path / "shared").mkdir(0o750)
+    open_object_store(f"file://{tmp_path}/shared")
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o750
+
+
 @pytest.mark.parametrize(
     ("url", "hint"),
     [
@@ -51,6 +60,7 @@ def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -
         ("s3://bucket?payload=hashed", "signed or unsigned"),
         ("file://relative/path", "three slashes"),
         ("file:///path?sync=1", "three slashes"),
+        ("file:///dev/null/objects", "cannot be made: Not a directory"),
     ],
 )
 def test_a_url_that_names_no_store_is_explained(url: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from stele.wire.schema.compiler import ELEMENTS_PER_STEP
 
 from app.network.admission import Admission
 from app.security.policy import ListenerSecurity
@@ -72,19 +72,17 @@ async def ask(frame: bytes) -> bytes:
         await server.stop(1000)
 
 
-@pytest.mark.parametrize(("resources", "is_on_loop"), [(1, True), (1000, False)])
-def test_a_description_of_many_resources_is_written_in_a_thread(
-    monkeypatch: pytest.MonkeyPatch, resources: int, is_on_loop: bool
-) -> None:
-    threads: list[threading.Thread] = []
-    write = Served.write
+async def test_the_response_to_an_api_that_walks_is_written_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[None] = []
+    write_in_steps = Served.write_in_steps
 
-    def noted(self: Served, *arguments: Any) -> None:
-        threads.append(threading.current_thread())
-        write(self, *arguments)
+    def counted(self: Served, *arguments: Any) -> Iterator[None]:
+        for step in write_in_steps(self, *arguments):
+            steps.append(step)
+            yield step
 
-    monkeypatch.setattr(Served, "write", noted)
-    answer = asyncio.run(ask(request_for(resources)))
+    monkeypatch.setattr(Served, "write_in_steps", counted)
+    answer = await ask(request_for(1000))
     _, response = read_response(answer, DESCRIBE_CONFIGS_API, 4)
-    assert [result.resource_name for result in response.results] == [str(n) for n in range(resources)]
-    assert [thread is threading.main_thread() for thread in threads] == [is_on_loop]
+    assert [result.resource_name for result in response.results] == [str(n) for n in range(1000)]
+    assert len(steps) == 1000 // ELEMENTS_PER_STEP

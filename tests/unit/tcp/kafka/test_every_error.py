@@ -97,6 +97,8 @@ OTHER_CODES = {
 COMPLETE = {
     # Another broker lists them.
     ("ListGroups", "groups.all.coordinator.list_groups"): ({"NotCoordinator"}, ErrorCode.NONE),
+    # A topic that is deleted meanwhile is left out.
+    ("Metadata", "broker.leader_epoch"): (TOPIC_ERRORS, None),
     # What this broker knows is as good as it gets.
     ("ShareGroupHeartbeat", "broker.cluster.find"): (STORAGE_ERRORS, None),
     # The offset of each partition is set by then; only the id of the topic is missing.

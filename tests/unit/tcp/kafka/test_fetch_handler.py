@@ -17,6 +17,7 @@ from app.broker.producing.produce import Acks
 from app.security.acl import Acl, Operation, ResourceType
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
+from app.storage.engine import PartitionFetch
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.context import Context
 from app.tcp.kafka.handlers.fetch import fetch
@@ -86,9 +87,10 @@ async def test_a_name_that_may_not_be_read_is_not_looked_up(tmp_path: Path) -> N
     }
 
 
+@pytest.mark.parametrize("is_shorter", [False, True], ids=["with other records", "that ends earlier"])
 @pytest.mark.parametrize("is_in_session", [False, True])
-async def test_records_of_a_history_that_began_during_the_wait_are_not_returned(
-    tmp_path: Path, is_in_session: bool
+async def test_a_client_is_told_of_a_history_that_began_during_the_wait_not_of_its_records(
+    tmp_path: Path, is_in_session: bool, is_shorter: bool
 ) -> None:
     async with kafka_listener(tmp_path) as listener:
         broker = listener.broker
@@ -122,10 +124,13 @@ async def test_records_of_a_history_that_began_during_the_wait_are_not_returned(
                 await pause()
             read = broker.read
 
-            async def read_in_another_history(*given: Any, **options: Any) -> Any:
+            async def read_in_another_history(wanted: list[PartitionFetch], **options: Any) -> Any:
                 nonlocal epoch
                 epoch = 4
-                return await read(*given, **options)
+                if is_shorter:
+                    # Out of range, upon which a client would begin anew instead of finding where the logs diverge.
+                    wanted = [replace(one, offset=99) for one in wanted]
+                return await read(wanted, **options)
 
             with (
                 mock.patch.object(broker, "fetch_now", return_value=None),

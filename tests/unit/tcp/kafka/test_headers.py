@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from stele.wire import schema
 from stele.wire.schema import MalformedMessage
 
 from app.tcp.kafka.headers import RequestHead, read_client_id, read_head, response_head
@@ -55,6 +56,15 @@ def test_the_client_id_is_classic_in_every_version_and_tagged_fields_are_skipped
 def test_a_header_that_cannot_be_read_is_malformed(behind: str, flexible: bool) -> None:
     with pytest.raises(MalformedMessage):
         read_client_id(frame("0012 0003 0000002a" + behind), flexible=flexible)
+
+
+def test_a_header_has_a_limit_on_its_tagged_fields() -> None:
+    def header(count: int) -> memoryview:
+        return frame("0012 0003 0000002a ffff" + schema.varint(count).hex() + "5000" * count)
+
+    assert read_client_id(header(1000), flexible=True) == ("", 2012)
+    with pytest.raises(MalformedMessage, match="1001 tagged fields, more than 1000"):
+        read_client_id(header(1001), flexible=True)
 
 
 def test_a_response_begins_with_room_for_its_size_and_the_correlation_id() -> None:

@@ -14,10 +14,18 @@ import pytest
 from stele.wire.error_codes import ErrorCode
 
 from app.broker.producing.produce import Acks
+from app.concurrency import DELETIONS_MAX
+from app.errors import UnknownPartition, UnknownTopic
+from app.groups.base import offset_rules
+from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.network.admission import Admission
+from app.tcp.begun_work import go_on
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import Context, KafkaListener
+from app.tcp.kafka.handlers import topics, transactions
+from app.tcp.kafka.handlers.groups import committed_offsets
+from app.tcp.kafka.handlers.groups.committed_offsets import _OFFSETS_AT_ONCE
 from app.tcp.kafka.handlers.metadata import metadata as describe_metadata
 from app.tcp.kafka.headers import RequestHead
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
@@ -49,13 +57,28 @@ from app.tcp.kafka.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from app.tcp.kafka.schemas.transactions import DescribeProducersRequest, DescribeProducersTopic
+from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.topics import CREATE_TOPICS_API, CreatableTopic, CreateTopicsRequest
+from app.tcp.kafka.schemas.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
+from app.tcp.kafka.schemas.users import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    UserName,
+)
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
+from app.transactions import request_checks
 from app.work_budget import PARTITIONS_PER_TURN
 from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import api_of, read_response, request_frame
+from tests.support.turns import CallsPerTurn
 
 PARTITIONS = 8 * PARTITIONS_PER_TURN
 ALL = range(PARTITIONS)
@@ -132,15 +155,6 @@ async def handle(listener: KafkaListener, request: object, version: int) -> tupl
     return response, turns
 
 
-def run_to_end(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run work that has begun and awaits nothing but pauses; return its result."""
-    while True:
-        try:
-            work.send(None)
-        except StopIteration as end:
-            return end.value
-
-
 LONG = {
     "Fetch": (fetch_of(SHUFFLED), 12),
     "Fetch that begins a session": (fetch_of(SHUFFLED, epoch=0), 12),
@@ -159,6 +173,23 @@ LONG = {
         7,
     ),
     "OffsetFetch": (offset_fetch_of(SHUFFLED), 7),
+    "Produce": (
+        ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name="wide",
+                    partition_data=[
+                        PartitionProduceData(index=number, records=batch_of([b"x"], timestamp_ms=1))
+                        for number in SHUFFLED
+                    ],
+                )
+            ],
+        ),
+        9,
+    ),
     "DescribeProducers": (
         DescribeProducersRequest(topics=[DescribeProducersTopic(name="wide", partition_indexes=SHUFFLED)]),
         0,
@@ -212,9 +243,9 @@ def partitions_of(response: Any) -> list[int]:
     topics = getattr(response, "responses", None) or response.topics
     (topic,) = topics
     numbers: list[int] = []
-    for partition in topic.partitions:
-        index = getattr(partition, "partition_index", None)
-        numbers.append(partition.partition if index is None else index)
+    for partition in getattr(topic, "partitions", None) or topic.partition_responses:
+        named = ("partition_index", "partition", "index")
+        numbers.append(next(getattr(partition, name) for name in named if hasattr(partition, name)))
     return numbers
 
 
@@ -244,6 +275,22 @@ async def test_the_loop_turns_while_topics_are_described(listener: KafkaListener
     assert turns >= PARTITIONS / PARTITIONS_PER_TURN
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        DescribeUserScramCredentialsRequest(users=[UserName(name=f"u{number}") for number in ALL]),
+        AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name=f"u{number}", mechanism=1) for number in ALL],
+            upsertions=[],
+        ),
+    ],
+)
+async def test_the_loop_turns_among_users(listener: KafkaListener, request_: object) -> None:
+    response, turns = await handle(listener, request_, 0)
+    assert [result.user for result in response.results] == [f"u{number}" for number in ALL]
+    assert turns >= PARTITIONS / PARTITIONS_PER_TURN
+
+
 async def test_the_loop_turns_while_leaders_are_not_elected(listener: KafkaListener) -> None:
     topic = TopicPartitions(topic="wide", partitions=SHUFFLED)
     request = ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
@@ -259,10 +306,10 @@ async def test_a_topic_that_is_deleted_while_all_topics_are_described_is_left_ou
     await listener.broker.create_topic("x-last", partitions=1)
     context = Context(listener=listener, version=9, client_id="", client_host="")
     describing = describe_metadata(context, MetadataRequest(topics=None))
-    # Run by hand, because only its pauses interrupt it; the first is long before the last topic.
-    describing.send(None)
+    # The first pause is long before the last topic.
+    paused = describing.send(None)
     await listener.broker.delete_topic("x-last")
-    response = run_to_end(describing)
+    response = await go_on(describing, paused)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [("wide", ErrorCode.NONE)]
 
 
@@ -282,6 +329,119 @@ async def test_a_long_round_of_a_session_misses_no_append_that_is_made_meanwhile
     rest, _ = await handle(listener, fetch_of((), session=begun.session_id, epoch=2), 12)
     seen += [partition.partition_index for topic in rest.responses for partition in topic.partitions]
     assert {0, PARTITIONS - 1} <= set(seen)
+
+
+async def test_the_loop_turns_while_topics_are_created_and_their_configurations_described(
+    listener: KafkaListener,
+) -> None:
+    topics = [
+        CreatableTopic(
+            name=f"new-{number}", num_partitions=1, replication_factor=-1, assignments=(), configs=()
+        )
+        for number in range(100)
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=True)
+    response, turns = await handle(listener, request, 5)
+    assert [topic.error_code for topic in response.topics] == [0] * 100
+    assert turns >= 100 / 10
+    assert SERVED[CREATE_TOPICS_API.key].lists, "encoding the configurations of all of them takes long, too"
+
+
+# More than a commit checks at once.
+MANY = 4 * _OFFSETS_AT_ONCE
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> CallsPerTurn[..., Any]:
+    calls: CallsPerTurn[..., Any] = CallsPerTurn(getattr(module, name))
+    monkeypatch.setattr(module, name, calls)
+    return calls
+
+
+@pytest.fixture
+async def many(listener: KafkaListener) -> KafkaListener:
+    await listener.broker.create_topic("many", partitions=MANY, configs={"stele.storage": "memory"})
+    return listener
+
+
+def commit_of(count: int, offset: int) -> OffsetCommitRequest:
+    request = offset_commit_of(range(count), offset)
+    request.topics[0].name = "many"
+    return request
+
+
+async def test_the_offsets_of_a_long_commit_are_checked_in_steps_and_kept_together(
+    many: KafkaListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = counted(monkeypatch, committed_offsets, "OffsetToCommit")
+    checked = counted(monkeypatch, offset_rules, "OffsetRecord")
+    response, _ = await handle(many, commit_of(MANY, 7), 8)
+    assert {partition.error_code for partition in response.topics[0].partitions} == {0}
+    for pieces in (made, checked):
+        assert pieces.total == MANY
+        assert pieces.most <= MANY / 4
+    offsets = many.groups.of("readers").coordinator.committed("readers", None)
+    assert {offset.offset for offset in offsets} == {7}
+    assert len(offsets) == MANY
+
+
+async def test_the_records_of_many_partitions_are_deleted_some_at_a_time(
+    many: KafkaListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = counted(monkeypatch, topics, "DeleteRecordsPartitionResult")
+    deleted = DeleteRecordsTopic(
+        name="many",
+        partitions=[DeleteRecordsPartition(partition_index=number, offset=0) for number in range(MANY)],
+    )
+    response, _ = await handle(many, DeleteRecordsRequest(topics=[deleted], timeout_ms=1000), 1)
+    results = response.topics[0].partitions
+    assert [(result.partition_index, result.error_code) for result in results] == [
+        (number, 0) for number in range(MANY)
+    ]
+    assert answered.most <= DELETIONS_MAX < MANY
+
+
+async def test_a_long_commit_for_a_topic_that_is_made_anew_meanwhile_is_none_of_its_offsets(
+    many: KafkaListener,
+) -> None:
+    coordinator = many.groups.of("readers").coordinator
+    request = CommitRequest(
+        group="readers",
+        offsets=[OffsetToCommit(topic="many", partition=number, offset=1) for number in range(3)],
+    )
+    checked = await coordinator.checked(request)
+    await many.broker.delete_topic("many")
+    await coordinator.forget_topic("many")
+    refused = await coordinator.commit(checked)
+    assert [type(error) for error in refused] == [UnknownTopic] * 3
+    await many.broker.create_topic("many", partitions=2)
+    assert [type(error) for error in await coordinator.commit(checked)] == [
+        type(None),
+        type(None),
+        UnknownPartition,
+    ]
+
+
+async def test_the_partitions_of_a_long_transaction_are_added_in_steps(
+    listener: KafkaListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await listener.broker.create_topic("long", partitions=MANY)
+    begun = await listener.transactions.init_producer_id("mover", timeout_ms=60_000)
+    checked = counted(monkeypatch, request_checks, "_error_of")
+    answered = counted(monkeypatch, transactions, "AddPartitionsToTxnPartitionResult")
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="mover",
+        v3_and_below_producer_id=begun.producer_id,
+        v3_and_below_producer_epoch=begun.epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="long", partitions=list(range(MANY)))],
+    )
+    response, _ = await handle(listener, request, 3)
+    (topic,) = response.results_by_topic_v3_and_below
+    assert [
+        (result.partition_index, result.partition_error_code) for result in topic.results_by_partition
+    ] == [(number, 0) for number in range(MANY)]
+    for pieces in (checked, answered):
+        assert pieces.total == MANY
+        assert pieces.most <= MANY / 4
 
 
 # ── over connections ──

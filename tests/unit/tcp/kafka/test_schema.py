@@ -275,6 +275,19 @@ def test_tagged_fields_that_do_not_fit_are_malformed(data: str) -> None:
         read(Tagged, data, flexible=True)
 
 
+@pytest.mark.parametrize("kind", [Tagged, Inner])
+def test_tagged_fields_count_as_elements(kind: type[Tagged | Inner]) -> None:
+    plain = b"\x09" if kind is Tagged else b"\x02n"
+    unknown = b"\x50\0"
+
+    def data(count: int) -> bytes:
+        return plain + schema.varint(count) + unknown * count
+
+    assert isinstance(read(kind, data(schema.ELEMENTS_MAX), flexible=True), kind)
+    with pytest.raises(MalformedMessage, match="with tagged fields there are more than 100000 elements"):
+        read(kind, data(schema.ELEMENTS_MAX + 1), flexible=True)
+
+
 # ── records ──
 
 

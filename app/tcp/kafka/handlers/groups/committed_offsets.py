@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from stele.wire.error_codes import ErrorCode
 
+from .....broker.broker import Broker
 from .....errors import GroupNotFound, IllegalGeneration, SteleError
 from .....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit
-from .....work_budget import WorkBudget
+from .....work_budget import Pace, Steps, WorkBudget, at_once, in_turns
 from ....errors import error_code_of
 from ...context import Context, find_topic
 from ...guards import groups as group_guards
@@ -49,15 +50,40 @@ _FIRST_WITH_GROUP_NOT_FOUND = 9
 # KIP-848: OffsetCommit and OffsetFetch.
 _FIRST_WITH_MEMBER_EPOCHS = 9
 _FIRST_WITH_TOPIC_IDS = 10
+# Of a commit, without a pause: each takes about 3 µs.
+_OFFSETS_AT_ONCE = 1000
+# What a partition of a response takes, compared with a visit of one.
+_OF_A_VISIT = 0.1
+
+# One code per partition, in the order of the request; None while the coordinator decides.
+_Codes = list[ErrorCode | None]
+
+
+def is_long_commit(_broker: Broker, request: OffsetCommitRequest) -> bool:
+    """Return whether the check of the offsets takes several turns, for which later requests have to wait."""
+    return sum(len(topic.partitions) for topic in request.topics) > _OFFSETS_AT_ONCE
 
 
 def offset_commit(
     context: Context, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Coroutine[Any, Any, Any]:
     """Commit offsets; the response is due when they are durable."""
-    # One code per partition, in the order of the request; None while the coordinator decides.
-    codes: list[ErrorCode | None] = []
+    if is_long_commit(context.broker, request):
+        return _commit_in_turns(context, request)
+    return _commit(context, request, *at_once(_to_commit(context, request)))
+
+
+async def _commit_in_turns(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    codes, commit = await in_turns(_to_commit(context, request))
+    commit = await context.coordinator(request.group_id).checked(commit)
+    answer = _commit(context, request, codes, commit)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _to_commit(context: Context, request: OffsetCommitRequest) -> Steps[tuple[_Codes, CommitRequest]]:
+    codes: _Codes = []
     offsets: list[OffsetToCommit] = []
+    pace = Pace()
     retention_ms = None if request.retention_time_ms == _DEFAULT_RETENTION else request.retention_time_ms
     for topic in request.topics:
         name, refused = topic.name, None
@@ -79,17 +105,25 @@ def offset_commit(
                         retention_ms=retention_ms,
                     )
                 )
+            if pace.is_due():
+                yield
+    commit = CommitRequest(
+        group=request.group_id,
+        generation=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        offsets=offsets,
+        has_member_epoch=context.version >= _FIRST_WITH_MEMBER_EPOCHS,
+    )
+    return codes, commit
+
+
+def _commit(
+    context: Context, request: OffsetCommitRequest, codes: _Codes, commit: CommitRequest
+) -> OffsetCommitResponse | Coroutine[Any, Any, OffsetCommitResponse]:
+    offsets = commit.offsets
     try:
-        committing = context.coordinator(request.group_id).commit(
-            CommitRequest(
-                group=request.group_id,
-                generation=request.generation_id_or_member_epoch,
-                member_id=request.member_id,
-                instance_id=request.group_instance_id,
-                offsets=offsets,
-                has_member_epoch=context.version >= _FIRST_WITH_MEMBER_EPOCHS,
-            )
-        )
+        committing = context.coordinator(request.group_id).commit(commit)
     except GroupNotFound as error:
         # Old clients get the error of a past generation; both errors make a member join again.
         is_old = context.version < _FIRST_WITH_GROUP_NOT_FOUND
@@ -252,7 +286,9 @@ def _group_offsets(
     if group.topics is None:
         for name, offsets in _by_topic(_committed(context, request, group.group_id, None)).items():
             topic_id = (
-                context.broker.topic(name).topic_id.bytes if context.broker.has_topic(name) else bytes(16)
+                context.broker.readable_topic(name).topic_id.bytes
+                if context.broker.has_topic(name)
+                else bytes(16)
             )
             topics.append(_TopicOffsets(name, topic_id, offsets, ErrorCode.NONE))
         return topics
@@ -294,15 +330,24 @@ async def _fetched_topic(topic: _TopicOffsets, budget: WorkBudget) -> OffsetFetc
 
 
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    requested = [
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    ]
-    try:
-        results = iter(
-            await context.coordinator(request.group_id).delete_offsets(request.group_id, requested)
-        )
-    except SteleError as error:
-        return OffsetDeleteResponse(error_code=error_code_of(error), topics=())
+    budget = WorkBudget()
+    refusals: list[SteleError | None] = []
+    known: list[tuple[str, int]] = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            refusals.append(_refusal(context, topic.name, partition.partition_index))
+            if refusals[-1] is None:
+                known.append((topic.name, partition.partition_index))
+            await budget.visit(_OF_A_VISIT)
+    deleted: Sequence[SteleError | None] = ()
+    # As in Kafka, the group is not asked about nothing.
+    if known:
+        try:
+            deleted = await context.coordinator(request.group_id).delete_offsets(request.group_id, known)
+        except SteleError as error:
+            return OffsetDeleteResponse(error_code=error_code_of(error), topics=())
+    decided = iter(deleted)
+    results = iter([next(decided) if refusal is None else refusal for refusal in refusals])
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
         partitions: list[OffsetDeleteResponsePartition] = []
@@ -314,12 +359,27 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
                     error_code=ErrorCode.NONE if result is None else error_code_of(result),
                 )
             )
+            await budget.visit(_OF_A_VISIT)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
 
 
+def _refusal(context: Context, topic: str, partition: int) -> SteleError | None:
+    try:
+        context.broker.check_partition(topic, partition)
+    except SteleError as error:
+        return error
+    return None
+
+
 ROWS = (
-    Served(OFFSET_COMMIT_API, offset_commit, group_guards.OFFSET_COMMIT, changes=True),
+    Served(
+        OFFSET_COMMIT_API,
+        offset_commit,
+        group_guards.OFFSET_COMMIT,
+        changes=True,
+        is_barrier=is_long_commit,
+    ),
     Served(OFFSET_FETCH_API, offset_fetch, group_guards.OFFSET_FETCH, walks=True),
     Served(OFFSET_DELETE_API, offset_delete, group_guards.OFFSET_DELETE, changes=True),
 )

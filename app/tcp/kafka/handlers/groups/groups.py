@@ -59,7 +59,7 @@ G = TypeVar("G", bound=Described)
 async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
         # Clients ask every broker, and put the answers together.
-        groups = list_coordinated(
+        groups = await list_coordinated(
             context.listener.groups, states=list(request.states_filter), types=list(request.types_filter)
         )
     except SteleError as error:

@@ -20,6 +20,7 @@ from .....cluster.leaders import ranked
 from .....errors import MemberIdRequired, NotCoordinator, SteleError
 from .....groups.base.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from .....security.acl import READ_GROUP
+from .....work_budget import WorkBudget
 from ....errors import error_code_of
 from ...context import Context
 from ...guards import groups as group_guards
@@ -181,14 +182,24 @@ def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse
 
     async def joined() -> JoinGroupResponse:
         try:
-            return _joined(await joining)
+            return await _joined(await joining)
         except SteleError as error:
             return _not_joined(context, request, error)
 
     return joined()
 
 
-def _joined(joined: Joined) -> JoinGroupResponse:
+async def _joined(joined: Joined) -> JoinGroupResponse:
+    members: list[JoinGroupResponseMember] = []
+    budget = WorkBudget()
+    # The leader is told of all.
+    for member in joined.members:
+        members.append(
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+        )
+        await budget.visit()
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=joined.generation,
@@ -197,12 +208,7 @@ def _joined(joined: Joined) -> JoinGroupResponse:
         leader=joined.leader,
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
-        members=[
-            JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
-            )
-            for member in joined.members
-        ],
+        members=members,
     )
 
 
@@ -295,7 +301,12 @@ def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupRespo
 
 ROWS = (
     Served(FIND_COORDINATOR_API, find_coordinator, group_guards.FIND_COORDINATOR),
-    Served(JOIN_GROUP_API, join_group, on_name(READ_GROUP, "group_id", JoinGroupResponse, protocol_name="")),
+    Served(
+        JOIN_GROUP_API,
+        join_group,
+        on_name(READ_GROUP, "group_id", JoinGroupResponse, protocol_name=""),
+        lists=True,
+    ),
     Served(HEARTBEAT_API, heartbeat, on_name(READ_GROUP, "group_id", HeartbeatResponse)),
     Served(LEAVE_GROUP_API, leave_group, on_name(READ_GROUP, "group_id", LeaveGroupResponse)),
     Served(SYNC_GROUP_API, sync_group, on_name(READ_GROUP, "group_id", SyncGroupResponse)),

@@ -44,6 +44,9 @@ from .fetch import IsolatedListOffsetsRequest as IsolatedListOffsetsRequest
 from .fetch import IsolatedListOffsetsResponse as IsolatedListOffsetsResponse
 from .fetch import ListOffsetsRequest as ListOffsetsRequest
 from .fetch import ListOffsetsResponse as ListOffsetsResponse
+from .fetch import TopicFetchRequest as TopicFetchRequest
+from .fetch import TopicFetchResponse as TopicFetchResponse
+from .fetch import TopicIdentity as TopicIdentity
 from .frame_types import LAST_ADR_0009_TYPE as LAST_ADR_0009_TYPE
 from .frame_types import MessageType as MessageType
 from .groups import ClaimRequest as ClaimRequest
@@ -124,6 +127,8 @@ from .transactions import EndTransactionRequest as EndTransactionRequest
 from .transactions import EndTransactionResponse as EndTransactionResponse
 from .transactions import InitTransactionsRequest as InitTransactionsRequest
 from .transactions import InitTransactionsResponse as InitTransactionsResponse
+from .transactions import InitUnlessOpenRequest as InitUnlessOpenRequest
+from .transactions import InitUnlessOpenResponse as InitUnlessOpenResponse
 from .transactions import OpenTransaction as OpenTransaction
 from .transactions import TransactionalProduceRequest as TransactionalProduceRequest
 from .transactions import TransactionalProduceResponse as TransactionalProduceResponse

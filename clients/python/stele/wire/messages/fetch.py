@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ..error_codes import ErrorCode
 from ..isolation_level import IsolationLevel
-from ..schema import Int8, Int32, Int64, Label, frozen_message
+from ..schema import Int8, Int32, Int64, Label, Uuid, frozen_message
 from .base import Batches, Code, Request, Response, message
 from .frame_types import MessageType
 from .produce import UNKNOWN_OFFSET
@@ -98,6 +98,24 @@ class IsolatedFetchRequest(FetchRequest):
 
 @message(MessageType.ISOLATED_FETCH_RESPONSE)
 class IsolatedFetchResponse(FetchResponse):
+    """As the response to a fetch."""
+
+
+@frozen_message
+class TopicIdentity:
+    topic: str
+    topic_id: Uuid
+
+
+@message(MessageType.TOPIC_FETCH_REQUEST)
+class TopicFetchRequest(IsolatedFetchRequest):
+    """A fetch from topics with these ids only, not from others that were created under their names since."""
+
+    topic_ids: Sequence[TopicIdentity]
+
+
+@message(MessageType.TOPIC_FETCH_RESPONSE)
+class TopicFetchResponse(FetchResponse):
     """As the response to a fetch."""
 
 

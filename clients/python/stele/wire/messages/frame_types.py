@@ -81,6 +81,10 @@ class MessageType(IntEnum):
     COMMIT_TRANSACTIONS_RESPONSE = 0x48
     HTTP_LISTENER_REQUEST = 0x49
     HTTP_LISTENER_RESPONSE = 0x4A
+    INIT_UNLESS_OPEN_REQUEST = 0x4B
+    INIT_UNLESS_OPEN_RESPONSE = 0x4C
+    TOPIC_FETCH_REQUEST = 0x4D
+    TOPIC_FETCH_RESPONSE = 0x4E
 
 
 # Errors of these types have a text and no number.

@@ -27,6 +27,16 @@ class InitTransactionsResponse(Response):
     producer_epoch: Int16
 
 
+@message(MessageType.INIT_UNLESS_OPEN_REQUEST)
+class InitUnlessOpenRequest(InitTransactionsRequest):
+    """Begin as ``InitTransactionsRequest``, but with an error if a transaction is open with the id."""
+
+
+@message(MessageType.INIT_UNLESS_OPEN_RESPONSE)
+class InitUnlessOpenResponse(InitTransactionsResponse):
+    """As the response to ``InitTransactionsRequest``."""
+
+
 @message(MessageType.TRANSACTIONAL_PRODUCE_REQUEST)
 class TransactionalProduceRequest(ProduceBatchRequest):
     """Append transactional batches; the first begins the transaction, and each adds its partition."""

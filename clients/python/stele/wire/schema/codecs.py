@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from .compiler import Reader, Writer
+from .compiler import ELEMENTS_PER_STEP, Reader, Writer
 from .fields import Buffer, MalformedMessage
 
 _T = TypeVar("_T")
@@ -39,6 +39,20 @@ def gathering_writer(
     code.structure(cls, "m")
     code.add("parts.append(out)")
     return code.compile("def codec(m, out, parts):", f"gather {cls.__name__} v{version}")
+
+
+@functools.cache
+def writer_in_steps(
+    cls: type[_T], version: int, flexible: bool
+) -> Callable[[_T, bytearray, list[bytes | bytearray]], Iterator[None]]:
+    """Compile ``gathering_writer`` as a generator, which yields between its steps."""
+    code = Writer(version, flexible, gather=True, in_steps=True)
+    code.add(f"left = {ELEMENTS_PER_STEP}")
+    code.structure(cls, "m")
+    code.add("parts.append(out)")
+    # A message without arrays has no step to yield after.
+    code.add("yield from ()")
+    return code.compile("def codec(m, out, parts):", f"write {cls.__name__} v{version} in steps")
 
 
 @functools.cache

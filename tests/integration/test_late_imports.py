@@ -1,0 +1,101 @@
+"""No request has the event loop import a module: that holds it for as long as hundreds of requests take."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, Producer
+from stele import Client
+from stele.broker_process import BrokerProcess
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+# Without those of answers that never end.
+MEDIA_TYPES = ["application/json", "text/csv", "application/vnd.apache.arrow.stream"]
+PATHS = ["/", "/docs", "/metrics", "/healthz", "/readyz", "/v1/nowhere"]
+
+
+class Watched(BrokerProcess):
+    """A broker that reports what its event loop imports."""
+
+    def spawn(
+        self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.support.late_imports", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**environment, "LATE_IMPORTS": str(self.report)},
+        )
+
+    @property
+    def report(self) -> Path:
+        return self.data_dir.parent / "late-imports.txt"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Watched]:
+    broker = Watched(tmp_path / "data", environment={"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"})
+    broker.start()
+    yield broker
+    if broker.is_running:
+        broker.kill()
+
+
+def use_http(http: httpx.Client) -> None:
+    for codec in CODECS:
+        configs = {"compression.type": codec.replace("none", "producer")}
+        assert http.put(f"/v1/topics/{codec}", json={"partitions": 1, "configs": configs}).is_success
+        records = {"records": [{"key": "a", "value": {"x": 1}}]}
+        assert http.post(f"/v1/topics/{codec}/records", json=records).is_success
+    for path in PATHS:
+        http.get(path)
+    for path, operations in http.get("/openapi.json").json()["paths"].items():
+        named = path.replace("{topic}", "zstd").replace("{partition}", "0").replace("{offset}", "0")
+        if "get" in operations:
+            for media_type in MEDIA_TYPES:
+                http.get(re.sub(r"\{\w+\}", "a", named), headers={"Accept": media_type})
+
+
+def use_kafka(bootstrap: str) -> None:
+    for codec in CODECS:
+        settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "transactional.id": codec}
+        producer = Producer(settings)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(codec, b"value" * 100, key=b"key")
+        producer.commit_transaction()
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(CODECS)
+    read = set[str | None]()
+    while len(read) < len(CODECS):
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None
+        read.add(message.topic())
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def use_client(url: str) -> None:
+    with Client(url) as client:
+        client.simple_produce("none", b"value")
+        assert client.topics()
+
+
+def test_requests_import_nothing_in_the_event_loop(broker: Watched) -> None:
+    with httpx.Client(base_url=broker.http_url, timeout=60) as http:
+        use_http(http)
+    use_kafka(broker.kafka_bootstrap)
+    use_client(broker.binary_url)
+    broker.stop()
+    assert broker.report.read_text().splitlines() == []
