@@ -191,7 +191,7 @@ REPLICA_MUTANTS = (
         "does_not_move_the_oldest_moment_back",
     ),
     # A sweep takes what another broker has uploaded for its first cut.
-    _mutant("retention", "                if strays:\n                    await self._check_newest()\n", ""),
+    _mutant("retention", "                if strays:\n                    await self.check_newest()\n", ""),
     # Nothing is swept.
     _mutant("retention", "                await self._delete(strays)\n", ""),
 )

@@ -91,15 +91,20 @@ class CutChain:
             raise CorruptCut(f"cut {sequence} says that it is cut {cut.header.sequence}")
         return cut
 
-    async def newest(self, sequences: Sequence[int]) -> CutHeader:
-        """Return the header of the cut that a broker goes on from. Raises ``ObjectNotFound``."""
-        try:
-            return (await self.read(sequences[-1])).header
-        except CorruptCut as error:
-            raise CorruptCut(
-                f"{error}. Earlier moments can be restored: stele restore URL --list; to replicate from now on, name another "
-                "prefix"
-            ) from error
+    async def newest(self) -> CutHeader | None:
+        """Return the header of the cut that a broker goes on from; None if there is no cut."""
+        while sequences := await self.sequences():
+            try:
+                return (await self.read(sequences[-1])).header
+            except ObjectNotFound:
+                # A broker that still writes has followed it, and keeps cuts for no longer than this took.
+                continue
+            except CorruptCut as error:
+                raise CorruptCut(
+                    f"{error}. Earlier moments can be restored: stele restore URL --list; to replicate from now on, name "
+                    "another prefix"
+                ) from error
+        return None
 
     async def state_at(self, sequence: int) -> ReplicaState:
         """Return what a cut adds up to. Raises ``ObjectNotFound``."""

@@ -33,7 +33,7 @@ from ..segments.remote_segments import RunSpan
 from ..segments.segment import Segment
 from ..setup_problems import InvalidStorage, store_problem
 from ..shared.store.object_keys import prefix_of
-from ..shared.store.object_store import ConditionalStore, ObjectStoreError
+from ..shared.store.object_store import ConditionalStore, ObjectNotFound, ObjectStoreError
 from .awaited_cuts import AwaitedCuts
 from .bucket import KINDS, SEALED, Bucket
 from .chain import CutChain, NotConditional, Overtaken
@@ -138,9 +138,8 @@ class Replicator:
         if self._is_checked:
             return
         await self._chain.check_conditional_writes()
-        sequences = await self._chain.sequences()
-        if sequences:
-            newest = await self._chain.newest(sequences)
+        newest = await self._chain.newest()
+        if newest is not None:
             check_identity(newest, self._cluster_id, self._status.url)
         self._is_checked = True
 
@@ -266,7 +265,7 @@ class Replicator:
         logs = self._changes.take()
         if sequences:
             self._state = await self._bucket.persist(
-                "reading the newest cut", lambda: self._chain.state_at(sequences[-1])
+                "reading the newest cut", lambda: self._state_at(sequences[-1])
             )
             assert self._state.header is not None
             # Until there is another cut, a restore has this one.
@@ -278,6 +277,14 @@ class Replicator:
         )
         self._status.generation = self._generation
         self._changes.put_back(logs)
+
+    async def _state_at(self, sequence: int) -> ReplicaState:
+        try:
+            return await self._chain.state_at(sequence)
+        except ObjectNotFound:
+            # If another start has followed this one, it may have deleted what is past its retention.
+            await self._retention.check_newest()
+            raise
 
     def _claim_of(self, newest: CutHeader) -> CutHeader:
         check_identity(newest, self._cluster_id, self._status.url)

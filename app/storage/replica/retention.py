@@ -45,7 +45,7 @@ class Retention:
         Raises:
             Overtaken: another broker has written cuts; one that changes nothing would not notice it otherwise.
         """
-        await self._check_newest()
+        await self.check_newest()
         once = self._bucket.once
         # Another broker that has been overtaken, and does not know it yet, may have deleted old cuts, too.
         moments = Moments(self._chain, self._sequences)
@@ -73,7 +73,8 @@ class Retention:
         if cut is not None:
             self.oldest_ms = max(self.oldest_ms, cut.time_ms)
 
-    async def _check_newest(self) -> None:
+    async def check_newest(self) -> None:
+        """Raise ``Overtaken`` if another broker has written cuts."""
         newest = self._sequences[-1]
         later = await self._bucket.once("looking for later cuts", lambda: self._chain.sequences(after=newest))
         if later:
@@ -101,7 +102,7 @@ class Retention:
                     and not one.key.startswith(tuple(own_prefixes))
                 ]
                 if strays:
-                    await self._check_newest()
+                    await self.check_newest()
                 await self._delete(strays)
                 count += len(strays)
                 if len(page) < LIST_MAX:

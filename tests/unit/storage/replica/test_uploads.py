@@ -25,7 +25,7 @@ from app.storage.replica.state import ReplicaState
 from app.storage.replica.status import ReplicaStatus
 from app.storage.replica.store_images import CHUNK_BYTES, changed_chunks
 from app.storage.replica.store_uploads import StoreSource
-from app.storage.shared.store.object_store import Buffer
+from app.storage.shared.store.object_store import Buffer, ByteRange, ObjectStoreError, StoredObject
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 from tests.support.batches import spec_of
@@ -141,11 +141,11 @@ async def test_a_sealed_segment_is_written_once_though_cuts_find_it_in_parts_mea
         assert sum(key.startswith(f"{SEALED}/") for key in replica.store.objects) == 1
 
 
-@simulated
-async def test_a_store_that_begins_after_another_one_has_failed_is_in_the_next_cut() -> None:
-    files, clock, random, store = SimulatedFiles(), SimulatedClock(), Random(1), ModelStore()
+@asynccontextmanager
+async def replicating(store: ModelStore, tables: Sequence[SimulatedTable] = ()) -> AsyncGenerator[Replicator]:
+    """Give a replica of three partitions and of ``tables``, which is not open yet."""
+    files, clock = SimulatedFiles(), SimulatedClock()
     engine = await open_engine(files, [spec_of(name, clock=clock) for name in NAMES], clock=clock)
-    tables = [SimulatedTable(name, random) for name in ("one", "two")]
     replica = Replicator(
         store,
         url="model://",
@@ -157,18 +157,26 @@ async def test_a_store_that_begins_after_another_one_has_failed_is_in_the_next_c
         clock=clock,
         options=ReplicaOptions(),
     )
-    tables[0].locked = 1.0
-    for number in range(2_000):
-        # It begins long after the other one has failed.
-        tables[1].write(f"row {number % 5}", number)
-    await replica.open()
-    await asyncio.sleep(0.5)
-    tables[0].locked = 0.0
-    await asyncio.sleep(60)
-    cut = read_cut(store.objects["c/000000000000"], None)
-    assert rows_of(store_bytes(cut.stores["two"], store.objects.get)) == tables[1].rows
+    yield replica
     await replica.close()
     await engine.close()
+
+
+@simulated
+async def test_a_store_that_begins_after_another_one_has_failed_is_in_the_next_cut() -> None:
+    store, random = ModelStore(), Random(1)
+    tables = [SimulatedTable(name, random) for name in ("one", "two")]
+    async with replicating(store, tables) as replica:
+        tables[0].locked = 1.0
+        for number in range(2_000):
+            # It begins long after the other one has failed.
+            tables[1].write(f"row {number % 5}", number)
+        await replica.open()
+        await asyncio.sleep(0.5)
+        tables[0].locked = 0.0
+        await asyncio.sleep(60)
+        cut = read_cut(store.objects["c/000000000000"], None)
+        assert rows_of(store_bytes(cut.stores["two"], store.objects.get)) == tables[1].rows
 
 
 def test_the_last_chunk_of_a_file_that_has_become_shorter_is_another_one() -> None:
@@ -243,3 +251,61 @@ async def test_a_broker_that_writes_nothing_finds_out_that_it_was_overtaken() ->
     with pytest.raises(Overtaken):
         await retention.enforce(ReplicaState(), 4_500)
     assert await CutChain(store).sequences() == [0, 1, 2, 3]
+
+
+class Hurried(ModelStore):
+    """Another broker goes on after a request for cuts, and keeps nothing but its own last cut.
+
+    The first request of all fails, so a start looks at the bucket in the background.
+    """
+
+    def __init__(self, moment: str) -> None:
+        super().__init__(
+            {cut_key(number): encode_cut(header(number, 1_000 * number), ()) for number in range(2)}
+        )
+        self._moment: str | None = moment
+        self._is_reached = False
+
+    async def create(self, key: str, data: Buffer) -> bool:
+        if not self._is_reached:
+            self._is_reached = True
+            raise ObjectStoreError("not yet")
+        return await super().create(key, data)
+
+    async def _passed(self, moment: str) -> None:
+        if moment != self._moment:
+            return
+        self._moment, chain = None, CutChain(self)
+        sequences = await chain.sequences()
+        last = sequences[-1] + 1
+        await chain.append(last, encode_cut(header(last, 1_000 * last), ()))
+        await chain.delete(sequences)
+
+    async def list_page(self, prefix: str, *, after: str = "") -> list[StoredObject]:
+        page = await super().list_page(prefix, after=after)
+        await self._passed(f"listed {prefix}")
+        return page
+
+    async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+        found = await super().get_ranges(key, ranges)
+        await self._passed(f"read {key}")
+        return found
+
+
+@simulated
+async def test_a_start_goes_on_from_what_has_followed_the_cut_that_it_found() -> None:
+    async with replicating(store := Hurried("listed c/")) as replica:
+        await replica.open()
+        await asyncio.sleep(10)
+        assert replica.status.phase == "replicating"
+        assert await CutChain(store).sequences() == [2, 3, 4], "its generation, and its first cut"
+
+
+@simulated
+async def test_a_start_that_another_one_follows_is_overtaken() -> None:
+    # It has taken its generation when it looks for the base of that.
+    async with replicating(Hurried(f"read {cut_key(1)}")) as replica:
+        await replica.open()
+        await asyncio.sleep(10)
+        assert replica.status.phase == "overtaken"
+        assert replica.status.problem == "another broker has written cut 3"
