@@ -180,11 +180,13 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def answer(self, data: Buffers) -> None:
         """Answer the request that is next in order."""
         if self._responses.is_direct:
-            self._hold(data)
+            size = self._hold(data)
             self._send_ready()
         else:
-            self._responses.append(data)
-        self._count_cost(data)
+            size = self._responses.append(data)
+        if size > _HELD_BYTES_MAX:
+            # It was much work for one turn: the next request waits for another.
+            self._flow.block(Block.TURN)
 
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
         """Reserve the place of this response until ``work`` returns it; ``work`` must not raise.
@@ -300,11 +302,6 @@ class Connection(asyncio.Protocol, Generic[Request]):
         # A task would do this to what it waits for.
         wakeup._asyncio_future_blocking = False
         wakeup.add_done_callback(woken)
-
-    def _count_cost(self, data: Buffers) -> None:
-        """Let the next request wait for a turn if this response was large, which is much work for one turn."""
-        if size_of(data) > _HELD_BYTES_MAX:
-            self._flow.block(Block.TURN)
 
     def pause_requests(self) -> None:
         """Begin nothing more until ``resume_requests``."""
@@ -485,14 +482,18 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def _settle(self, response: PendingResponse, data: Buffers) -> None:
         for released in self._responses.fill(response, data):
             self._hold(released)
-        self._count_cost(data)
+        if response.size > _HELD_BYTES_MAX:
+            self._flow.block(Block.TURN)
         self._send_ready()
         self._go_on()
 
-    def _hold(self, data: Buffers) -> None:
-        """Keep a response until ``_send_ready``, or send all kept ones if they are large."""
+    def _hold(self, data: Buffers) -> int:
+        """Keep a response until ``_send_ready``, or send all kept ones if they are large; return its size in bytes.
+
+        0 if it can no longer be sent.
+        """
         if not data or self._state is _LINGERING or self.is_closed:
-            return
+            return 0
         size = size_of(data)
         self.bytes_out += size
         held = self._held
@@ -505,6 +506,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._held_bytes += size
         if self._held_bytes > _HELD_BYTES_MAX:
             self._send_held()
+        return size
 
     def _send_ready(self) -> None:
         """Send what is held, unless this turn of the loop may bring more responses."""

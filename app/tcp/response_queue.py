@@ -53,12 +53,13 @@ class ResponseQueue:
         self._pending.append(response)
         return response
 
-    def append(self, data: Buffers) -> None:
-        """Add a known response after an unknown one (not ``is_direct``)."""
+    def append(self, data: Buffers) -> int:
+        """Add a known response after an unknown one (not ``is_direct``), and return its size in bytes."""
         assert self._pending is not None
         response = PendingResponse(data)
         self._pending.append(response)
         self.waiting_bytes += response.size
+        return response.size
 
     def fill(self, response: PendingResponse, data: Buffers) -> list[Buffers]:
         """Set the data of ``response`` and return the responses that may leave, in order."""

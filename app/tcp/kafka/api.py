@@ -6,7 +6,7 @@ Its key, the versions that are served, its two messages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from stele.wire import schema
 
@@ -24,8 +24,8 @@ class Api:
     name: str
     versions: tuple[int, int]
     flexible_since: int | None
-    request: type
-    response: type
+    request: type[Any]
+    response: type[Any]
     reads_request: bool = True
 
     def serves(self, version: int) -> bool:
@@ -46,7 +46,5 @@ class Api:
         """
         if not self.reads_request:
             return self.request()
-        request, _ = schema.read_message(
-            cast("type[Any]", self.request), version, self.is_flexible(version), buffer, position
-        )
+        request, _ = schema.read_message(self.request, version, self.is_flexible(version), buffer, position)
         return request

@@ -495,7 +495,9 @@ class KafkaConnection(Connection[memoryview]):
             self._answer_nothing(head, served, response, has_place=True)
             return b""
         if served.walks or served.lists:
-            return self._traced(head, served, await _written_in_steps(head, served, response))
+            parts = await _written_in_steps(head, served, response)
+            self._trace(head, served, parts)
+            return parts
         return self._encode(head, served, response)
 
     async def _finish_barrier(
@@ -552,14 +554,14 @@ class KafkaConnection(Connection[memoryview]):
         self, head: RequestHead, served: Served, response: Any, *, version: int | None = None
     ) -> Buffers:
         parts = _written(head, served, response, head.version if version is None else version)
-        return self._traced(head, served, parts)
-
-    def _traced(self, head: RequestHead, served: Served, parts: list[bytes | bytearray]) -> Buffers:
         if self._tracers:
-            size = sum(map(len, parts))
-            for tracer in self._tracers:
-                tracer.response(self.peer, served.api.name, head, size, parts)
+            self._trace(head, served, parts)
         return parts
+
+    def _trace(self, head: RequestHead, served: Served, parts: list[bytes | bytearray]) -> None:
+        size = sum(map(len, parts))
+        for tracer in self._tracers:
+            tracer.response(self.peer, served.api.name, head, size, parts)
 
 
 def _read(head: RequestHead, served: Served, frame: memoryview) -> tuple[str, Any]:

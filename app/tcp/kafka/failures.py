@@ -86,7 +86,7 @@ def failure_of(
 
 def _closing_code(api: Api) -> ErrorCode:
     """Return the code after which a client looks for another broker."""
-    declared = fields_of(cast("type[Any]", api.request))
+    declared = fields_of(api.request)
     if any(one.name in _COORDINATED for one in declared):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     structs = [

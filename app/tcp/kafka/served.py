@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from stele.wire import schema
 
@@ -44,7 +44,7 @@ class Served:
     def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
         """Append ``head`` and the encoded response to ``parts``; records are not copied."""
         api = self.api
-        write = schema.gathering_writer(cast("type[Any]", api.response), version, api.is_flexible(version))
+        write = schema.gathering_writer(api.response, version, api.is_flexible(version))
         write(response, head, parts)
 
     def write_in_steps(
@@ -52,7 +52,7 @@ class Served:
     ) -> Iterator[None]:
         """``write`` in steps that are short enough for a turn of the loop."""
         api = self.api
-        write = schema.writer_in_steps(cast("type[Any]", api.response), version, api.is_flexible(version))
+        write = schema.writer_in_steps(api.response, version, api.is_flexible(version))
         return write(response, head, parts)
 
     def guarded(self) -> Served:

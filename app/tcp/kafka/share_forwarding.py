@@ -87,7 +87,7 @@ class ForwardedShares:
         api = SHARE_FETCH_API if isinstance(request, ShareFetchRequest) else SHARE_ACKNOWLEDGE_API
         flexible = api.is_flexible(context.version)
         frame = request_head(api.key, context.version, context.client_id, flexible=flexible)
-        schema.writer(cast("type[Any]", api.request), context.version, flexible)(request, frame)
+        schema.writer(api.request, context.version, flexible)(request, frame)
         settings = context.broker.settings
         data = await self._forwarding.send(
             request.group_id or "",
@@ -99,9 +99,7 @@ class ForwardedShares:
             bytes_max=settings.fetch_bytes_max + settings.frame_bytes_max + _REST_BYTES_MAX,
         )
         try:
-            response, _ = schema.read_message(
-                cast("type[Any]", api.response), context.version, flexible, data, 0
-            )
+            response, _ = schema.read_message(api.response, context.version, flexible, data, 0)
         except MalformedMessage as error:
             raise NotCoordinator(member.broker_id) from error
         return response

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from stele.wire.error_codes import ErrorCode
@@ -242,6 +242,6 @@ async def calls_of(there: World, row: Served, version: int, request: Any) -> lis
 
 def nothing_to_name(row: Served, version: int, request: Any) -> bool:
     """Return whether the request is for everything, in a version without a code for all of it."""
-    fields = {one.name for one in fields_of(cast("type[Any]", row.api.response)) if version in one.versions}
-    arrays = [one.name for one in fields_of(cast("type[Any]", row.api.request)) if version in one.nullable]
+    fields = {one.name for one in fields_of(row.api.response) if version in one.versions}
+    arrays = [one.name for one in fields_of(row.api.request) if version in one.nullable]
     return "error_code" not in fields and any(getattr(request, name) is None for name in arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from stele.wire import schema
@@ -33,7 +33,7 @@ def test_the_bytes_are_those_of_one_step(row: Served) -> None:
     chance = random.Random(row.api.key)
     for version in row.api.versions:
         for _ in range(20):
-            response = random_message(cast("type[Any]", row.api.response), version, chance)
+            response = random_message(row.api.response, version, chance)
             at_once: list[bytes | bytearray] = []
             row.write(version, response, bytearray(b"head"), at_once)
             assert steps_of(row, version, response)[0] == [bytes(part) for part in at_once]
