@@ -59,15 +59,23 @@ async def peers_of(
 
 @asynccontextmanager
 async def temporary_topic(subject: Subject, partitions: int = 1) -> AsyncGenerator[str]:
-    async with peers_of(subject, 1, timeout_s=None) as (peer,):
-        topic = CreatableTopic(
-            name=next(new_names), num_partitions=partitions, replication_factor=-1, assignments=(), configs=()
+    topic = CreatableTopic(
+        name=next(new_names), num_partitions=partitions, replication_factor=-1, assignments=(), configs=()
+    )
+    await _ask(
+        subject,
+        CREATE_TOPICS_API,
+        CreateTopicsRequest(topics=[topic], timeout_ms=60_000, validate_only=False),
+    )
+    try:
+        yield topic.name
+    finally:
+        await _ask(
+            subject, DELETE_TOPICS_API, DeleteTopicsRequest(topic_names=[topic.name], timeout_ms=60_000)
         )
-        created = CreateTopicsRequest(topics=[topic], timeout_ms=60_000, validate_only=False)
-        await peer.call(CREATE_TOPICS_API, 5, created)
-        try:
-            yield topic.name
-        finally:
-            await peer.call(
-                DELETE_TOPICS_API, 5, DeleteTopicsRequest(topic_names=[topic.name], timeout_ms=60_000)
-            )
+
+
+async def _ask(subject: Subject, api: Api, request: object) -> None:
+    """Send one request on a connection of its own: a broker closes one that is idle for minutes."""
+    async with peers_of(subject, 1) as (peer,):
+        await peer.call(api, 5, request)
