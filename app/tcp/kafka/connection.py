@@ -553,7 +553,14 @@ class KafkaConnection(Connection[memoryview]):
     def _encode(
         self, head: RequestHead, served: Served, response: Any, *, version: int | None = None
     ) -> Buffers:
-        parts = _written(head, served, response, head.version if version is None else version)
+        """Return the whole frame of a response, in parts."""
+        if version is None:
+            version = head.version
+        api = served.api
+        flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
+        parts: list[bytes | bytearray] = []
+        served.write(version, response, response_head(head.correlation_id, flexible=flexible), parts)
+        _set_size(parts)
         if self._tracers:
             self._trace(head, served, parts)
         return parts
@@ -570,24 +577,15 @@ def _read(head: RequestHead, served: Served, frame: memoryview) -> tuple[str, An
     return client_id, served.api.read_request(head.version, frame, position)
 
 
-def _written(head: RequestHead, served: Served, response: Any, version: int) -> list[bytes | bytearray]:
-    """Encode the whole frame of a response, in parts."""
-    api = served.api
-    flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
-    parts: list[bytes | bytearray] = []
-    served.write(version, response, response_head(head.correlation_id, flexible=flexible), parts)
-    return _with_size(parts)
-
-
 async def _written_in_steps(head: RequestHead, served: Served, response: Any) -> list[bytes | bytearray]:
-    """``_written``, with pauses."""
+    """Encode the whole frame of a response, in parts and with pauses."""
     out = response_head(head.correlation_id, flexible=served.api.is_flexible(head.version))
     parts: list[bytes | bytearray] = []
     for _ in served.write_in_steps(head.version, response, out, parts):
         await pause()
-    return _with_size(parts)
-
-
-def _with_size(parts: list[bytes | bytearray]) -> list[bytes | bytearray]:
-    SIZE.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE.size)  # type: ignore[arg-type]
+    _set_size(parts)
     return parts
+
+
+def _set_size(parts: list[bytes | bytearray]) -> None:
+    SIZE.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE.size)  # type: ignore[arg-type]
