@@ -32,7 +32,7 @@ SESSIONS_MS = {"kafkajs": 12_000}
 # Of tokens that are renewed while a client works. Java looks for a new one after 80 % of it, and logs in again
 # after 85 % of a session at the earliest; KafkaJS as above.
 TOKEN_S = 10
-TOKENS_S = {"kafkajs": 15}
+TOKENS_S = {"kafkajs": 20}
 # These do not log in again: their connections are closed, and they connect again.
 RECONNECTING = ("aiokafka",)
 LOGINS = 3
