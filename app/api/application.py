@@ -6,9 +6,10 @@ the documentation; it does not parse or encode records.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
@@ -33,6 +34,7 @@ from ..monitor.sampler import Sampler
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
 from ..transactions.services import Transactions
+from ..work_budget import Steps, at_once, in_turns
 from . import openapi
 from .console import pages as console
 from .console.login import login_routes
@@ -42,6 +44,8 @@ from .http.body_codings import DecodeBodies
 from .http.traffic import HttpTraffic
 from .metrics.collectors import HttpMetrics, RequestCounts, observe_broker
 from .openapi import document
+from .openapi.operations import JSON
+from .records.json_records import encode
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes
 from .routes import (
@@ -208,7 +212,7 @@ def create_application(
         # The others check by themselves.
         if isinstance(route, Route) and not isinstance(route, GuardedRoute):
             route.app = guarded_app(route.app, route.methods, route.path)
-    app.openapi = _completed(app.openapi, state)
+    _serve_openapi(app, state)
     app.add_middleware(DecodeBodies)
     app.add_middleware(Throttle, quotas=broker.quotas)
     app.add_middleware(HttpMetrics, counts=counts)
@@ -221,19 +225,31 @@ def create_application(
     return app
 
 
-def _completed(openapi: Callable[[], dict[str, Any]], state: ApiState) -> Callable[[], dict[str, Any]]:
-    """Return a function that completes the OpenAPI document when it is first read."""
+def _serve_openapi(app: FastAPI, state: ApiState) -> None:
+    """Serve the OpenAPI document, which is completed when it is first read: in steps, because it is large."""
+    made_by_fastapi = app.openapi
+    encoded: list[bytes] = []
+    completing = asyncio.Lock()
 
-    @cache
-    def completed() -> dict[str, Any]:
+    def completed() -> Steps[dict[str, Any]]:
         url = urlsplit(state.broker.http_url or f"http://127.0.0.1:{state.settings.http.port}")
         return document.complete(
-            openapi(),
+            made_by_fastapi(),
             session_cookie=cookie_name(url.scheme, url.port or 0),
             is_login_required=state.security is not None and state.security.is_required,
         )
 
-    return completed
+    async def answer(_request: Request) -> Response:
+        async with completing:
+            if not encoded:
+                encoded.append(encode(await in_turns(completed())))
+        return Response(encoded[0], media_type=JSON)
+
+    app.openapi = lambda: at_once(completed())
+    (route,) = (
+        route for route in app.router.routes if isinstance(route, Route) and route.path == app.openapi_url
+    )
+    route.app = guarded_app(_ProtectedPage(request_response(answer)), route.methods, route.path)
 
 
 async def _stele_error(request: Request, error: Exception) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...work_budget import Steps
 from ..authentication import OPEN_PATHS
 from ..errors import ANY_ERROR, MEDIA_TYPE, STATUSES, Problem
 from ..schemas import Components, Schema
@@ -32,17 +33,19 @@ def security_schemes(session_cookie: str) -> dict[str, Any]:
     }
 
 
-def complete(document: dict[str, Any], *, session_cookie: str, is_login_required: bool) -> dict[str, Any]:
+def complete(
+    document: dict[str, Any], *, session_cookie: str, is_login_required: bool
+) -> Steps[dict[str, Any]]:
     """Return the ``document`` of FastAPI with operations, components and logins."""
     components = Components()
     problem = {MEDIA_TYPE: {"schema": components.schema_of(Problem)}}
-    paths = {
-        path: {
+    paths: dict[str, dict[str, Any]] = {}
+    for path, item in document["paths"].items():
+        yield
+        paths[path] = {
             method: {**operation, **_described(path, operation, components)}
             for method, operation in item.items()
         }
-        for path, item in document["paths"].items()
-    }
     schemes = security_schemes(session_cookie)
     names = {**dict(STATUSES.values()), ANY_ERROR: "Any other error"}
     # An empty requirement stands for a request without a login.
