@@ -562,7 +562,7 @@ class Settings(BaseModel):
     request_body_bytes_max: int = Field(
         default=32 * MIB,
         ge=KIB,
-        description="Largest body of a request with records, as JSON or octet-stream; NDJSON streams have no limit, and other JSON bodies one of 4 MiB.",
+        description="Largest body of a request with records, as JSON or octet-stream; NDJSON streams have no limit, and other JSON bodies one of 256 KiB, or 2 MiB for lists of offsets, leases, locked records, ranges and access rules.",
     )
     pending_request_bytes_max: int = Field(
         default=256 * MIB,

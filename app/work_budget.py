@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -101,6 +101,13 @@ async def visited(items: Iterable[T]) -> AsyncGenerator[T]:
     for item in items:
         await budget.visit()
         yield item
+
+
+def drained(items: list[T]) -> Iterator[T]:
+    """Yield ``items`` in order and free each, because to free half a million at once takes 40 ms."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 async def sorted_in_turns(items: Sequence[T], key: Callable[[T], Any]) -> list[T]:

@@ -5,7 +5,8 @@
 - ``arrow``, ``spreadsheet``   records as Arrow, and for spreadsheets
 - ``page``             one page of records, and the offset to continue from
 - ``single_record``    an answer with one record
-- ``large_records``    JSON of large records, decoded in several turns of the event loop
+- ``large_strings``, ``large_bodies``, ``large_records``   JSON of many or large records, decoded in several turns of the
+  event loop
 - ``upload``, ``ndjson_upload``   records from a request into the log; NDJSON streamed in and out
 - ``transaction_records``   records for several topics in one request
 - ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams

@@ -9,7 +9,7 @@ are a string in ``value``, all others are in ``value_b64``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pybase64
@@ -18,14 +18,12 @@ from stele.wire.notation import INT64_MAX
 from stele.wire.record_batch import RecordView, Row
 
 from ...errors import InvalidRequest
-from ..errors import HttpError
 from ..schemas import Shown
 from .json_types import NewRecordJson
 
 # Of a body. Each takes 64 bytes while the others are found, and about 240 until it is in a batch.
 RECORDS_MAX = 500_000
 _QUOTE, _N = ord('"'), ord("n")
-_T = TypeVar("_T")
 
 
 class HeaderIn(Struct, forbid_unknown_fields=True):
@@ -97,10 +95,6 @@ class NewRecord(NamedTuple):
     partition: int | None
 
 
-class _Records(Struct, Generic[_T]):
-    records: list[_T] = []
-
-
 _decode_record = msgspec.json.Decoder(RecordIn).decode
 _decode_plain_lines = msgspec.json.Decoder(PlainRecordIn).decode_lines
 decode_string = msgspec.json.Decoder(str).decode
@@ -111,38 +105,6 @@ encode = _encoder.encode
 encode_lines = _encoder.encode_lines
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 _NO_HEADERS_OUT: list[HeaderOut] = []
-
-
-def check_record_count(body: bytes, records_max: int = RECORDS_MAX) -> None:
-    """Refuse a body with more than ``records_max`` records before there is an object for each.
-
-    Two bytes would become 64. Elements of ``records`` that are no objects are refused on the way.
-
-    Raises:
-        HttpError: 413; there are too many.
-        InvalidRequest: the body is not ``{"records": [RECORD…]}``.
-    """
-    if body.count(b",") < records_max:
-        return
-    left = records_max
-
-    class Counted(Struct):
-        def __post_init__(self) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise ValueError
-
-    try:
-        msgspec.json.decode(body, type=_Records[Counted])
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        if left < 0:
-            raise HttpError(
-                413,
-                f"the body has more than {records_max} records; send fewer, or stream NDJSON",
-                limit=records_max,
-            ) from None
-        raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
 
 
 def decode_record(text: bytes | Raw) -> NewRecord:
@@ -165,7 +127,7 @@ def parse_record(text: bytes | memoryview | Raw) -> RecordIn:
     try:
         return _decode_record(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise _invalid(error) from error
+        raise invalid_record(error) from error
 
 
 def to_record(parsed: RecordIn, value: bytes | None = None) -> NewRecord:
@@ -181,10 +143,11 @@ def to_record(parsed: RecordIn, value: bytes | None = None) -> NewRecord:
             _value(parsed, value), _key(parsed), _headers(parsed), _timestamp(parsed), parsed.partition
         )
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise _invalid(error) from error
+        raise invalid_record(error) from error
 
 
-def _invalid(error: Exception) -> InvalidRequest:
+def invalid_record(error: Exception) -> InvalidRequest:
+    """Return the error of a record that a decoder refuses."""
     return InvalidRequest(f"the record is not valid: {error}")
 
 
@@ -238,7 +201,11 @@ def _value(record: RecordIn, decoded: bytes | None) -> bytes | None:
         return None
     # What the decoder passes over as a whole is not checked by it: JSON is UTF-8 (RFC 8259, section 8.1).
     text.decode()
-    # Compacts the text; numbers and strings stay as the client wrote them.
+    return compacted(text)
+
+
+def compacted(text: bytes) -> bytes:
+    """Return a JSON value without blanks; numbers and strings stay as the client wrote them."""
     return msgspec.json.format(text, indent=-1) if _has_blank(text) else text
 
 
@@ -283,7 +250,7 @@ def checked_timestamp(timestamp_ms: int) -> int:
     return timestamp_ms
 
 
-def from_b64(text: str, name: str) -> bytes:
+def from_b64(text: str | bytes, name: str) -> bytes:
     """Decode the base64 of the field ``name``. Raises ``InvalidRequest``."""
     try:
         return pybase64.b64decode(text, validate=True)

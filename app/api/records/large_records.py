@@ -1,94 +1,81 @@
 """Decode JSON records, large ones in several turns of the event loop.
 
-Parsing a record of 1 MiB takes a turn, and so does compacting a value that is no string. A string with escapes, which
-takes longest, is decoded in pieces that are cut between two characters, and base64 by a thread.
+Parsing a record of up to 2 MiB takes a turn, and so does compacting a value that is no string. Larger values are cut
+out of their record before (``large_bodies``). A string with escapes, which takes longest, is decoded in pieces, and
+base64 by a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from ...work_budget import TURN_BYTES, pause
-from .json_records import NewRecord, RecordIn, decode_string, from_b64, to_record
-
-# A piece takes up to half a millisecond.
-_PIECE_BYTES = 128 * 1024
-_UTF8_MAX = 4
-_UNICODE_ESCAPE = 6
-_QUOTE = b'"'
+from ...work_budget import TURN_BYTES, in_turns, pause
+from . import large_bodies
+from .json_records import NewRecord, RecordIn, compacted, from_b64, invalid_record, parse_record, to_record
+from .large_strings import QUOTE, pieces_decoded
 
 
-async def to_record_in_turns(parsed: RecordIn, size: int) -> NewRecord:
+async def parse_in_turns(text: Raw | memoryview) -> tuple[RecordIn, bytes | None]:
+    """Parse the JSON text of a record as ``parse_record`` does.
+
+    Returns its value, too, if the record has more than ``VALUE_BYTES_MAX`` bytes.
+
+    Raises:
+        InvalidRequest: the text is not a record, or has too many bytes beside its value.
+    """
+    if len(text) <= large_bodies.VALUE_BYTES_MAX:
+        return parse_record(text), None
+    view = memoryview(text)
+    try:
+        small, large = await in_turns(large_bodies.without_large_values(view))
+        parsed = parse_record(small)
+        if not large:
+            return parsed, None
+        (name, value) = large
+        if isinstance(value, list):
+            return parsed, await asyncio.to_thread(b"".join, value)
+        # Blanks may follow the string.
+        string = (await asyncio.to_thread(b"".join, (value,))).rstrip()
+        decoded = await _decoded(string)
+        return parsed, decoded if name == "value" else await asyncio.to_thread(from_b64, decoded, name)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise invalid_record(error) from error
+
+
+async def to_record_in_turns(parsed: RecordIn, size: int, value: bytes | None = None) -> NewRecord:
     """Decode a parsed record of ``size`` bytes as ``to_record`` does.
+
+    ``value`` is given if it is decoded already.
 
     Raises:
         InvalidRequest: its value, key or a header is not valid.
     """
-    if size <= TURN_BYTES:
-        return to_record(parsed)
+    if size <= TURN_BYTES or value is not None:
+        return to_record(parsed, value)
     await pause()
     if parsed.value_b64 is not UNSET and parsed.value is UNSET:
         return to_record(parsed, await asyncio.to_thread(from_b64, parsed.value_b64, "value_b64"))
-    return to_record(parsed, await _large_string(parsed))
+    try:
+        return to_record(parsed, await _large_value(parsed))
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise invalid_record(error) from error
 
 
-async def _large_string(record: RecordIn) -> bytes | None:
-    """Return a value that is a large string; None if it is none, or is not valid."""
-    if record.value is UNSET:
+async def _large_value(record: RecordIn) -> bytes | None:
+    """Return a value that is not small; None if ``to_record`` decodes it."""
+    if record.value is UNSET or record.value_b64 is not UNSET or len(memoryview(record.value)) <= TURN_BYTES:
         return None
     text = bytes(record.value)
-    if not text.startswith(_QUOTE):
-        return None
-    pieces: list[bytes] = []
-    for start, end in pieces_of_string(text, 1, len(text) - 1, _PIECE_BYTES):
-        try:
-            pieces.append(decode_string(_QUOTE + text[start:end] + _QUOTE).encode())
-        except (msgspec.DecodeError, UnicodeError):
-            # Decoded at once, it raises an error that says where.
-            return None
-        await pause()
+    if text.startswith(QUOTE):
+        return await _decoded(text)
+    text.decode()
+    await pause()
+    return compacted(text)
+
+
+async def _decoded(string: bytes) -> bytes:
+    pieces = await in_turns(pieces_decoded(string))
     return await asyncio.to_thread(b"".join, pieces)
-
-
-def pieces_of_string(text: bytes, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of pieces that are JSON strings if ``text[start:end]`` is.
-
-    There are no quotes around any of them. Pieces have ``size`` bytes, up to 12 fewer if they end between two
-    characters or escapes. What is not valid is cut anywhere.
-    """
-    while end - start > size:
-        cut = _boundary(text, start, start + size)
-        yield start, cut
-        start = cut
-    if start < end:
-        yield start, end
-
-
-def _boundary(text: bytes, start: int, end: int) -> int:
-    """Return where the last character or escape up to ``end`` ends."""
-    cut = end
-    while cut > start and text[cut] & 0xC0 == 0x80 and end - cut < _UTF8_MAX:
-        cut -= 1
-    last = text.rfind(b"\\", max(start, cut - _UNICODE_ESCAPE + 1), cut)
-    if last >= 0 and _begins_escape(text, start, last):
-        length = _UNICODE_ESCAPE if text[last + 1 : last + 2] == b"u" else 2
-        if last + length > cut:
-            cut = last
-    first = cut - _UNICODE_ESCAPE
-    if first >= start and _is_high_surrogate(text[first:cut]) and _begins_escape(text, start, first):
-        cut = first
-    return cut if cut > start else end
-
-
-def _begins_escape(text: bytes, start: int, at: int) -> bool:
-    """Return whether the backslash at ``at`` is not itself escaped."""
-    before = text[start : at + 1]
-    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
-
-
-def _is_high_surrogate(escape: bytes) -> bool:
-    return escape[:2] == b"\\u" and escape[2:4].lower() in (b"d8", b"d9", b"da", b"db")

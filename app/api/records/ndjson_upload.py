@@ -23,8 +23,7 @@ from ...work_budget import TURN_BYTES, pause
 from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..http.exchange import BODY, Exchange
 from ..requests import join
-from .json_records import parse_record
-from .large_records import to_record_in_turns
+from .large_records import parse_in_turns, to_record_in_turns
 from .upload import ERRORS_SHOWN_MAX, Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)
@@ -132,7 +131,8 @@ class NdjsonUpload(Response):
 
     async def _take_line(self, line: memoryview) -> None:
         try:
-            record = await to_record_in_turns(parse_record(line), len(line))
+            parsed, value = await parse_in_turns(line)
+            record = await to_record_in_turns(parsed, len(line), value)
         except InvalidRequest as error:
             self._upload.add_error(error)
             return

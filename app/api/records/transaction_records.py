@@ -18,9 +18,8 @@ from ...storage.topic_partition import TopicPartition
 from ...transactions.writes import RowBatch
 from ...work_budget import RECORDS_PER_TURN, WorkBudget
 from ..errors import HttpError, kind_of, problem_of
-from .json_records import parse_record
 from .json_types import TransactionReceipt
-from .large_records import to_record_in_turns
+from .large_records import parse_in_turns, to_record_in_turns
 from .upload import Upload
 
 _RECORDS_PER_TURN = 128
@@ -73,8 +72,8 @@ class TransactionRecords:
             raise _refusal(errors)
 
     async def _add(self, index: int, text: Raw) -> None:
-        parsed = parse_record(text)
-        name, record = parsed.topic, await to_record_in_turns(parsed, len(text))
+        parsed, value = await parse_in_turns(text)
+        name, record = parsed.topic, await to_record_in_turns(parsed, len(text), value)
         if name is None:
             raise InvalidRequest("the record has no topic; each record of a transaction names its topic")
         upload = await self._upload(name)

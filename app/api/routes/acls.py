@@ -17,7 +17,7 @@ from ...security.audit import log_change
 from ...work_budget import visited
 from ..authentication import peer_of
 from ..guarded_route import GuardedRoute
-from ..json_bodies import JsonBody
+from ..json_bodies import LIST_BYTES_MAX, JsonBody
 from ..parameters import Text
 from ..routing import Routes
 from ..schemas import Shown, one_of
@@ -75,6 +75,7 @@ _RULES = JsonBody(
     AclsBody,
     '{"acls": [{"principal": "User:alice", "operation": "READ", "resource_type": "TOPIC", "resource_name": "orders", '
     '"pattern_type": "PREFIXED"}]}',
+    bytes_max=LIST_BYTES_MAX,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
@@ -15,20 +16,19 @@ from stele.wire.notation import parse_signed, parse_whole
 from ...broker.producing.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
-from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
+from ...work_budget import RECORDS_PER_TURN, WorkBudget, drained, pause
 from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
 from ..http.exchange import BODY, Exchange
 from ..openapi.operations import JSON, NDJSON, OCTETS, Content
 from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
 from ..records.json_records import (
+    RECORDS_MAX,
     NewRecord,
     ProduceBody,
-    check_record_count,
-    decode_produce_body,
-    parse_record,
 )
 from ..records.json_types import Base64, Durability
-from ..records.large_records import to_record_in_turns
+from ..records.large_bodies import decode_body
+from ..records.large_records import parse_in_turns, to_record_in_turns
 from ..records.ndjson_upload import NdjsonUpload, all_refused
 from ..records.upload import (
     ERRORS_SHOWN_MAX,
@@ -38,7 +38,7 @@ from ..records.upload import (
     results_of,
     settle_all,
 )
-from ..requests import INT32_MAX, INT64_MAX, check_again, content_type, read_body
+from ..requests import INT32_MAX, INT64_MAX, check_again, content_type, join, read_body
 from ..routing import Routes
 from ..schemas import Shown
 from ..state import api_state, broker_of
@@ -227,9 +227,8 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
 
 async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = None) -> None:
     """Add all records of a JSON body; one invalid record refuses the whole request."""
-    check_record_count(body)
     try:
-        texts = decode_produce_body(body).records
+        texts = (await decode_body(body, ProduceBody, records_max=RECORDS_MAX)).records
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
     if not texts:
@@ -241,9 +240,10 @@ async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = 
     # The body was decoded once, to find the records; now each is, for what is in it.
     turn = WorkBudget()
     await turn.spend(len(body), 0)
-    for index, text in enumerate(texts):
+    for index, text in enumerate(drained(texts)):
         try:
-            record = await to_record_in_turns(parse_record(text), len(text))
+            parsed, value = await parse_in_turns(text)
+            record = await to_record_in_turns(parsed, len(text), value)
             if record.partition is not None:
                 upload.partition_of(record)
             upload.size_of(record)
@@ -260,8 +260,9 @@ async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = 
         await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
     if errors:
         raise HttpError(400, f"no record was stored: {errors[0]['detail']}", errors=errors)
-    for start in range(0, len(records), _RECORDS_PER_TURN):
-        for record in records[start : start + _RECORDS_PER_TURN]:
+    added = drained(records)
+    while records:
+        for record in islice(added, _RECORDS_PER_TURN):
             await upload.add_in_turns(record)
         await pause()
         await upload.room()
@@ -289,7 +290,7 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
     if failed:
         parts.append(b',"errors":' + msgspec.json.encode(errors_of(chunks)))
     parts.append(b"}")
-    return Response(b"".join(parts), 207 if failed else 200, media_type=JSON)
+    return Response(await join(parts), 207 if failed else 200, media_type=JSON)
 
 
 @route("POST /v1/producers", "Allocate a producer id", _NAME, _VERSION, errors=(503,), status=201)

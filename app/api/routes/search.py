@@ -27,7 +27,7 @@ from ...query.positions import offset_at
 from ...query.searching import Ending, Match, OffsetRange, Order, Progress, Search, SearchTotals
 from ...work_budget import WorkBudget
 from ..errors import HttpError, problem_of
-from ..json_bodies import JsonBody
+from ..json_bodies import LIST_BYTES_MAX, JsonBody
 from ..openapi.operations import CSV, JSON, NDJSON, OCTETS, Content
 from ..parameters import ISOLATION, OFFSET, PARTITION, TOPIC, Choice, Number, OffsetOrTime, Text, isolation_of
 from ..record_selection import FILTER, PREVIEW, filter_of, form_of
@@ -51,7 +51,7 @@ class RangesBody(Struct, forbid_unknown_fields=True):
     ranges: str
 
 
-_REST = JsonBody(RangesBody, '{"ranges": "0:42-100,1:0-7"}', may_be_form=False)
+_REST = JsonBody(RangesBody, '{"ranges": "0:42-100,1:0-7"}', may_be_form=False, bytes_max=LIST_BYTES_MAX)
 _ORDER: Choice[Order] = Choice(
     "order", "SearchOrder", ("oldest", "newest"), "which records come first", default="oldest"
 )

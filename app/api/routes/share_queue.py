@@ -24,7 +24,7 @@ from ...groups.share_queue import SharePoll, SharePolled
 from ...security.acl import READ_TOPIC, WRITE_TOPIC
 from ...storage.topic_partition import TopicPartition
 from ..group_json import Offset, PollStart, Topics
-from ..json_bodies import JsonBody
+from ..json_bodies import LIST_BYTES_MAX, JsonBody
 from ..openapi.operations import JSON, Content
 from ..parameters import GROUP
 from ..records.form import RecordForm, Separator
@@ -112,7 +112,9 @@ _POLL = JsonBody(
     SharePollBody, '{"topics": ["orders"], "max_records": 10, "wait_ms": 1000, "from": "earliest"}'
 )
 _LOCK = JsonBody(
-    ShareLockBody, '{"lock": "3f0c…", "records": [{"topic": "orders", "partition": 0, "offset": 42}]}'
+    ShareLockBody,
+    '{"lock": "3f0c…", "records": [{"topic": "orders", "partition": 0, "offset": 42}]}',
+    bytes_max=LIST_BYTES_MAX,
 )
 _REDRIVE = JsonBody(RedriveBody, '{"max_records": 1000}')
 

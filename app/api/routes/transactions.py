@@ -24,9 +24,10 @@ from ...transactions.atomic_requests import INTERNAL_PREFIX, AtomicRequest, Idem
 from ...transactions.messages import ProducerIdentity
 from ...transactions.request_checks import check_transactional_id
 from ...transactions.writes import LeaseToSettle, Settlements
+from ...work_budget import TURN_BYTES
 from ..errors import HttpError
 from ..group_json import LeaseToken, Offset
-from ..json_bodies import JsonBody, json_answer
+from ..json_bodies import LIST_BYTES_MAX, JsonBody, json_answer
 from ..openapi.operations import JSON, Content
 from ..parameters import TRANSACTIONAL_ID, Header, Number
 from ..records.json_types import Durability, NewTopicRecord, TransactionReceipt
@@ -108,7 +109,7 @@ _OFFSETS_EXAMPLE = '"offsets": [{"group": "billing", "topic": "orders", "partiti
 _SETTLED_MAX = 10_000
 _TRANSACTION = JsonBody(TransactionBody, f"{{{_RECORDS_EXAMPLE}, {_OFFSETS_EXAMPLE}}}", has_records=True)
 _RECORDS = JsonBody(TransactionRecordsJson, f"{{{_RECORDS_EXAMPLE}}}", has_records=True)
-_SETTLEMENT = JsonBody(SettleBody, f"{{{_OFFSETS_EXAMPLE}}}")
+_SETTLEMENT = JsonBody(SettleBody, f"{{{_OFFSETS_EXAMPLE}}}", bytes_max=LIST_BYTES_MAX)
 _IDEMPOTENCY_KEY = Header(
     "Idempotency-Key",
     "chosen by the client: a repeated request gets the first answer",
@@ -147,7 +148,7 @@ async def transact(request: Request) -> Response:
     """
     state = api_state(request)
     raw, body = await _TRANSACTION.read_raw(request)
-    key = _idempotency_key(request, raw)
+    key = await _idempotency_key(request, raw)
     atomic = state.transactions.atomic
     answer = None if key is None else await atomic.repeated(key)
     if answer is None:
@@ -187,7 +188,7 @@ def _durability(produced: Sequence[Produced], is_shared: bool) -> AckedDurabilit
     )
 
 
-def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
+async def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
     text = _IDEMPOTENCY_KEY.given(request)
     if text is None:
         return None
@@ -196,7 +197,13 @@ def _idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
             f"Idempotency-Key is {text[:40]!r}; it must be 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters"
         )
     owner = request.scope.get("stele.principal", ANONYMOUS).name
-    return IdempotencyKey(key=text, digest=hashlib.sha256(raw).digest(), owner=owner)
+    # Of a large body that takes milliseconds per MiB, without the interpreter.
+    digest = await asyncio.to_thread(_digest, raw) if len(raw) > TURN_BYTES else _digest(raw)
+    return IdempotencyKey(key=text, digest=digest, owner=owner)
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()
 
 
 def _require(request: Request, leases: Sequence[LeaseOfGroup], offsets: Sequence[OffsetOfGroup]) -> None:

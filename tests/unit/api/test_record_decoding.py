@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.api.records.json_records import NewRecord, RecordIn, decode_record, parse_record
-from app.api.records.large_records import pieces_of_string, to_record_in_turns
+from app.api.records.large_records import to_record_in_turns
+from app.api.records.large_strings import pieces_of_string
 from app.clock import SystemClock
 from app.errors import InvalidRequest
 from app.work_budget import TURN_BYTES
@@ -95,9 +96,9 @@ async def test_large_lines_of_an_upload_are_decoded_in_turns(
 ) -> None:
     sizes: list[int] = []
 
-    async def watched(parsed: RecordIn, size: int) -> NewRecord:
+    async def watched(parsed: RecordIn, size: int, value: bytes | None) -> NewRecord:
         sizes.append(size)
-        return await to_record_in_turns(parsed, size)
+        return await to_record_in_turns(parsed, size, value)
 
     monkeypatch.setattr("app.api.records.ndjson_upload.to_record_in_turns", watched)
     values = ["first", 'a "large"\n' * 40_000, "last"]

@@ -131,7 +131,7 @@ async def test_a_large_json_record_is_decoded_in_two_turns_of_its_own(
 
         monkeypatch.setattr(module, name, watched)
 
-    watch(produce_route, "parse_record")
+    watch(large_records, "parse_record")
     watch(large_records, "to_record")
     await asyncio.sleep(0)
     before = counting.count
