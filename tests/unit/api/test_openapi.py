@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -9,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 
 from app.api.openapi.document import complete
+from app.clock import SystemClock
+from app.work_budget import at_once
 from tests.support.http_application import application
 from tests.support.openapi_document import recorded_document, served_document
 from tests.support.simulated_time import SimulatedClock, simulated
+from tests.support.turns import Turns
 from tests.unit.test_declared_rights import routes_of
 
 
@@ -127,7 +132,21 @@ def test_logins_are_described_and_health_checks_need_none(document: dict[str, An
     alternatives: list[dict[str, list[str]]] = [{name: []} for name in schemes]
     # This broker asks for no login.
     assert document["security"] == [{}, *alternatives]
-    required = complete(document, session_cookie="stele-session-8080", is_login_required=True)
+    required = at_once(complete(document, session_cookie="stele-session-8080", is_login_required=True))
     assert required["security"] == alternatives
     open_to_all = {path for (_, path), operation in operations(document).items() if "security" in operation}
     assert open_to_all == {"/healthz", "/readyz"}
+
+
+async def test_the_document_is_completed_in_many_turns_and_once(tmp_path: Path) -> None:
+    async with application(tmp_path, SystemClock()) as app:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            turns = Turns()
+            first, second = await asyncio.gather(*(client.get("/openapi.json") for _ in range(2)))
+            before = turns.count
+            third = await client.get("/openapi.json")
+            turns.close()
+            assert first.json() == second.json() == third.json() == app.openapi()
+            # Many more for the first two together than the requests themselves take.
+            assert before > len(first.json()["paths"]) > turns.count - before
