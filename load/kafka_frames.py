@@ -27,7 +27,7 @@ def frame_of(api: Api, version: int, request: object) -> bytes:
     flexible = api.is_flexible(version)
     frame = bytearray(struct.pack(">ihhih", 0, api.key, version, 0, len(_CLIENT_ID)))
     frame += _CLIENT_ID + b"\0" * flexible
-    schema.writer(cast("type[Any]", api.request), version, flexible)(request, frame)
+    schema.writer(api.request, version, flexible)(request, frame)
     struct.pack_into(">i", frame, 0, len(frame) - 4)
     return bytes(frame)
 
@@ -35,7 +35,7 @@ def frame_of(api: Api, version: int, request: object) -> bytes:
 def answer_of(api: Api, version: int, answer: bytes) -> Any:
     """Decode an answer without its length."""
     flexible = api.is_flexible(version)
-    return schema.read_message(cast("type[Any]", api.response), version, flexible, answer, 4 + flexible)[0]
+    return schema.read_message(api.response, version, flexible, answer, 4 + flexible)[0]
 
 
 def metadata_request(topics: list[str]) -> bytes:

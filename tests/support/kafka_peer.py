@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self
 
 from stele.wire import record_batch as rb
 from stele.wire import schema
@@ -87,7 +87,7 @@ def framed(
 def request_body(request: object, version: int) -> bytes:
     api = api_of(request)
     out = bytearray()
-    write = schema.writer(cast("type[Any]", api.request), version, api.is_flexible(version))
+    write = schema.writer(api.request, version, api.is_flexible(version))
     write(request, out)
     return bytes(out)
 
@@ -114,7 +114,7 @@ def read_response(frame: bytes, api: Api, version: int) -> tuple[int, Any]:
     if flexible and api.key != API_VERSIONS_KEY:
         assert frame[4] == 0, "no tagged fields are defined for a response header"
         position = 5
-    message, end = schema.read_message(cast("type[Any]", api.response), version, flexible, frame, position)
+    message, end = schema.read_message(api.response, version, flexible, frame, position)
     assert end == len(frame), f"{len(frame) - end} bytes trail a response of {api.name} v{version}"
     return correlation, message
 
