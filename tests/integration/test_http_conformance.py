@@ -247,8 +247,27 @@ def test_a_head_that_could_be_read_in_two_ways_is_refused_and_nothing_after_it_i
     assert responses[0].fields["content-type"] == "application/problem+json"
     assert responses[0].fields["x-request-id"]
     assert responses[0].fields["connection"] == "close"
+    assert responses[0].fields["cache-control"] == "no-store"
+    assert responses[0].fields["x-content-type-options"] == "nosniff"
     assert values_of(http, topic) == []
     assert_nothing_smuggled(http, responses)
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson", "application/octet-stream"])
+def test_a_produce_whose_body_has_no_length_is_refused(
+    broker: BrokerProcess, http: httpx.Client, topic: str, kind: str, version: str
+) -> None:
+    """RFC 1945, 8.3: otherwise one that ends with the connection would be an empty record."""
+    with RawConnection(broker.http_url) as connection:
+        connection.send(produce(topic, f"Content-Type: {kind}", version=version))
+        answer = connection.response()
+    assert answer is not None
+    assert answer.status == 400
+    assert b"send Content-Length" in answer.body
+    assert values_of(http, topic) == []
+    sent = http.post(f"/v1/topics/{topic}/records", content=b"", headers={"content-type": kind})
+    assert sent.status_code == (400 if kind == "application/json" else 200)
 
 
 BROKEN_CHUNKS = {

@@ -33,7 +33,7 @@ _CLOSE = b"connection: close\r\n"
 _NO_BODY = [(b"content-length", b"0")]
 _BODYLESS = frozenset((204, 304))
 # Of responses that say nothing else: what is in the log is neither kept by a cache nor taken for a page.
-_DEFAULTS = {
+DEFAULTS = {
     b"cache-control": b"cache-control: no-store\r\n",
     b"x-content-type-options": b"x-content-type-options: nosniff\r\n",
 }
@@ -309,7 +309,7 @@ class Exchange:
     def _start(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
         self.is_started = True
         lines = [_STATUS_LINES[status]]
-        defaults = _DEFAULTS
+        defaults = DEFAULTS
         is_close = False
         for name, value in (*self._owner.default_fields, *fields):
             if name == b"content-length":
@@ -317,7 +317,7 @@ class Exchange:
             elif name == b"connection":
                 is_close = is_close or b"close" in value.lower()
                 continue
-            elif name in _DEFAULTS:
+            elif name in DEFAULTS:
                 defaults = {other: line for other, line in defaults.items() if other != name}
             lines.append(b"%b: %b\r\n" % (name, value))
         lines.extend(defaults.values())

@@ -11,6 +11,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from ..errors import MEDIA_TYPE, http_problem
+from .exchange import DEFAULTS
 from .request_ids import new_id
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def answer_of(refusal: Refused, fields: list[tuple[bytes, bytes]]) -> bytes:
     logger.debug("request %s is not read: %d %s", name.decode(), refusal.status, refusal.detail)
     lines = [b"HTTP/1.1 %d %b" % (refusal.status, HTTPStatus(refusal.status).phrase.encode())]
     lines += [b"%b: %b" % field for field in fields]
+    lines += [line.rstrip() for line in DEFAULTS.values()]
     lines.append(b"x-request-id: " + name)
     if refusal.status in (429, 503):
         lines.append(b"retry-after: 1")

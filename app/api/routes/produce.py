@@ -114,6 +114,7 @@ _RECORDS_PER_TURN = 128
 # What a record of a JSON body takes in memory until it is appended, beyond its bytes.
 _RECORD_BYTES = 256
 _HEADER_PREFIX = "record-header-"
+_FRAMING = ("content-length", "transfer-encoding")
 
 
 @route(
@@ -143,6 +144,9 @@ async def produce(request: Request) -> Response:
     kind = content_type(request, JSON)
     if kind not in (JSON, NDJSON, OCTETS, _FORM):
         raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {JSON}, {NDJSON} or {OCTETS}")
+    if not any(name in request.headers for name in _FRAMING):
+        # It may be one that ends with the connection, as only those of responses may: an empty record in its place.
+        raise HttpError(400, "the request has no body; send Content-Length, which is 0 for an empty record")
     topic = await state.broker.ensure_topic(TOPIC.read(request))
     upload = Upload(
         state.broker,
