@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -163,6 +165,46 @@ def test_kafka_requests_of_all_connections_have_a_limit_together(broker: BrokerP
         with KafkaPeer(broker) as peer:
             create_topic(peer, "usual")
             put(peer, "usual", b"x")
+
+
+def lines_head() -> bytes:
+    return (
+        b"POST /v1/topics/lines/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+        b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    )
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def test_a_line_of_a_stream_that_comes_too_slowly_is_answered_and_closed() -> None:
+    """Although each byte of it comes in time."""
+    with run_broker(environment={"STELE_FRAME_TIMEOUT_MS": "1000"}) as broker:
+        with connect(broker.http_url) as connection:
+            connection.sendall(lines_head() + chunk(b'{"value":"'))
+            while not select.select([connection], [], [], 0.05)[0]:
+                connection.sendall(chunk(b"x"))
+            assert rest(connection).startswith(b"HTTP/1.1 408 ")
+        page = httpx.get(f"{broker.http_url}/v1/topics/lines/partitions/0/records?from=0").json()
+        assert page["records"] == []
+
+
+def test_lines_of_a_stream_may_come_slowly_for_as_long_as_they_do() -> None:
+    """Also if a part of the next one is always there."""
+    with run_broker(environment={"STELE_FRAME_TIMEOUT_MS": "2000"}) as broker:
+        with connect(broker.http_url) as connection:
+            connection.sendall(lines_head() + chunk(b'{"value":'))
+            sent = 1
+            end_s = time.monotonic() + 5
+            while time.monotonic() < end_s:
+                connection.sendall(chunk(b'1}\n{"value":'))
+                sent += 1
+                select.select([], [], [], 0.05)
+            connection.sendall(chunk(b"1}") + b"0\r\n\r\n")
+            received = rest(connection)
+        assert received.endswith(b"\r\n0\r\n\r\n")
+        assert received.count(b'"offset"') == sent
 
 
 def test_a_body_that_stops_is_answered_and_closed() -> None:

@@ -33,7 +33,7 @@ HEAD_BYTES_MAX = 64 * 1024
 PIPELINED_REQUESTS_MAX = 1000
 # Bytes of a body that wait for the application, at which the connection is not read from.
 BUFFERED_BYTES_MAX = 64 * 1024
-# A body may take ``frame_timeout_ms`` and a second for each of these.
+# A body, or a line of a stream, may take ``frame_timeout_ms`` and a second for each of these.
 BODY_BYTES_PER_S = 16 * 1024
 # Requests that wait, at which the connection is not read from.
 _WAITING_MAX = 64
@@ -109,7 +109,6 @@ class HttpConnection(asyncio.Protocol):
         self._timer_at_s = 0.0
         # Since when the client is waited for.
         self._since_s = 0.0
-        self._body_since_s = 0.0
         self._linger_until_s = 0.0
         # The last moment that was put off because the broker was late.
         self._put_off_s = 0.0
@@ -330,7 +329,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _serve(self, exchange: Exchange) -> None:
         self._served = exchange
-        self._since_s = self._body_since_s = self.loop.time()
+        self._since_s = exchange.body_since_s = self.loop.time()
         # All clients of a topic may poll again in the same moment.
         self.turns.call(partial(self._start, exchange))
 
@@ -527,11 +526,11 @@ class HttpConnection(asyncio.Protocol):
             return self._since_s + self.head_timeout_s
         if parsed is not self._served or self._is_read_paused or not parsed.is_awaited:
             return None
-        if parsed.is_stream:
+        if parsed.is_stream and not parsed.held_bytes:
             # Between two lines of an upload a client may pause, within a line it may not.
-            return self._since_s + (self.head_timeout_s if parsed.held_bytes else self.idle_timeout_s)
+            return self._since_s + self.idle_timeout_s
         slowest_s = self.head_timeout_s + parsed.body_bytes / BODY_BYTES_PER_S
-        return min(self._since_s + self.head_timeout_s, self._body_since_s + slowest_s)
+        return min(self._since_s + self.head_timeout_s, parsed.body_since_s + slowest_s)
 
     def _look_at_clock(self) -> None:
         self._timer = None

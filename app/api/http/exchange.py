@@ -94,6 +94,7 @@ class Exchange:
         "_on_leave",
         "_owner",
         "body_bytes",
+        "body_since_s",
         "buffered_bytes",
         "held_bytes",
         "is_abandoned",
@@ -121,7 +122,9 @@ class Exchange:
         # What the application has not taken yet, and what it or this object keeps.
         self.buffered_bytes = 0
         self.held_bytes = 0
+        # How much has come of the body, or of the first incomplete line of a stream, and since when.
         self.body_bytes = 0
+        self.body_since_s = 0.0
         self.is_body_whole = False
         self._is_body_taken = False
         # Set by an application that consumes the body piece by piece: a client may pause between pieces.
@@ -148,6 +151,8 @@ class Exchange:
     def receive_body(self, piece: bytes) -> bool:
         """Take a piece of the body; False if there is no room for it."""
         size = len(piece)
+        if self.is_stream and not self.held_bytes:
+            self.begin_line()
         if not self._hold(size):
             return False
         self.body_bytes += size
@@ -229,6 +234,11 @@ class Exchange:
         """
         if not self._hold(count):
             raise HttpError(503, NO_ROOM)
+
+    def begin_line(self) -> None:
+        """Give the client the time of a body for the next line of a stream."""
+        self.body_bytes = 0
+        self.body_since_s = asyncio.get_running_loop().time()
 
     def release(self, count: int) -> None:
         """Stop counting bytes that have been consumed."""

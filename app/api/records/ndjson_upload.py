@@ -101,6 +101,9 @@ class NdjsonUpload(Response):
                 while self._upload.weight - self._answered_weight > SPOOLED_RECORDS_MAX:
                     self._room.clear()
                     await self._room.wait()
+                if self._body is not None:
+                    # What was sent of the next line has waited for the broker.
+                    self._body.begin_line()
             if not (self._is_whole and self._upload.error_count):
                 self._upload.append()
         except (HttpError, SteleError) as error:
