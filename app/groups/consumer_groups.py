@@ -138,7 +138,8 @@ class ConsumerGroups:
             check_fetch(live.consumer.group, member_id, epoch)
 
     def describe(self, group: str) -> ConsumerGroupDescription:
-        """Raises ``GroupNotFound``, ``GroupOfOtherType``."""
+        """Raises ``InvalidGroupId``, ``GroupNotFound``, ``GroupOfOtherType``."""
+        check_group_id(group)
         live = self._table.existing(group)
         consumer = live.consumer
         if consumer is None:

@@ -343,6 +343,7 @@ def test_groups_are_listed_described_and_deleted_by_their_type(
         (described,) = peer.call(DescribeGroupsRequest(groups=[group]), version).groups
         assert (described.error_code, described.group_state) == (code, "Dead")
     assert describe(peer, "no-such-group").error_code == E.GROUP_ID_NOT_FOUND
+    assert describe(peer, "").error_code == E.INVALID_GROUP_ID
     deletion = DeleteGroupsRequest(groups_names=[group])
     assert peer.call(deletion, 2).results[0].error_code == E.NON_EMPTY_GROUP
     member.beat(member_epoch=-1)
