@@ -147,7 +147,11 @@ async def test_lines_are_read_no_faster_than_the_client_reads_why_they_are_refus
             "scheme": "http",
             "server": ("localhost", 80),
             "client": ("127.0.0.1", 1),
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/x-ndjson")],
+            "headers": [
+                (b"host", b"localhost"),
+                (b"content-type", b"application/x-ndjson"),
+                (b"transfer-encoding", b"chunked"),
+            ],
         }
         upload = asyncio.create_task(app(scope, receive, send))
         await is_blocked.wait()

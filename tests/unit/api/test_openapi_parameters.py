@@ -19,7 +19,7 @@ from tests.support.http_application import application
 from tests.support.openapi_document import recorded_document
 
 # Headers of HTTP itself, which OpenAPI describes elsewhere.
-PLAIN_HEADERS = {"accept", "content-length", "content-type"}
+PLAIN_HEADERS = {"accept", "content-length", "content-type", "transfer-encoding"}
 
 
 class Reads:
@@ -84,7 +84,10 @@ async def send(
         "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "headers": [
+            (b"content-length", str(len(body)).encode()),
+            *((name.lower().encode(), value.encode()) for name, value in headers.items()),
+        ],
         "state": {},
     }
     await app(scope, receive, answer)
