@@ -38,7 +38,7 @@ SECURITY_MUTANTS = (
     # A body may come as slowly as its client likes.
     Mutant(
         "app/api/http/connection.py",
-        "        return min(self._since_s + self.head_timeout_s, self._body_since_s + slowest_s)\n",
+        "        return min(self._since_s + self.head_timeout_s, parsed.body_since_s + slowest_s)\n",
         "        return self._since_s + self.head_timeout_s\n",
         "tests/unit/api/test_http_exchange.py",
         "byte_by_byte",

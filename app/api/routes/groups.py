@@ -29,7 +29,7 @@ from ..group_json import (
     check_offset,
     leased_part,
 )
-from ..json_bodies import JsonBody
+from ..json_bodies import LIST_BYTES_MAX, JsonBody
 from ..parameters import AFTER, GROUP, PAGE, PREFIX, SEARCH_NAMES, Flag, Number
 from ..records.json_types import InPartition
 from ..rights import is_seen, require
@@ -152,7 +152,7 @@ class ResetBody(Struct, forbid_unknown_fields=True):
     offsets: list[OffsetBody] | None = None
 
 
-_RESET = JsonBody(ResetBody, '{"to": "earliest", "topics": ["orders"]}')
+_RESET = JsonBody(ResetBody, '{"to": "earliest", "topics": ["orders"]}', bytes_max=LIST_BYTES_MAX)
 _DRY_RUN = Flag("dry_run", "report what would change, without changing it")
 _LIMIT = Number("limit", "groups per page", 1000, minimum=1, maximum=10_000)
 

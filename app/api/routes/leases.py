@@ -18,7 +18,7 @@ from ...groups.leases.reads import leased_records
 from ...security.acl import READ_TOPIC
 from ...work_budget import pause
 from ..group_json import LeasedPartitionJson, LeaseToken, PollStart, Topics, leased_part
-from ..json_bodies import JsonBody, client_host
+from ..json_bodies import LIST_BYTES_MAX, JsonBody, client_host
 from ..openapi.operations import JSON, Content
 from ..parameters import GROUP
 from ..records.form import RecordForm, Separator
@@ -95,8 +95,8 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
 
 _POLL = JsonBody(PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000, "lease_ms": 30000}')
-_LEASE = JsonBody(LeaseBody, '{"lease": "WyJiaWxsaW5nIiwi…"}')
-_EXTEND = JsonBody(ExtendBody, '{"lease": "WyJiaWxsaW5nIiwi…"}')
+_LEASE = JsonBody(LeaseBody, '{"lease": "WyJiaWxsaW5nIiwi…"}', bytes_max=LIST_BYTES_MAX)
+_EXTEND = JsonBody(ExtendBody, '{"lease": "WyJiaWxsaW5nIiwi…"}', bytes_max=LIST_BYTES_MAX)
 
 
 @route(
