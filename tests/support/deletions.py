@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from app.broker.broker import Broker
 from app.broker.placement import Placement
+from app.errors import TopicExists
 from app.storage.topic_partition import TopicPartition
 
 _T = TypeVar("_T")
@@ -61,7 +63,9 @@ async def delete_topic(broker: Broker, name: str, *, is_made_anew: bool = False)
     if topics.get(name) is not None and not topics._changes.locked():
         await broker.delete_topic(name)
         if is_made_anew:
-            await broker.create_topic(name, placement=Placement(partitions=1))
+            # A produce that waits beside this may have created it meanwhile.
+            with suppress(TopicExists):
+                await broker.create_topic(name, placement=Placement(partitions=1))
 
 
 async def far_away(_partitions: Collection[TopicPartition]) -> bool:
