@@ -117,6 +117,15 @@ async def test_a_reset_names_each_topic_once(tmp_path: Path) -> None:
         assert answer.json()["detail"] == "a topic is named twice; name each once"
 
 
+async def test_a_reset_may_name_as_many_partitions_as_there_are_of_large_topics(tmp_path: Path) -> None:
+    offsets = [{"topic": "orders", "partition": number, "offset": 42} for number in range(10_000)]
+    async with application(tmp_path, SystemClock()) as app, client_of(app) as client:
+        await client.put("/v1/topics/orders", json={"partitions": 3})
+        answer = await client.put("/v1/groups/g/offsets", json={"offsets": offsets})
+    # All of it was read: only then is there anything to say of one of them.
+    assert (answer.status_code, "partition 3" in answer.text) == (404, True), answer.text
+
+
 # ── NDJSON ──
 
 
