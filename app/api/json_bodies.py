@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ..errors import InvalidRequest
 from .errors import HttpError
 from .openapi.operations import JSON, Content
-from .records.json_records import RECORDS_MAX, encode
+from .records.json_records import RECORDS_MAX, encode, reason
 from .records.large_bodies import decode_body
 from .requests import content_type, read_body
 from .schemas import Components, Schema
@@ -80,7 +80,7 @@ class JsonBody(Generic[_T]):
             return raw, msgspec.json.decode(raw, type=self._kind)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise InvalidRequest(
-                f"the body is not valid, expected one like {self._example}: {error}"
+                f"the body is not valid, expected one like {self._example}: {reason(error)}"
             ) from error
 
     def document(self, components: Components) -> Schema:

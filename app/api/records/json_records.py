@@ -148,7 +148,16 @@ def to_record(parsed: RecordIn, value: bytes | None = None) -> NewRecord:
 
 def invalid_record(error: Exception) -> InvalidRequest:
     """Return the error of a record that a decoder refuses."""
-    return InvalidRequest(f"the record is not valid: {error}")
+    return InvalidRequest(f"the record is not valid: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """Return what a decoder says against a text.
+
+    For bytes that are no text it is one sentence, because some versions of msgspec raise Python's own error, with a
+    place that counts from the beginning of a string or of a piece.
+    """
+    return "Invalid UTF-8 encoded string" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def decode_lines(block: bytes, now_ms: int) -> list[Row] | None:

@@ -25,6 +25,7 @@ from ..records.json_records import (
     RECORDS_MAX,
     NewRecord,
     ProduceBody,
+    reason,
 )
 from ..records.json_types import Base64, Durability
 from ..records.large_bodies import decode_body
@@ -234,7 +235,7 @@ async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = 
     try:
         texts = (await decode_body(body, ProduceBody, records_max=RECORDS_MAX)).records
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
+        raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {reason(error)}') from error
     if not texts:
         raise InvalidRequest("the body has no records")
     if exchange is not None:
