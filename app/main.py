@@ -271,6 +271,7 @@ def _binary_server(listener: BinaryListener, limits: _Limits, tls: ListenerTls |
         admission=limits.admission("binary"),
         accept=replace(limits.accept, plaintext_answer=PLAINTEXT_ANSWER),
         tls=tls,
+        unread=listener.broker.unread,
         pending_bytes_max=limits.settings.pending_request_bytes_max,
     )
 
@@ -309,6 +310,7 @@ def _kafka_server(
         admission=limits.admission("kafka"),
         accept=limits.accept,
         tls=tls,
+        unread=listener.broker.unread,
         pending_bytes_max=settings.pending_request_bytes_max,
     )
 

@@ -519,7 +519,7 @@ class Settings(BaseModel):
     output_bytes_max: int = Field(
         default=4 * MIB,
         ge=KIB,
-        description="Unsent response bytes of a connection at which the broker stops reading from it.",
+        description="Response bytes of a connection that wait for an earlier response, at which the broker stops reading from it.",
     )
     frame_timeout_ms: int = Field(
         default=30_000, ge=100, description="Time limit for a frame, from its first byte."

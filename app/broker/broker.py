@@ -52,6 +52,7 @@ from .reading.decoded_bytes import DecodedBytes, DecodedReader
 from .reading.keyed_reading import KeyedReader, KeyedRecord
 from .reading.partition_reader import PartitionReader
 from .reading.tail_subscriptions import TailSubscription, TailSubscriptions
+from .reading.unread_responses import UnreadResponses
 from .storage_views import StorageViews
 from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
@@ -78,6 +79,8 @@ class Broker:
         self.counts = Counts()
         # Everything that unpacks batches holds room in it.
         self.decoded = DecodedBytes(settings.decoded_bytes_max)
+        # What clients have not read of the responses of TCP listeners.
+        self.unread = UnreadResponses(fetch_bytes_max=settings.fetch_bytes_max)
         # The advertised and the bound address of each listener, by its name; ``app.main`` sets them.
         self.endpoints: dict[str, Endpoint] = {}
         # Where clients reach the HTTP listener; None until it has an address.

@@ -24,6 +24,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
+from ..broker.reading.unread_responses import FREE_BYTES as UNREAD_FREE_BYTES
 from ..network.closings import end_in_turn
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 from ..network.pending_bytes import FREE_BYTES, HeldBytes
@@ -85,6 +86,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         "_is_read_paused",
         "_is_sent_soon",
         "_is_turn_due",
+        "_is_unread",
         "_last_byte_s",
         "_limits",
         "_linger_until_s",
@@ -149,6 +151,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._is_sent_soon = False
         # The connection is among those that wait for a turn.
         self._is_turn_due = False
+        # It is among those that hold more responses than is free (``UnreadResponses``).
+        self._is_unread = False
         self._linger_until_s = 0.0
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
@@ -184,6 +188,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._send_ready()
         else:
             size = self._responses.append(data)
+            if self._responses.waiting_bytes > UNREAD_FREE_BYTES:
+                self._count_unread()
         if size > _HELD_BYTES_MAX:
             # It was much work for one turn: the next request waits for another.
             self._flow.block(Block.TURN)
@@ -485,6 +491,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if response.size > _HELD_BYTES_MAX:
             self._flow.block(Block.TURN)
         self._send_ready()
+        if self._is_unread or self._responses.waiting_bytes > UNREAD_FREE_BYTES:
+            self._count_unread()
         self._go_on()
 
     def _hold(self, data: Buffers) -> int:
@@ -530,6 +538,35 @@ class Connection(asyncio.Protocol, Generic[Request]):
             transport.write(b"".join(held))
         else:
             transport.writelines(held)
+        if self._is_unread:
+            self._count_unread()
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes of responses that are known and not sent."""
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return unsent + self._responses.waiting_bytes
+
+    def _count_unread(self) -> None:
+        """Tell the listener what the connection holds."""
+        if self._state is _CLOSED:
+            return
+        size = self.unread_bytes
+        if size > UNREAD_FREE_BYTES:
+            self._is_unread = True
+            self._registry.unread.note(self, size)
+        elif self._is_unread:
+            self._is_unread = False
+            self._registry.unread.forget(self)
+
+    def break_off(self) -> None:
+        """End soon, because the responses that connections hold take too much memory."""
+        logger.warning(
+            "%s is closed: it has left %d bytes of responses unread for the longest of all, and they have a limit",
+            self.peer,
+            self.unread_bytes,
+        )
+        self._loop.call_soon(self.abort)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if self._abandonable is not None:
@@ -565,7 +602,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=self._limits.output_bytes_max)
+        # Beyond what is free it is told of (``pause_writing``), and one response is sent at a time.
+        self._transport.set_write_buffer_limits(high=min(UNREAD_FREE_BYTES, self._limits.output_bytes_max))
         address = transport.get_extra_info("peername")
         self.peer = str(address) if address else self.peer_host
         self.tls_version = sys.intern(transport.get_extra_info("tls_version") or "")
@@ -588,6 +626,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
             read.close()
         self._responses.clear()
         self._cutter.discard()
+        if self._is_unread:
+            self._is_unread = False
+            self._registry.unread.forget(self)
         if self._pending is not None:
             self._hold_partial(0)
 
@@ -627,10 +668,15 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
     def pause_writing(self) -> None:
         self._flow.block(Block.OUTPUT)
+        self._count_unread()
         self._go_on()
 
     def resume_writing(self) -> None:
-        self._unblock(Block.OUTPUT)
+        # Until now, the peer read.
+        self._last_byte_s = self._loop.time()
+        self._flow.unblock(Block.OUTPUT)
+        self._count_unread()
+        self._go_on()
 
     # ── time ──
 

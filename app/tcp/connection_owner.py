@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from ..broker.reading.unread_responses import UnreadResponses
 from ..network.pending_bytes import PendingBytes
 from ..turns import Turns
 from .deadlines import Deadlines
@@ -31,6 +32,11 @@ class ConnectionRegistry(Protocol[OwnedConnection]):
     @property
     def pending(self) -> PendingBytes:
         """Count of the bytes of incomplete requests of all connections."""
+        ...
+
+    @property
+    def unread(self) -> UnreadResponses:
+        """The responses that connections hold, over all listeners."""
         ...
 
     @property

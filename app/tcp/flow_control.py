@@ -28,7 +28,7 @@ class Block(IntEnum):
     TURN = 2
     """The last requests were much work: the next waits for a turn, but the peer is read from."""
     OUTPUT = 4
-    """The peer does not read its responses: the transport's buffer is full."""
+    """The peer does not read its responses: the transport's buffer is full. The peer is read from, to notice its end."""
     READ = 8
     """A read has not looked at the log yet. The next request waits, but the peer is read from."""
     QUOTA = 16
@@ -36,7 +36,7 @@ class Block(IntEnum):
 
 
 # Computed once: operators of an enumeration are slow.
-_NOT_READ = ~(int(Block.READ) | int(Block.TURN))
+_NOT_READ = ~(int(Block.READ) | int(Block.TURN) | int(Block.OUTPUT))
 
 
 class FlowControl:

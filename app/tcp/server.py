@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsStatus, Traffic
+from ..broker.reading.unread_responses import UnreadResponses
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
 from ..network.pending_bytes import PendingBytes
@@ -41,10 +42,12 @@ class TcpServer:
         admission: Admission,
         accept: AcceptOptions | None = None,
         tls: ListenerTls | None = None,
+        unread: UnreadResponses | None = None,
         pending_bytes_max: int = sys.maxsize,
     ) -> None:
-        """``pending_bytes_max``: the most bytes of incomplete requests together."""
+        """``pending_bytes_max``: the most bytes of incomplete requests together; ``unread``: no limit without it."""
         self.name = name
+        self.unread = unread or UnreadResponses(fetch_bytes_max=sys.maxsize)
         self.pending = PendingBytes(pending_bytes_max)
         self.turns = Turns(TURNS_PER_LOOP)
         self._beginnings = Turns(BEGINNINGS_PER_TURN)

@@ -36,6 +36,7 @@ from app.api.http.cross_site import RefuseCrossSite
 from app.api.http.request_ids import RequestIds
 from app.api.http.traffic import HttpTraffic, counted_protocol
 from app.api.sessions import Sessions
+from app.broker.reading.unread_responses import UnreadResponses
 from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
 from app.network.admission import Admission
@@ -130,7 +131,9 @@ class Registry:
 
     deadlines: Deadlines = field(default_factory=Deadlines)
     pending: PendingBytes = field(default_factory=lambda: PendingBytes(Settings().pending_request_bytes_max))
-
+    unread: UnreadResponses = field(
+        default_factory=lambda: UnreadResponses(fetch_bytes_max=Settings().fetch_bytes_max)
+    )
     turns: Turns = field(default_factory=lambda: Turns(TURNS_PER_LOOP))
 
     def has_turn(self, later: Callable[[], object]) -> bool:

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.broker.reading.unread_responses import UnreadResponses
 from app.network.accept_loop import AcceptOptions
 from app.network.admission import Admission
 from app.security.tls.listener_tls import ListenerTls, TlsOptions
@@ -391,6 +392,7 @@ class Listener:
         open_files_max: int = 1 << 20,
         authority: Authority | None = None,
         accept: AcceptOptions | None = None,
+        unread: UnreadResponses | None = None,
     ) -> None:
         self.works = Works()
         self.authority = authority
@@ -412,6 +414,7 @@ class Listener:
             admission=self.admission,
             accept=accept,
             tls=self.tls,
+            unread=unread,
         )
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
@@ -449,7 +452,7 @@ class Listener:
         except OSError:
             connecting.close()
             raise
-        client = Client(*await asyncio.open_connection(sock=connecting, limit=2**20))
+        client = Client(*await asyncio.open_connection(sock=connecting, limit=2**24))
         self._clients.append(client)
         return client
 
@@ -469,6 +472,7 @@ class OpenListener(Protocol):
         *,
         connections_max: int = 100,
         accept: AcceptOptions | None = None,
+        unread: UnreadResponses | None = None,
     ) -> Listener: ...
 
 

@@ -40,7 +40,7 @@ class LeasePolls:
     async def poll(self, request: PollRequest) -> Polled:
         """Return the group's next records under a lease; without a lease if none came in time.
 
-        More ``max_bytes`` than the broker's ``fetch_bytes_max`` count as that many.
+        More ``max_bytes`` than ``UnreadResponses`` allows count as that many.
 
         Raises:
             InvalidRequest, InvalidGroupId, UnknownTopic: change the request.
@@ -124,7 +124,7 @@ class LeasePolls:
                 self._context.broker,
                 chosen,
                 max_records=request.max_records,
-                max_bytes=min(request.max_bytes, self._context.broker.settings.fetch_bytes_max),
+                max_bytes=self._context.broker.unread.bytes_of_fetch(request.max_bytes),
                 is_decoded=request.is_decoded,
                 failures=lambda part, position: self._context.redelivery.failures(pool, part, position),
             )

@@ -104,7 +104,7 @@ def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None
         case m.ConsumeRequest():
             return simple.CONSUME_BYTES_MAX
         case m.FetchRequest() | m.OwnerFetchRequest() | m.PollRequest() | m.TableFetchRequest():
-            return max(0, min(request.max_bytes, listener.broker.settings.fetch_bytes_max))
+            return listener.broker.unread.bytes_of_fetch(request.max_bytes)
         case m.MetadataRequest():
             return _METADATA_BYTES
         case m.ListOffsetsRequest():

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.broker.reading.unread_responses import UnreadResponses
 from app.network.accept_loop import AcceptOptions
 from tests.support.certificates import Authority
 from tests.support.toy_listener import Limits, Listener, OpenListener, SteeredClock
@@ -30,13 +31,18 @@ async def open_listener(request: pytest.FixtureRequest, authority: Authority) ->
     listeners: list[Listener] = []
 
     async def make(
-        limits: Limits | None = None, *, connections_max: int = 100, accept: AcceptOptions | None = None
+        limits: Limits | None = None,
+        *,
+        connections_max: int = 100,
+        accept: AcceptOptions | None = None,
+        unread: UnreadResponses | None = None,
     ) -> Listener:
         listener = Listener(
             limits=limits or Limits(),
             connections_max=connections_max,
             authority=authority if request.param == "tls" else None,
             accept=accept,
+            unread=unread,
         )
         await listener.start()
         listeners.append(listener)

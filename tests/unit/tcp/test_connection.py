@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 
 import pytest
 
+from app.broker.reading.unread_responses import UnreadResponses
 from app.tcp import connection as tcp
 from app.tcp.flow_control import READING_BYTES_MAX
 from app.tcp.server import BEGINNINGS_PER_TURN, TURNS_PER_LOOP
@@ -247,6 +249,77 @@ async def test_responses_that_wait_for_a_slow_one_are_bounded_in_bytes(open_list
     listener.works.finish("a")
     assert await client.answer() == "a"
     assert [len(answer) for answer in await client.answers(100)] == [9999] * 100
+
+
+async def test_unread_responses_are_counted_until_they_are_read(open_listener: OpenListener) -> None:
+    unread = UnreadResponses(fetch_bytes_max=1_000_000, bytes_max=10_000_000)
+    listener = await open_listener(unread=unread)
+    client = await listener.connect()
+    client.read_nothing()
+    await client.send("big 8000000", "now a")
+    await listener.works.until(lambda: unread.held_bytes > 0)
+    (connection,) = listener.works.connections
+    assert unread.held_bytes == connection.unread_bytes > 1_000_000
+    assert listener.works.taken == ["big 8000000"]
+    client.read_again()
+    assert len(await client.answer()) == 8_000_000 - 1
+    assert await client.answer() == "a"
+    assert unread.held_bytes == 0
+
+
+async def test_responses_that_wait_for_an_earlier_one_are_counted(open_listener: OpenListener) -> None:
+    unread = UnreadResponses(fetch_bytes_max=1_000_000, bytes_max=10_000_000)
+    listener = await open_listener(unread=unread)
+    client = await listener.connect()
+    await client.send("later a", "big 500000", "later b")
+    await listener.works.until(lambda: len(listener.works.taken) == 3)
+    assert unread.held_bytes == 500_000
+    listener.works.finish("a")
+    assert await client.answer() == "a"
+    assert len(await client.answer()) == 500_000 - 1
+    listener.works.finish("b")
+    assert await client.answer() == "b"
+    assert unread.held_bytes == 0
+
+
+async def test_the_oldest_of_too_many_unread_responses_is_broken_off_and_the_others_are_not(
+    open_listener: OpenListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    unread = UnreadResponses(
+        fetch_bytes_max=1_000_000, bytes_max=40_000_000, clock_s=itertools.count().__next__
+    )
+    listener = await open_listener(unread=unread)
+    witness = await listener.connect()
+    silent = [await listener.connect() for _ in range(3)]
+    # The system takes a few megabytes of each.
+    for number, client in enumerate(silent, 1):
+        client.read_nothing()
+        await client.send("big 40000000")
+        await listener.works.until(lambda: len(listener.works.taken) == number)  # noqa: B023
+    assert unread.held_bytes > 40_000_000
+    (_, first, *others) = listener.works.connections
+    await listener.works.until(lambda: unread.held_bytes <= 80_000_000 and first.is_lost)
+    assert "unread for the longest" in caplog.text
+    assert not any(connection.is_lost for connection in others)
+    await witness.send("now a")
+    assert await witness.answer() == "a"
+
+
+async def test_a_connection_that_is_lost_holds_no_response(open_listener: OpenListener) -> None:
+    unread = UnreadResponses(fetch_bytes_max=1_000_000, bytes_max=10_000_000)
+    listener = await open_listener(unread=unread)
+    client = await listener.connect()
+    client.read_nothing()
+    await client.send("change a", "big 500000", "big 8000000")
+    await listener.works.until(lambda: unread.held_bytes == 500_000)
+    (connection,) = listener.works.connections
+    connection.abort()
+    await listener.works.until(lambda: connection.is_lost)
+    assert unread.held_bytes == 0
+    # A change goes on, and what it answers is for nobody.
+    listener.works.finish("a")
+    await listener.works.until(lambda: listener.works.ended == ["a"])
+    assert unread.held_bytes == 0
 
 
 async def test_reads_in_progress_are_bounded_by_what_they_may_return(open_listener: OpenListener) -> None:

@@ -27,10 +27,12 @@ def test_a_block_holds_the_next_request_until_it_is_lifted(reason: Block) -> Non
 
 
 @pytest.mark.parametrize("reason", Block)
-def test_the_peer_is_not_read_from_while_blocked_unless_the_next_request_begins_soon(reason: Block) -> None:
+def test_the_peer_is_not_read_from_while_blocked_unless_its_end_or_the_next_request_matters(
+    reason: Block,
+) -> None:
     flow, _ = make()
     flow.block(reason)
-    assert flow.may_read() == (reason in (Block.READ, Block.TURN))
+    assert flow.may_read() == (reason in (Block.READ, Block.TURN, Block.OUTPUT))
 
 
 def test_each_block_must_be_lifted_for_itself() -> None:

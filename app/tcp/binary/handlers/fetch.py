@@ -62,7 +62,7 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
             )
             for index in wanted
         ],
-        max_bytes=max(0, request.max_bytes),
+        max_bytes=broker.unread.bytes_of_fetch(request.max_bytes),
         min_bytes=request.min_bytes,
         # An error is an answer, too.
         max_wait_ms=0 if refused else max(0, request.max_wait_ms),

@@ -35,11 +35,8 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
     messages: list[tuple[int, bytes]] = []
     offset, size, read_bytes = request.offset, 0, 0
     wanted_bytes = _CONSUME_FIRST_READ_BYTES
-    while (
-        len(messages) < request.batch_size
-        and size < CONSUME_BYTES_MAX
-        and read_bytes < _CONSUME_READ_BYTES_MAX
-    ):
+    bytes_max = listener.broker.unread.bytes_of_fetch(CONSUME_BYTES_MAX)
+    while len(messages) < request.batch_size and size < bytes_max and read_bytes < _CONSUME_READ_BYTES_MAX:
         (fetched,) = await listener.broker.fetch(
             [
                 PartitionFetch(
@@ -51,7 +48,7 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
                     until_offset=OFFSET_MAX if read_bytes else offset + request.batch_size,
                 )
             ],
-            max_bytes=CONSUME_BYTES_MAX,
+            max_bytes=bytes_max,
         )
         if fetched.error is not None:
             # What was read before the corrupt range is served first.
@@ -66,8 +63,8 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
                 async for records in slices:
                     if not messages:
                         _check_fits(records[0], request.topic, frame_bytes_max)
-                    offset, size = _take(records, request.batch_size, messages, offset, size)
-                    if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
+                    offset, size = _take(records, messages, offset, size, request.batch_size, bytes_max)
+                    if len(messages) >= request.batch_size or size >= bytes_max:
                         break
                 else:
                     # The last batch may be hidden, or compaction may have removed its last records.
@@ -76,7 +73,7 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
             if not messages:
                 raise
             break
-        wanted_bytes = CONSUME_BYTES_MAX - size
+        wanted_bytes = bytes_max - size
     return m.ConsumeResponse(next_offset=offset, messages=messages).encode()
 
 
@@ -91,13 +88,18 @@ def _check_fits(record: RecordView, topic: str, frame_bytes_max: int) -> None:
 
 
 def _take(
-    records: list[RecordView], batch_size: int, messages: list[tuple[int, bytes]], offset: int, size: int
+    records: list[RecordView],
+    messages: list[tuple[int, bytes]],
+    offset: int,
+    size: int,
+    batch_size: int,
+    bytes_max: int,
 ) -> tuple[int, int]:
     """Add ``records`` to ``messages`` up to the limits; returns the next offset and the bytes so far."""
     for record in records:
         data = record.value or b""
-        if messages and size + len(data) > CONSUME_BYTES_MAX:
-            return offset, CONSUME_BYTES_MAX
+        if messages and size + len(data) > bytes_max:
+            return offset, bytes_max
         messages.append((record.offset, data))
         offset, size = record.offset + 1, size + len(data)
         if len(messages) >= batch_size:

@@ -29,7 +29,7 @@ async def table_fetch(listener: BinaryListener, request: m.TableFetchRequest) ->
         request.partition,
         offset=request.offset,
         end_offset=request.end_offset,
-        max_bytes=max(0, min(request.max_bytes, broker.settings.fetch_bytes_max)),
+        max_bytes=broker.unread.bytes_of_fetch(request.max_bytes),
         with_tombstones=request.with_tombstones,
     )
     return m.TableFetchResponse(

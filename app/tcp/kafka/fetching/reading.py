@@ -162,10 +162,10 @@ async def read_until(
     It begins without a wait if all that is read is in memory. ``reads`` are given if the first read has been made, just
     now.
     """
-    max_bytes = answer_bytes_max(broker, request)
-    min_bytes = max(0, min(request.min_bytes, max_bytes))
     waits = deadline_ms > broker.monotonic_ms()
     while True:
+        max_bytes = answer_bytes_max(broker, request)
+        min_bytes = max(0, min(request.min_bytes, max_bytes))
         look = await reading.look()
         if not look.wanted:
             reads = []

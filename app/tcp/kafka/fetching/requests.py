@@ -85,7 +85,7 @@ def isolation_of(request: FetchRequest) -> IsolationLevel:
 
 def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
     """Return how many bytes of records the response may bring."""
-    return max(0, min(request.max_bytes, broker.settings.fetch_bytes_max))
+    return broker.unread.bytes_of_fetch(request.max_bytes)
 
 
 def owned(request: FetchRequest) -> FetchRequest:

@@ -69,7 +69,7 @@ class _Topic(Protocol):
 
 def answer_bytes_max(broker: Broker, request: ShareFetchRequest) -> int:
     """Return how many bytes of records the response may bring."""
-    return max(0, min(request.max_bytes, broker.settings.fetch_bytes_max))
+    return broker.unread.bytes_of_fetch(request.max_bytes)
 
 
 # ── fetch ──
