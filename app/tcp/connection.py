@@ -643,7 +643,12 @@ class Connection(asyncio.Protocol, Generic[Request]):
             return
         self._cutter.receive(data)
         # What waits for a turn among those with much work has to go on doing so.
-        if self._flow.is_blocked_by(Block.TURN) or self._registry.has_turn(self._plan_turn):
+        registry = self._registry
+        if (
+            not registry.is_crowded
+            or self._flow.is_blocked_by(Block.TURN)
+            or registry.has_turn(self._plan_turn)
+        ):
             self._begin_requests()
         else:
             self._flow.block(Block.TURN)

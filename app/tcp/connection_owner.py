@@ -44,6 +44,9 @@ class ConnectionRegistry(Protocol[OwnedConnection]):
         """Turns of the loop for connections whose requests are much work."""
         ...
 
+    is_crowded: bool
+    """Whether there are more connections than may begin requests in one turn of the loop: each asks ``has_turn``."""
+
     def has_turn(self, later: Callable[[], object]) -> bool:
         """Count a connection that was sent requests; False if it has to wait for a turn, in which ``later`` is called."""
         ...

@@ -58,6 +58,7 @@ class TcpServer:
         # Refused and not closed yet, with the reason: they may still read it.
         self._refused: dict[AnyConnection, str] = {}
         self._connections: set[AnyConnection] = set()
+        self.is_crowded = False
         self._accept: AcceptLoop | None = None
         self._deadlines: Deadlines | None = None
         self._all_closed = asyncio.Event()
@@ -93,7 +94,7 @@ class TcpServer:
         return len(self._connections)
 
     def has_turn(self, later: Callable[[], object]) -> bool:
-        if len(self._connections) <= BEGINNINGS_PER_TURN or self._beginnings.take():
+        if self._beginnings.take():
             return True
         self._beginnings.call(later)
         return False
@@ -145,6 +146,7 @@ class TcpServer:
         if self._is_stopping:
             return "the broker is shutting down; connect again when it is back"
         self._connections.add(connection)
+        self.is_crowded = len(self._connections) > BEGINNINGS_PER_TURN
         self._opened += 1
         self._all_closed.clear()
         return None
@@ -156,6 +158,7 @@ class TcpServer:
             self._bytes_in += connection.bytes_in
             self._bytes_out += connection.bytes_out
         self._connections.discard(connection)
+        self.is_crowded = len(self._connections) > BEGINNINGS_PER_TURN
         if not self._connections:
             self._all_closed.set()
 

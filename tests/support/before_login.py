@@ -135,6 +135,7 @@ class Registry:
         default_factory=lambda: UnreadResponses(fetch_bytes_max=Settings().fetch_bytes_max)
     )
     turns: Turns = field(default_factory=lambda: Turns(TURNS_PER_LOOP))
+    is_crowded: bool = False
 
     def has_turn(self, later: Callable[[], object]) -> bool:
         return True

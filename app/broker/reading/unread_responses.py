@@ -52,7 +52,11 @@ class UnreadResponses:
 
     def bytes_of_fetch(self, wanted: int) -> int:
         """Return how many bytes a fetch of ``wanted`` bytes may bring now; it may bring one whole batch in any case."""
-        most = FREE_BYTES if self._is_full() else self._fetch_bytes_max
+        most = self._fetch_bytes_max
+        if self.held_bytes > self.bytes_max:
+            self._look_again()
+            if self.held_bytes > self.bytes_max:
+                most = FREE_BYTES
         return max(0, min(wanted, most))
 
     def note(self, holder: UnreadHolder, size: int) -> None:
@@ -71,11 +75,6 @@ class UnreadResponses:
     def forget(self, holder: UnreadHolder) -> None:
         """Take down that ``holder`` holds no more than is free."""
         self.held_bytes -= self._sizes.pop(holder, 0)
-
-    def _is_full(self) -> bool:
-        if self.held_bytes > self.bytes_max:
-            self._look_again()
-        return self.held_bytes > self.bytes_max
 
     def _look_again(self) -> bool:
         """Ask the connections what they hold, because clients may have read since; False if they were just asked."""

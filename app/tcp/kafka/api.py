@@ -17,7 +17,8 @@ class Api:
 
     ``versions`` are the first and the last served; ``flexible_since`` is the
     first version in the encoding of KIP-482, None if there is none. An API that is
-    refused whatever is in a request does without ``reads_request``.
+    refused whatever is in a request does without ``reads_request``. With ``has_plain_response_header`` the header of
+    the response is not flexible in any version (KIP-511).
     """
 
     key: int
@@ -27,6 +28,7 @@ class Api:
     request: type[Any]
     response: type[Any]
     reads_request: bool = True
+    has_plain_response_header: bool = False
 
     def serves(self, version: int) -> bool:
         first, last = self.versions

@@ -46,7 +46,7 @@ from .direct_produce import Route, Routes
 from .failures import failure_of
 from .fetching.request_memo import RequestMemo
 from .handlers import produce
-from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
+from .headers import SIZE, RequestHead, read_client_id, read_head
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
 from .schemas.fetch import FETCH_API as FETCH
@@ -554,13 +554,7 @@ class KafkaConnection(Connection[memoryview]):
         self, head: RequestHead, served: Served, response: Any, *, version: int | None = None
     ) -> Buffers:
         """Return the whole frame of a response, in parts."""
-        if version is None:
-            version = head.version
-        api = served.api
-        flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
-        parts: list[bytes | bytearray] = []
-        served.write(version, response, response_head(head.correlation_id, flexible=flexible), parts)
-        _set_size(parts)
+        parts = served.encode(head.version if version is None else version, response, head.correlation_id)
         if self._tracers:
             self._trace(head, served, parts)
         return parts
@@ -579,13 +573,7 @@ def _read(head: RequestHead, served: Served, frame: memoryview) -> tuple[str, An
 
 async def _written_in_steps(head: RequestHead, served: Served, response: Any) -> list[bytes | bytearray]:
     """Encode the whole frame of a response, in parts and with pauses."""
-    out = response_head(head.correlation_id, flexible=served.api.is_flexible(head.version))
     parts: list[bytes | bytearray] = []
-    for _ in served.write_in_steps(head.version, response, out, parts):
+    for _ in served.encode_in_steps(head.version, response, head.correlation_id, parts):
         await pause()
-    _set_size(parts)
     return parts
-
-
-def _set_size(parts: list[bytes | bytearray]) -> None:
-    SIZE.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE.size)  # type: ignore[arg-type]

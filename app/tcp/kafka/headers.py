@@ -77,3 +77,8 @@ def response_head(correlation_id: int, *, flexible: bool) -> bytearray:
     head = bytearray(9 if flexible else 8)
     SIZE.pack_into(head, 4, correlation_id)
     return head
+
+
+def set_size(parts: list[bytes | bytearray]) -> None:
+    """Set the size of a frame, which is in its first part."""
+    SIZE.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE.size)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from stele.wire import schema
@@ -12,6 +12,9 @@ from ...broker.broker import Broker
 from .api import Api
 from .context import Answer, Context
 from .guards.rights import Guard
+from .headers import SIZE, response_head, set_size
+
+_Write = Callable[[Any, bytearray, list[bytes | bytearray]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +44,37 @@ class Served:
     carries_records: bool = False
     finds_topics_itself: bool = False
 
-    def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
-        """Append ``head`` and the encoded response to ``parts``; records are not copied."""
-        api = self.api
-        write = schema.gathering_writer(api.response, version, api.is_flexible(version))
-        write(response, head, parts)
+    # By version: what encodes a response, and the size of its header with the size of the frame.
+    _encoders: dict[int, tuple[_Write, int]] = field(
+        default_factory=dict[int, tuple[_Write, int]], init=False, repr=False, compare=False
+    )
 
-    def write_in_steps(
-        self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]
-    ) -> Iterator[None]:
-        """``write`` in steps that are short enough for a turn of the loop."""
+    def encode(self, version: int, response: Any, correlation_id: int) -> list[bytes | bytearray]:
+        """Return the whole frame of a response, in parts; records are not copied."""
+        write, head_bytes = self._encoders.get(version) or self._encoder(version)
+        head = bytearray(head_bytes)
+        SIZE.pack_into(head, SIZE.size, correlation_id)
+        parts: list[bytes | bytearray] = []
+        write(response, head, parts)
+        set_size(parts)
+        return parts
+
+    def _encoder(self, version: int) -> tuple[_Write, int]:
         api = self.api
+        head = response_head(0, flexible=api.is_flexible(version) and not api.has_plain_response_header)
+        write = schema.gathering_writer(api.response, version, api.is_flexible(version))
+        encoder = self._encoders[version] = (write, len(head))
+        return encoder
+
+    def encode_in_steps(
+        self, version: int, response: Any, correlation_id: int, parts: list[bytes | bytearray]
+    ) -> Iterator[None]:
+        """Append what ``encode`` returns to ``parts``, in steps that are short enough for a turn of the loop."""
+        api = self.api
+        head = response_head(correlation_id, flexible=api.is_flexible(version))
         write = schema.writer_in_steps(api.response, version, api.is_flexible(version))
-        return write(response, head, parts)
+        yield from write(response, head, parts)
+        set_size(parts)
 
     def guarded(self) -> Served:
         """Return the row with its guard before the handler: checks are timed and charged with the request."""

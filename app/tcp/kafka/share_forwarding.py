@@ -159,9 +159,9 @@ class ForwardedFrames:
         except Exception as error:  # noqa: BLE001 - the edge of a task, for a client of another broker
             counts = listener.broker.counts
             response = failure_of(served.api, head.version, request, error, peer=client.host, counts=counts)
-        parts: list[bytes | bytearray] = []
-        served.write(head.version, response, bytearray(), parts)
-        return b"".join(parts)
+        api, body = served.api, bytearray()
+        schema.writer(api.response, head.version, api.is_flexible(head.version))(response, body)
+        return bytes(body)
 
     def end(self, *, broker: str, connection: int) -> None:
         """End the sessions of a connection to another broker."""

@@ -52,7 +52,7 @@ def fetch(context: Context, request: FetchRequest) -> FetchResponse | Coroutine[
     broker = context.broker
     if broker.quotas.is_active and context.consume_wait_ms():
         return _fetch(context, owned(request))
-    bytes_max = answer_bytes_max(broker, request)
+    bytes_max = broker.unread.bytes_of_fetch(request.max_bytes)
     if request.session_epoch != FINAL_EPOCH:
         return _fetch_in_session(context, request, bytes_max) or _fetch(context, owned(request))
     quick = None if request.session_id else quick_look(context, request, bytes_max)

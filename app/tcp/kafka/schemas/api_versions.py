@@ -54,4 +54,5 @@ API_VERSIONS_API = Api(
     flexible_since=3,
     request=ApiVersionsRequest,
     response=ApiVersionsResponse,
+    has_plain_response_header=True,
 )

@@ -74,14 +74,14 @@ async def ask(frame: bytes) -> bytes:
 
 async def test_the_response_to_an_api_that_walks_is_written_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[None] = []
-    write_in_steps = Served.write_in_steps
+    encode_in_steps = Served.encode_in_steps
 
     def counted(self: Served, *arguments: Any) -> Iterator[None]:
-        for step in write_in_steps(self, *arguments):
+        for step in encode_in_steps(self, *arguments):
             steps.append(step)
             yield step
 
-    monkeypatch.setattr(Served, "write_in_steps", counted)
+    monkeypatch.setattr(Served, "encode_in_steps", counted)
     answer = await ask(request_for(1000))
     _, response = read_response(answer, DESCRIBE_CONFIGS_API, 4)
     assert [result.resource_name for result in response.results] == [str(n) for n in range(1000)]

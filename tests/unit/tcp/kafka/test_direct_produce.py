@@ -266,7 +266,7 @@ def test_the_usual_produce_takes_the_short_way(
             await set_quotas(listener.broker.quotas, quotas)
             usual = Produce(version, "orders", 0, acks, batch(), "a client")
             frames = [_frame(listener, usual, number) for number in range(5)]
-            monkeypatch.setattr(kafka_connection.Served, "write", refuse)
+            monkeypatch.setattr(kafka_connection.Served, "encode", refuse)
             return await _usual(listener, frames)
 
     responses = asyncio.run(produce())

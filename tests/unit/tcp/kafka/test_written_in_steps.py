@@ -24,7 +24,7 @@ WALKS = [row for row in SERVED.values() if row.walks]
 
 def steps_of(row: Served, version: int, response: Any) -> tuple[list[bytes], int]:
     parts: list[bytes | bytearray] = []
-    steps = sum(1 for _ in row.write_in_steps(version, response, bytearray(b"head"), parts))
+    steps = sum(1 for _ in row.encode_in_steps(version, response, 7, parts))
     return [bytes(part) for part in parts], steps
 
 
@@ -34,8 +34,7 @@ def test_the_bytes_are_those_of_one_step(row: Served) -> None:
     for version in row.api.versions:
         for _ in range(20):
             response = random_message(row.api.response, version, chance)
-            at_once: list[bytes | bytearray] = []
-            row.write(version, response, bytearray(b"head"), at_once)
+            at_once = row.encode(version, response, 7)
             assert steps_of(row, version, response)[0] == [bytes(part) for part in at_once]
 
 

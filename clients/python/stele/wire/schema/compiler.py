@@ -341,6 +341,8 @@ class Reader(Code):
 ELEMENTS_PER_STEP = 256
 # Most arrays of numbers are short: replicas, partitions.
 _ARRAY_SIZES = 16
+# Padding, and the marks of what is null or not.
+_CONSTANTS = ("", "-1", "1")
 _ARRAY_PACKERS = {
     form: [struct.Struct(f">{count}{form}").pack for count in range(_ARRAY_SIZES)] for form in "?bhiqHd"
 }
@@ -383,13 +385,19 @@ class Writer(Code):
 
     def packed(self, run: list[Fixed]) -> str:
         """Return the expression that packs adjacent fields of fixed size."""
+        layout = struct.Struct(">" + "".join(field.form for field in run))
+        if all(field.name in _CONSTANTS for field in run):
+            return repr(layout.pack(*(int(field.name) for field in run if field.name)))
         pack = self.new("pack")
-        self.names[pack] = struct.Struct(">" + "".join(field.form for field in run)).pack
+        self.names[pack] = layout.pack
         return f"{pack}({', '.join(field.name for field in run if field.name)})"
 
     def length(self, expression: str, classic: str) -> None:
         if not self.flexible:
             self.put(classic, expression)
+            return
+        if expression == "-1":
+            self.append(repr(varint(0)))
             return
         name = self.new("n")
         self.add(f"{name} = {expression} + 1")
@@ -400,7 +408,8 @@ class Writer(Code):
             self.put(FORMATS[kind.kind], expression)
             return
         name = self.new()
-        self.add(f"{name} = {expression}")
+        # Fields of fixed size before and after it are packed together.
+        self.emit(f"{name} = {expression}")
         classic = self.string_length if kind.kind == "string" else "i"
         if nullable:
             self.add(f"if {name} is None:")
@@ -414,7 +423,7 @@ class Writer(Code):
             self.indent()
         if kind.kind in ("string", "bytes", "records"):
             if kind.kind == "string":
-                self.add(f"{name} = {name}.encode()")
+                self.emit(f"{name} = {name}.encode()")
             self.length(f"len({name})", classic)
             if kind.kind == "records":
                 self.append_records(name)
@@ -488,5 +497,6 @@ class Writer(Code):
             self.out = outer
             self.add(f"{parts}.append({varint(cast('int', field.tag))!r} + varint(len({inner})) + {inner})")
             self.dedent()
-        self.append(f"varint(len({parts}))")
-        self.append(f"b''.join({parts})")
+        self.append(f"V[len({parts})]")
+        part = self.new("part")
+        self.add(f"for {part} in {parts}: {outer} += {part}")
