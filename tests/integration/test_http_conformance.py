@@ -635,6 +635,9 @@ def test_a_coded_body_is_decoded(
         ("gzip", zlib.compress(b"other")),
         ("deflate", zlib.compress(b"sum")[:-4] + b"0000"),
         ("gzip", INNER),
+        # Nothing at all is no coding of an empty value.
+        ("gzip", b""),
+        ("deflate", b""),
     ],
 )
 @pytest.mark.parametrize("kind", ["application/octet-stream", "application/json"])

@@ -46,7 +46,7 @@ class DecodeBodies:
         if not coded:
             await self._app(scope, receive, send)
         elif len(coded) == 1 and coded[0] in _WINDOW_BITS:
-            body = _Decoded(receive, _WINDOW_BITS[coded[0]], scope.get(BODY))
+            body = _Decoded(receive, _WINDOW_BITS[coded[0]], scope.get(BODY), is_there=_is_framed(scope))
             await self._app(scope, body.receive, send)
         elif _has_body(scope):
             sent = b", ".join(coded)[:100].decode("latin-1")
@@ -58,6 +58,10 @@ class DecodeBodies:
             await self._app(scope, receive, send)
 
 
+def _is_framed(scope: Scope) -> bool:
+    return any(name in (b"transfer-encoding", b"content-length") for name, _ in scope["headers"])
+
+
 def _has_body(scope: Scope) -> bool:
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
@@ -66,13 +70,16 @@ def _has_body(scope: Scope) -> bool:
 
 
 class _Decoded:
-    """The decoded body of one request."""
+    """The decoded body of one request; ``is_there`` unless it has none at all.
 
-    def __init__(self, receive: Receive, window_bits: int, held: HeldBody | None) -> None:
+    Not even an empty body is coded as no bytes.
+    """
+
+    def __init__(self, receive: Receive, window_bits: int, held: HeldBody | None, *, is_there: bool) -> None:
         self._receive = receive
         self._window_bits = window_bits
         self._held = held
-        self._decoder: Any = None
+        self._decoder: Any = zlib.decompressobj(window_bits) if is_there else None
         # What has been received and not decoded; whether the decoder may have more of what it got.
         self._coded = b""
         self._has_more = False
