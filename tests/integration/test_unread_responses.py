@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import httpx
 import pytest
 from stele import Client
 from stele.testing import BrokerProcess, run_broker
@@ -74,7 +75,13 @@ def test_clients_that_read_nothing_take_bounded_memory_together(
             if number % 20 == 0:
                 assert records_read(broker) == BATCHES * BATCH_VALUES
         assert records_read(broker) == BATCHES * BATCH_VALUES
+        assert 0 < metric(broker, "stele_unread_response_bytes") <= 33 * FETCH_BYTES_MAX
         assert memory.mib - before < MEMORY_MIB, f"{memory.mib:.0f} MiB, {before:.0f} before"
+
+
+def metric(broker: BrokerProcess, name: str) -> float:
+    lines = httpx.get(f"{broker.http_url}/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
 
 
 def records_read(broker: BrokerProcess) -> int:

@@ -244,6 +244,17 @@ class _BrokerCounters(Collector):
             "Bytes of the produce requests in the queue; limited by STELE_PRODUCE_QUEUE_BYTES_MAX.",
             value=queue.size_bytes,
         )
+        unread = state.broker.unread
+        yield GaugeMetricFamily(
+            "stele_unread_response_bytes",
+            "Bytes of responses that binary and Kafka connections hold because their clients have not read them.",
+            value=unread.held_bytes,
+        )
+        yield CounterMetricFamily(
+            "stele_unread_connections_closed",
+            "Connections closed because of the responses that they left unread.",
+            value=unread.broken_off,
+        )
         remembered, forgotten = state.broker.producer_counts
         yield GaugeMetricFamily(
             "stele_producer_states",

@@ -49,6 +49,8 @@ class UnreadResponses:
         self._sizes: dict[UnreadHolder, int] = {}
         self._looked_s = -_LOOK_S
         self.held_bytes = 0
+        # Connections that were broken off.
+        self.broken_off = 0
 
     def bytes_of_fetch(self, wanted: int) -> int:
         """Return how many bytes a fetch of ``wanted`` bytes may bring now; it may bring one whole batch in any case."""
@@ -66,23 +68,24 @@ class UnreadResponses:
         """
         self.held_bytes += size - self._sizes.get(holder, 0)
         self._sizes[holder] = size
-        if self.held_bytes > 2 * self.bytes_max and self._look_again():
+        if self.held_bytes > 2 * self.bytes_max:
+            self._look_again()
             while self.held_bytes > 2 * self.bytes_max and len(self._sizes) > 1:
                 oldest = next(iter(self._sizes))
                 self.forget(oldest)
+                self.broken_off += 1
                 oldest.break_off()
 
     def forget(self, holder: UnreadHolder) -> None:
         """Take down that ``holder`` holds no more than is free."""
         self.held_bytes -= self._sizes.pop(holder, 0)
 
-    def _look_again(self) -> bool:
-        """Ask the connections what they hold, because clients may have read since; False if they were just asked."""
+    def _look_again(self) -> None:
+        """Ask the connections what they hold, because clients may have read since, unless they were just asked."""
         now_s = self._clock_s()
         if now_s - self._looked_s < _LOOK_S:
-            return False
+            return
         self._looked_s = now_s
         for holder in self._sizes:
             self._sizes[holder] = holder.unread_bytes
         self.held_bytes = sum(self._sizes.values())
-        return True
