@@ -40,7 +40,7 @@ from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from .apis import API_VERSIONS_KEY, GUARDED, SERVED, unsupported_api_versions
-from .context import Answer, Context, KafkaListener, NoResponse
+from .context import Context, KafkaListener, NoResponse
 from .direct_charge import DirectCharge
 from .direct_produce import Route, Routes
 from .failures import failure_of
@@ -271,13 +271,17 @@ class KafkaConnection(Connection[memoryview]):
         elif context.access is not None:
             served = GUARDED[head.api_key]
         try:
-            answer = self._handle(served, context, message, len(frame))
+            if self._listener.broker.quotas.is_active:
+                throttled = ThrottledRequest(self._quota_delays(), client_id)
+                answer = throttled.handle(served, context, message, len(frame))
+            else:
+                answer = served.handle(context, message)
         except Exception as error:  # noqa: BLE001 - the edge of a connection
             answer = self._failure(head, served, message, error)
-        if isinstance(answer, DeferredResponse):
-            self._answer_deferred(head, served, message, cast("DeferredResponse[Any]", answer))
-        elif isinstance(answer, served.api.response):
+        if isinstance(answer, served.api.response):
             self.answer(self._encode(head, served, answer))
+        elif isinstance(answer, DeferredResponse):
+            self._answer_deferred(head, served, message, cast("DeferredResponse[Any]", answer))
         elif isinstance(answer, NoResponse):
             self._answer_nothing(head, served, answer)
         else:
@@ -441,12 +445,6 @@ class KafkaConnection(Connection[memoryview]):
         if quotas.times_requests:
             charge.begin()
         return charge
-
-    def _handle(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
-        if not self._listener.broker.quotas.is_active:
-            return served.handle(context, message)
-        throttled = ThrottledRequest(self._quota_delays(), context.client_id)
-        return throttled.handle(served, context, message, frame_bytes)
 
     def _answer_later(
         self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]
