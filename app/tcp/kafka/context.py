@@ -86,11 +86,6 @@ class Context:
     connection: ClientConnection = NO_CONNECTION
     # Those of the client's connection, if it is one of this broker.
     idle_answers: IdleAnswers | None = None
-    broker: Broker = field(init=False)
-
-    def __post_init__(self) -> None:
-        # Each request looks it up several times.
-        object.__setattr__(self, "broker", self.listener.broker)
 
     @property
     def may_carry_secrets(self) -> bool:
@@ -99,6 +94,10 @@ class Context:
         Nobody else could read it, or a setting allows it.
         """
         return self.listener.security.may_carry_secrets(self.client_host, is_encrypted=self.is_encrypted)
+
+    @property
+    def broker(self) -> Broker:
+        return self.listener.broker
 
     def consume_wait_ms(self) -> int:
         """Return how long the client has to wait before it may read again, by its quota.
