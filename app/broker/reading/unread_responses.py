@@ -3,7 +3,7 @@
 A connection whose client reads slowly, or not at all, holds a response until it is sent. Each is bounded, but there may
 be thousands. So what connections hold beyond ``FREE_BYTES`` has a limit together::
 
-    0 ├── fetches as large as they may be ──┤ bytes_max ├── small fetches ──┤ 2 × bytes_max: the oldest is broken off
+    0 ── fetches as large as they may be ── bytes_max ── small fetches ── 2 × bytes_max: the oldest is broken off
 
 Small fetches bring one batch, or ``FREE_BYTES``. Clients that read are served all the time; those that do not lose
 their connection, the one first that has held something for the longest.
