@@ -10,6 +10,8 @@ from typing import Any
 
 from stele.wire import schema
 
+from ...work_budget import Steps
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
@@ -49,4 +51,12 @@ class Api:
         if not self.reads_request:
             return self.request()
         request, _ = schema.read_message(self.request, version, self.is_flexible(version), buffer, position)
+        return request
+
+    def read_request_in_steps(self, version: int, buffer: schema.Buffer, position: int = 0) -> Steps[Any]:
+        """``read_request`` in steps that are short enough for a turn of the loop."""
+        if not self.reads_request:
+            return self.request()
+        flexible = self.is_flexible(version)
+        request, _ = yield from schema.read_in_steps(self.request, version, flexible, buffer, position)
         return request

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, cast
 
-from stele.wire.schema import MalformedMessage
+from stele.wire.schema import ELEMENTS_PER_READ, MalformedMessage
 
 from ...broker.producing.produce import PendingProduce
 from ...errors import SteleError, UnknownPartition
@@ -33,7 +33,7 @@ from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
 from ...storage.waiters import PartitionWatch
-from ...work_budget import pause
+from ...work_budget import Steps, in_turns, pause
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
@@ -246,10 +246,45 @@ class KafkaConnection(Connection[memoryview]):
                 raise MalformedMessage(
                     f"{len(frame)} bytes; without records it may have {PLAIN_REQUEST_BYTES_MAX}"
                 )
-            client_id, message = self._decoded(head, served, frame)
+            decoded = self._decoded(head, served, frame)
         except MalformedMessage as error:
-            self.unreadable(f"{served.api.name} v{head.version} cannot be read: {error}")
+            self._cannot_read(head, served, error)
             return
+        if isinstance(decoded, Generator):
+            self.pause_requests()
+            self.answer_later(self._begin_long(head, served, frame, decoded), is_change=served.changes)
+        else:
+            self._begin_decoded(head, served, frame, *decoded)
+
+    def _cannot_read(self, head: RequestHead, served: Served, error: MalformedMessage) -> None:
+        self.unreadable(f"{served.api.name} v{head.version} cannot be read: {error}")
+
+    async def _begin_long(
+        self, head: RequestHead, served: Served, frame: memoryview, rest: Steps[tuple[str, Any]]
+    ) -> Buffers:
+        """Decode the rest of a request in turns, and begin it: its response follows this empty one."""
+        try:
+            client_id, message = await in_turns(rest)
+        except MalformedMessage as error:
+            self._cannot_read(head, served, error)
+            return b""
+        finally:
+            # The next one begins after this one has.
+            self.resume_requests()
+        self._begin_decoded(head, served, frame, client_id, message, is_long=True)
+        return b""
+
+    def _begin_decoded(
+        self,
+        head: RequestHead,
+        served: Served,
+        frame: memoryview,
+        client_id: str,
+        message: Any,
+        *,
+        is_long: bool = False,
+    ) -> None:
+        sasl = self._sasl
         if client_id:
             self.client_id = client_id
         if served.api.key == API_VERSIONS_KEY:
@@ -278,6 +313,11 @@ class KafkaConnection(Connection[memoryview]):
                 answer = served.handle(context, message)
         except Exception as error:  # noqa: BLE001 - the edge of a connection
             answer = self._failure(head, served, message, error)
+        if is_long:
+            # So may be its response.
+            served = replace(served, lists=True)
+            if not isinstance(answer, Coroutine):
+                answer = _in_time(answer)
         if isinstance(answer, served.api.response):
             self.answer(self._encode(head, served, answer))
         elif isinstance(answer, DeferredResponse):
@@ -287,8 +327,10 @@ class KafkaConnection(Connection[memoryview]):
         else:
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
 
-    def _decoded(self, head: RequestHead, served: Served, frame: memoryview) -> tuple[str, Any]:
-        """Return the client id and the request of a frame.
+    def _decoded(
+        self, head: RequestHead, served: Served, frame: memoryview
+    ) -> tuple[str, Any] | Steps[tuple[str, Any]]:
+        """Return the client id and the request of a frame; or what decodes the rest of it, if it has many elements.
 
         Raises ``MalformedMessage``.
         """
@@ -301,7 +343,14 @@ class KafkaConnection(Connection[memoryview]):
             known = self._fetches.read(frame)
             if known is not None:
                 return known
-        return _read(head, served, frame)
+        if len(frame) <= ELEMENTS_PER_READ:
+            return _read(head, served, frame)
+        steps = _read_in_steps(head, served, frame)
+        try:
+            next(steps)
+        except StopIteration as ended:
+            return ended.value
+        return steps
 
     def _new_watch(self) -> PartitionWatch:
         return self._listener.broker.watch(notes_hidden=True)
@@ -567,6 +616,16 @@ def _read(head: RequestHead, served: Served, frame: memoryview) -> tuple[str, An
     """Return the client id and the request of a frame that is known to be readable."""
     client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
     return client_id, served.api.read_request(head.version, frame, position)
+
+
+def _read_in_steps(head: RequestHead, served: Served, frame: memoryview) -> Steps[tuple[str, Any]]:
+    """``_read`` in steps that are short enough for a turn of the loop."""
+    client_id, position = read_client_id(frame, flexible=served.api.is_flexible(head.version))
+    return client_id, (yield from served.api.read_request_in_steps(head.version, frame, position))
+
+
+async def _in_time(answer: Answer) -> Answer:
+    return answer
 
 
 async def _written_in_steps(head: RequestHead, served: Served, response: Any) -> list[bytes | bytearray]:

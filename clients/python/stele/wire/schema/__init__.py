@@ -52,11 +52,13 @@ Reading order:
 from __future__ import annotations
 
 from .codecs import gathering_writer as gathering_writer
+from .codecs import read_in_steps as read_in_steps
 from .codecs import read_message as read_message
 from .codecs import reader as reader
 from .codecs import writer as writer
 from .codecs import writer_in_steps as writer_in_steps
 from .compiler import ELEMENTS_MAX as ELEMENTS_MAX
+from .compiler import ELEMENTS_PER_READ as ELEMENTS_PER_READ
 from .compiler import Reader as Reader
 from .compiler import Writer as Writer
 from .fields import NO_UUID as NO_UUID

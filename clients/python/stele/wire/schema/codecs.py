@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 from .compiler import ELEMENTS_PER_STEP, Reader, Writer
@@ -23,6 +23,14 @@ def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int
     ``UnicodeDecodeError`` for a malformed message; see ``read_message``.
     """
     return Reader(version, flexible).message(cls)
+
+
+@functools.cache
+def reader_in_steps(
+    cls: type[_T], version: int, flexible: bool
+) -> Callable[[Buffer, int], Generator[None, None, tuple[_T, int]]]:
+    """Compile ``reader`` as a generator, which yields between its steps."""
+    return Reader(version, flexible, in_steps=True).message(cls)
 
 
 @functools.cache
@@ -47,11 +55,9 @@ def writer_in_steps(
 ) -> Callable[[_T, bytearray, list[bytes | bytearray]], Iterator[None]]:
     """Compile ``gathering_writer`` as a generator, which yields between its steps."""
     code = Writer(version, flexible, gather=True, in_steps=True)
-    code.add(f"left = {ELEMENTS_PER_STEP}")
+    code.begin_steps(ELEMENTS_PER_STEP)
     code.structure(cls, "m")
     code.add("parts.append(out)")
-    # A message without arrays has no step to yield after.
-    code.add("yield from ()")
     return code.compile("def codec(m, out, parts):", f"write {cls.__name__} v{version} in steps")
 
 
@@ -77,5 +83,19 @@ def read_message(
     """
     try:
         return reader(cls, version, flexible)(buffer, position)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(str(error)) from error
+
+
+def read_in_steps(
+    cls: type[_T], version: int, flexible: bool, buffer: Buffer, position: int = 0
+) -> Generator[None, None, tuple[_T, int]]:
+    """``read_message`` in steps of ``ELEMENTS_PER_READ`` elements.
+
+    Raises:
+        MalformedMessage: the bytes are not a valid message.
+    """
+    try:
+        return (yield from reader_in_steps(cls, version, flexible)(buffer, position))
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise MalformedMessage(str(error)) from error

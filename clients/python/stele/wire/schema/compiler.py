@@ -19,6 +19,8 @@ STRING_BYTES_MAX = 32767
 ELEMENTS_MAX = 100_000
 # Of a message with fewer bytes, all items are decoded.
 ROWS_BYTES_MIN = 256
+# Elements that are read in one step, about 1 µs each. A message with fewer bytes has fewer elements.
+ELEMENTS_PER_READ = 500
 
 
 def _is_short(what: str) -> MalformedMessage:
@@ -118,6 +120,19 @@ class Code:
         exec(compile(source, f"<{name}>", "exec"), self.names)  # noqa: S102 - its own source, from declarations
         return self.names["codec"]
 
+    def begin_steps(self, elements: int) -> None:
+        """Make the function a generator, whose first step has that many elements."""
+        self.add(f"left = {elements}")
+        # A message without arrays has no step to yield after.
+        self.add("yield from ()")
+
+    def step(self, elements: int) -> None:
+        """Count an element, and yield after every ``elements``."""
+        self.add("left -= 1")
+        self.add("if not left:")
+        self.add(f"    left = {elements}")
+        self.add("    yield")
+
     def present(self, cls: type) -> tuple[list[Field], list[Field]]:
         """Return the plain fields and the tagged fields of this version."""
         present = [f for f in fields_of(cls) if self.version in f.versions]
@@ -133,7 +148,14 @@ class Code:
 
 
 class Reader(Code):
-    """Writes ``codec(b, p) -> (message, p)``."""
+    """Writes ``codec(b, p) -> (message, p)``.
+
+    With ``in_steps`` that is a generator, which yields after every ``ELEMENTS_PER_READ`` elements of its arrays.
+    """
+
+    def __init__(self, version: int, flexible: bool, *, in_steps: bool = False) -> None:
+        super().__init__(version, flexible)
+        self._in_steps = in_steps
 
     # ── overridable ──
 
@@ -249,6 +271,8 @@ class Reader(Code):
         self.indent()
         element = self.value(item, what, nullable=False)
         self.add(f"{name}.append({element})")
+        if self._in_steps:
+            self.step(ELEMENTS_PER_READ)
         self.dedent()
 
     def _have_one_size(self, cls: type) -> bool:
@@ -282,6 +306,8 @@ class Reader(Code):
         """Compile the function for a whole message."""
         self.add("end = len(b)")
         self.add(f"room = {ELEMENTS_MAX}")
+        if self._in_steps:
+            self.begin_steps(ELEMENTS_PER_READ)
         made = self.structure(cls)
         self.add(f"return {made}, p")
         return self.compile("def codec(b, p):", f"read {cls.__name__} v{self.version}")
@@ -464,10 +490,7 @@ class Writer(Code):
                 self.add("    continue")
             self.value(item, element, nullable=False)
             if self._in_steps:
-                self.add("left -= 1")
-                self.add("if not left:")
-                self.add(f"    left = {ELEMENTS_PER_STEP}")
-                self.add("    yield")
+                self.step(ELEMENTS_PER_STEP)
             self.dedent()
 
     def structure(self, cls: type, expression: str) -> None:
