@@ -20,6 +20,8 @@ TURN_BYTES = 256 * 1024
 # Partitions visited in one turn of the loop; each takes about 10 µs at most.
 PARTITIONS_PER_TURN = 50
 _RECORDS_PER_PARTITION = RECORDS_PER_TURN / PARTITIONS_PER_TURN
+# What an item of a request takes of which little is made, such as a part of a response, compared with a visit.
+SMALL_VISIT = 0.1
 # Small pieces of work (members, partitions) of about 1 µs in one step, and the steps that ``Ongoing`` takes in one turn.
 _PIECES_PER_STEP = 500
 _STEPS_AT_ONCE = 4
@@ -92,14 +94,16 @@ class WorkBudget:
             await self.pause()
 
 
-async def visited(items: Iterable[T]) -> AsyncGenerator[T]:
-    """Yield ``items``, each a visit of something as small as a partition, with pauses.
+async def visited(
+    items: Iterable[T], visits: float = 1, budget: WorkBudget | None = None
+) -> AsyncGenerator[T]:
+    """Yield ``items``, each as many ``visits`` of something as small as a partition, with pauses.
 
-    Other requests may change what they are about meanwhile.
+    Other requests may change what they are about meanwhile. A loop inside another one has its ``budget``.
     """
-    budget = WorkBudget()
+    budget = budget or WorkBudget()
     for item in items:
-        await budget.visit()
+        await budget.visit(visits)
         yield item
 
 
@@ -139,6 +143,15 @@ class Pace:
             return False
         self._left = _PIECES_PER_STEP
         return True
+
+
+def in_one_step(steps: Steps[T]) -> T | None:
+    """Do the first step of the work; return its outcome if that is all of it, and None if there is more."""
+    try:
+        next(steps)
+    except StopIteration as ended:
+        return ended.value
+    return None
 
 
 def at_once(steps: Steps[T]) -> T:

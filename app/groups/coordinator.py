@@ -33,7 +33,7 @@ from ..errors import (
     UnknownMember,
     UnknownPartition,
 )
-from ..work_budget import in_turns, visited
+from ..work_budget import Steps, at_once, in_turns, visited
 from .base.checks import check_group_id, check_join
 from .base.committed_offsets import GroupOffsets, records_of
 from .base.consumer_protocol import CONSUMER
@@ -414,10 +414,20 @@ class GroupCoordinator:
         With ``require_stable`` an offset that an open transaction may replace has the error
         ``UnstableOffset`` instead (KIP-447).
         """
+        return at_once(self.committed_in_steps(group, partitions, require_stable=require_stable))
+
+    def committed_in_steps(
+        self,
+        group: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> Steps[list[CommittedOffset]]:
+        """``committed`` in steps; all offsets are those of the first one."""
         self.table.check_open()
         live = self.table.groups.get(group)
         offsets = GroupOffsets(group, self.table) if live is None else live.offsets
-        return offsets.committed(partitions, require_stable=require_stable)
+        return (yield from offsets.committed(partitions, require_stable=require_stable))
 
     def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
         """Delete committed offsets, and pending ones of the same partitions.

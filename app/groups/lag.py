@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..broker.broker import Broker
 from ..concurrency import several
 from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
-from ..work_budget import WorkBudget, sorted_in_turns
+from ..work_budget import WorkBudget, at_once, sorted_in_turns
 from .base.consumer_protocol import AssignedPartition
 from .base.messages import NO_OFFSET, CommitRequest, OffsetToCommit
 from .coordinator import GroupCoordinator
@@ -80,7 +80,7 @@ async def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -
     lags: list[PartitionLag] = []
     for part in await sorted_in_turns(list(named), lambda part: part):
         await budget.visit()
-        commit = next(iter(offsets.committed([part])))
+        (commit,) = at_once(offsets.committed([part]))
         if commit.offset == NO_OFFSET and part not in assigned:
             # Of a topic that is deleted.
             continue

@@ -13,15 +13,13 @@ from ..errors import (
     UnknownPartition,
 )
 from ..storage.topic_partition import TopicPartition
-from ..work_budget import WorkBudget
+from ..work_budget import SMALL_VISIT, visited
 from .transaction import Transaction
 
 # Each is stored with every change of its transaction. Programs use one.
 GROUPS_OF_TRANSACTION_MAX = 1000
 # Kafka limits an id by the size of a string only; ids this long are mistakes.
 TRANSACTIONAL_ID_LENGTH_MAX = 1024
-# What the check of a partition takes, compared with a visit of one.
-_OF_A_VISIT = 0.1
 
 
 def check_transactional_id(transactional_id: str) -> None:
@@ -56,17 +54,15 @@ async def refused_partitions(
 
     The error is what is wrong with a partition, ``OperationNotAttempted`` for the others.
     """
-    budget = WorkBudget()
     errors: dict[TopicPartition, SteleError] = {}
-    for partition in partitions:
+    async for partition in visited(partitions, SMALL_VISIT):
         if (error := _error_of(broker, partition)) is not None:
             errors[partition] = error
-        await budget.visit(_OF_A_VISIT)
     if not errors:
         return {}
     return {
         partition: errors.get(partition) or OperationNotAttempted(f"adding partition {partition}")
-        for partition in partitions
+        async for partition in visited(partitions, SMALL_VISIT)
     }
 
 

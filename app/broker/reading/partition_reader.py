@@ -20,7 +20,7 @@ from ...settings import Settings
 from ...storage.engine import LogEngine, LogState, PartitionFetch, PartitionRead
 from ...storage.topic_partition import TopicPartition
 from ...storage.waiters import PartitionWatch
-from ...work_budget import WorkBudget
+from ...work_budget import SMALL_VISIT, WorkBudget, visited
 from ..counts import Counts
 from ..topics import Topics
 from ..virtual import MAX_TIMESTAMP, PartitionLeader, VirtualTopics
@@ -199,7 +199,7 @@ class PartitionReader:
 
     async def refresh(self, partitions: Iterable[tuple[str, int]]) -> None:
         stored: list[TopicPartition] = []
-        for name, partition in partitions:
+        async for name, partition in visited(partitions, SMALL_VISIT):
             topic = self._topics.get(name)
             if topic is not None and 0 <= partition < topic.partitions:
                 stored.append(TopicPartition(name, partition))

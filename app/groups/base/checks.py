@@ -43,17 +43,18 @@ def check_join(request: JoinRequest, settings: Settings) -> None:
         )
     if request.instance_id == "":
         raise InvalidRequest("the instance id is empty; leave it out, or give the member one")
-    texts = (
-        ("member id", request.member_id),
-        ("instance id", request.instance_id or ""),
-        ("client id", request.client_id),
-        ("client host", request.client_host),
-        ("protocol type", request.protocol_type),
-        *(("protocol name", name) for name, _ in request.protocols),
-    )
-    size = sum(text_size(text, what) for what, text in texts) + sum(
-        len(metadata) + _PROTOCOL_OVERHEAD_BYTES for _, metadata in request.protocols
-    )
+    size = sum(len(metadata) + _PROTOCOL_OVERHEAD_BYTES for _, metadata in request.protocols)
+    if size <= settings.group_member_bytes_max:
+        # Of more protocols the texts need not be looked at.
+        texts = (
+            ("member id", request.member_id),
+            ("instance id", request.instance_id or ""),
+            ("client id", request.client_id),
+            ("client host", request.client_host),
+            ("protocol type", request.protocol_type),
+            *(("protocol name", name) for name, _ in request.protocols),
+        )
+        size += sum(text_size(text, what) for what, text in texts)
     if size > settings.group_member_bytes_max:
         raise InvalidRequest(
             f"the member takes {size} bytes, and {settings.group_member_bytes_max} are allowed; "

@@ -33,14 +33,14 @@ from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
 from ...storage.waiters import PartitionWatch
-from ...work_budget import Steps, in_turns, pause
+from ...work_budget import Steps, in_one_step, in_turns, pause
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from .apis import API_VERSIONS_KEY, GUARDED, SERVED, unsupported_api_versions
-from .context import Context, KafkaListener, NoResponse
+from .context import Answer, Context, KafkaListener, NoResponse
 from .direct_charge import DirectCharge
 from .direct_produce import Route, Routes
 from .failures import failure_of
@@ -314,8 +314,8 @@ class KafkaConnection(Connection[memoryview]):
         except Exception as error:  # noqa: BLE001 - the edge of a connection
             answer = self._failure(head, served, message, error)
         if is_long:
-            # So may be its response.
-            served = replace(served, lists=True)
+            # So may be its response. The handler may pause, too, as those of APIs that walk; a read waits for long.
+            served = replace(served, lists=True, walks=served.reads is None)
             if not isinstance(answer, Coroutine):
                 answer = _in_time(answer)
         if isinstance(answer, served.api.response):
@@ -346,11 +346,7 @@ class KafkaConnection(Connection[memoryview]):
         if len(frame) <= ELEMENTS_PER_READ:
             return _read(head, served, frame)
         steps = _read_in_steps(head, served, frame)
-        try:
-            next(steps)
-        except StopIteration as ended:
-            return ended.value
-        return steps
+        return in_one_step(steps) or steps
 
     def _new_watch(self) -> PartitionWatch:
         return self._listener.broker.watch(notes_hidden=True)

@@ -22,6 +22,7 @@ from stele.wire.schema import MalformedMessage, writer
 from stele.wire.schema.varints import read_varint
 
 from ...broker.producing.produce import Acks
+from ...work_budget import in_one_step
 from .headers import REQUEST_BYTES_MIN, read_client_id, response_head
 from .route_learning import RouteLearning
 from .schemas.produce import (
@@ -160,11 +161,12 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
     flexible = PRODUCE_API.is_flexible(version)
     try:
         client_id, start = read_client_id(frame, flexible=flexible)
-        request: ProduceRequest = PRODUCE_API.read_request(version, frame, start)
+        # A request for one partition has few elements.
+        request: ProduceRequest | None = in_one_step(PRODUCE_API.read_request_in_steps(version, frame, start))
     except MalformedMessage:
         # The generic path says what is wrong.
         return None
-    if request.transactional_id is not None or request.acks not in (Acks.ALL, Acks.LEADER):
+    if request is None or request.transactional_id is not None or request.acks not in (Acks.ALL, Acks.LEADER):
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return None

@@ -30,10 +30,10 @@ from ..sessions.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID, FetchedPartiti
 from ..sessions.idle_answers import IdleAnswers
 from .looks import Answer, Look, look_at, may_read, partition_data, refused
 from .old_clients import FIRST_WITH_BATCHES
-from .quick_look import PARTITIONS_MAX as QUICK_MAX
 from .read_replicas import rack_to_read_from
 from .reading import WholeReading
 from .requests import FIRST_WITH_TOPIC_IDS, isolation_of
+from .requests import PARTITIONS_MAX as QUICK_MAX
 
 _MISSING = b""
 # Fewer are looked at as quickly one by one, and all are looked up without a pause.

@@ -18,10 +18,7 @@ from .leader_epochs import NO_EPOCH, check_leader_epoch
 from .looks import Look, check_is_same, may_read, partition_data, refused
 from .old_clients import FIRST_WITH_BATCHES
 from .read_replicas import rack_to_read_from
-from .requests import FIRST_WITH_TOPIC_IDS, fetched_partition, isolation_of
-
-# More are looked at with pauses, or have kept answers.
-PARTITIONS_MAX = 16
+from .requests import FIRST_WITH_TOPIC_IDS, PARTITIONS_MAX, fetched_partition, isolation_of
 
 
 def quick_look(context: Context, request: FetchRequest, max_bytes: int) -> QuickReading | None:

@@ -17,8 +17,7 @@ from ..headers import REQUEST_BYTES_MIN, SIZE, read_client_id
 from ..route_learning import RouteLearning
 from ..schemas.fetch import FETCH_API, FetchPartition, FetchRequest
 from ..sessions.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
-from .quick_look import PARTITIONS_MAX
-from .requests import FIRST_WITH_SESSIONS
+from .requests import FIRST_WITH_SESSIONS, PARTITIONS_MAX
 
 # A connection with more requests than these in turn, or more sets of partitions, forgets all, and decodes again.
 REQUESTS_MAX = 256

@@ -131,7 +131,9 @@ def _created(creation: AclCreation) -> Acl:
 
 
 async def delete_acls(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    return DeleteAclsResponse(filter_results=[await _delete(context, wanted) for wanted in request.filters])
+    return DeleteAclsResponse(
+        filter_results=[await _delete(context, wanted) async for wanted in visited(request.filters)]
+    )
 
 
 async def _delete(context: Context, wanted: DeleteAclsFilter) -> DeleteAclsFilterResult:

@@ -14,7 +14,7 @@ from stele.wire.error_codes import ErrorCode
 from ....broker.dynamic_configs import ConfigKind
 from ....errors import SteleError
 from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
-from ....work_budget import WorkBudget
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ..context import Context, describe_error
 from ..features import FEATURES
 from ..guards.rights import on_cluster
@@ -84,10 +84,10 @@ def partition_error(context: Context, topic: str, partition: int) -> tuple[Error
     return ErrorCode.NONE, None
 
 
-def once_each(topics: Iterable[tuple[str, Sequence[int]]]) -> dict[str, dict[int, None]]:
+async def once_each(topics: Iterable[tuple[str, Sequence[int]]]) -> dict[str, dict[int, None]]:
     """Return the partitions by topic, each once, in the order of the request."""
     requested: dict[str, dict[int, None]] = {}
-    for topic, partitions in topics:
+    async for topic, partitions in visited(topics, SMALL_VISIT):
         requested.setdefault(topic, {}).update(dict.fromkeys(partitions))
     return requested
 
@@ -108,7 +108,7 @@ async def elect_leaders(context: Context, request: ElectLeadersRequest) -> Elect
         )
     kind = request.election_type
     is_known = kind in (_PREFERRED, _UNCLEAN)
-    requested = once_each((topic.topic, topic.partitions) for topic in request.topic_partitions)
+    requested = await once_each((topic.topic, topic.partitions) for topic in request.topic_partitions)
     budget = WorkBudget()
     topics: list[ReplicaElectionResult] = []
     for topic, partitions in requested.items():
@@ -196,12 +196,13 @@ def list_partition_reassignments(
 # ── controllers, brokers, features ──
 
 
-def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+async def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe a quorum of this broker alone; it has no listener for controllers.
 
     As in Kafka, a request may name only the one partition of the cluster's metadata.
     """
-    requested = once_each(
+    budget = WorkBudget()
+    requested = await once_each(
         (topic.topic_name, [partition.partition_index for partition in topic.partitions])
         for topic in request.topics
     )
@@ -212,10 +213,11 @@ def describe_quorum(context: Context, request: DescribeQuorumRequest) -> Describ
             TopicQuorum(
                 topic_name=topic,
                 partitions=[
-                    _quorum(context) if is_metadata else _no_quorum(partition) for partition in partitions
+                    _quorum(context) if is_metadata else _no_quorum(partition)
+                    async for partition in visited(partitions, SMALL_VISIT, budget)
                 ],
             )
-            for topic, partitions in requested.items()
+            async for topic, partitions in visited(requested.items(), SMALL_VISIT, budget)
         ],
         nodes=[Node(node_id=context.broker.broker_id, listeners=())] if is_metadata else (),
     )

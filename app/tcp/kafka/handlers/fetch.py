@@ -25,6 +25,7 @@ from stele.wire.error_codes import ErrorCode
 from ....broker.broker import Broker
 from ....broker.reading.fetch import bytes_of, needs_more
 from ....security.acl import READ_TOPIC
+from ....work_budget import in_turns
 from ..context import Context
 from ..fetching.idle_reading import IdleReading, idle_reading
 from ..fetching.leader_epochs import find_leader_epochs
@@ -127,7 +128,7 @@ async def _fetch(context: Context, request: FetchRequest) -> FetchResponse:
     uses_topic_ids = context.version >= FIRST_WITH_TOPIC_IDS
     if broker.cluster.is_shared:
         await broker.try_to_find_topics(partitions=_named(context, request))
-    named = requested(context, request)
+    named = await in_turns(requested(context, request))
     access = context.access
     await find_leader_epochs(
         broker,

@@ -20,6 +20,7 @@ from ....broker.virtual import MAX_TIMESTAMP
 from ....concurrency import several
 from ....errors import SteleError
 from ....security.acl import DESCRIBE_TOPIC
+from ....work_budget import SMALL_VISIT, visited
 from ...errors import error_code_of
 from ..context import Context
 from ..fetching.leader_epochs import check_leader_epoch, find_leader_epochs
@@ -68,7 +69,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(answers, len(topic.partitions))))
-            for topic in request.topics
+            async for topic in visited(request.topics, SMALL_VISIT)
         ]
     )
 

@@ -13,7 +13,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.topics import Topic
 from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from ....work_budget import WorkBudget
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ..context import Context
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
@@ -92,7 +92,7 @@ async def alter_replica_log_dirs(
     codes: dict[str, dict[int, ErrorCode]] = {}
     budget = WorkBudget()
     for directory in request.dirs:
-        requested = once_each((topic.name, topic.partitions) for topic in directory.topics)
+        requested = await once_each((topic.name, topic.partitions) for topic in directory.topics)
         for topic, partitions in requested.items():
             for partition in partitions:
                 code, _ = partition_error(context, topic, partition)
@@ -106,10 +106,10 @@ async def alter_replica_log_dirs(
                 topic_name=topic,
                 partitions=[
                     AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
-                    for partition, code in partitions.items()
+                    async for partition, code in visited(partitions.items(), SMALL_VISIT, budget)
                 ],
             )
-            for topic, partitions in codes.items()
+            async for topic, partitions in visited(codes.items(), SMALL_VISIT, budget)
         ]
     )
 

@@ -23,6 +23,7 @@ from ..schemas.transactions import (
     TopicResponse,
 )
 from ..served import Served, always
+from .cluster import once_each
 from .transaction_errors import INIT_PRODUCER_ID, transaction_error_code
 
 _NONE = -1
@@ -62,9 +63,7 @@ async def describe_producers(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     # Once per partition, because a number is short and the description of a partition is not.
-    requested: dict[str, dict[int, None]] = {}
-    for topic in request.topics:
-        requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    requested = await once_each((topic.name, topic.partition_indexes) for topic in request.topics)
     budget = WorkBudget()
     topics: list[TopicResponse] = []
     for name, indexes in requested.items():

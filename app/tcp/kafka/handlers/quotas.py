@@ -18,6 +18,7 @@ from ....errors import InvalidRequest, SteleError
 from ....errors.base import short
 from ....security.acl import ALTER_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
 from ....security.audit import Peer, log_change
+from ....work_budget import visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
@@ -105,7 +106,9 @@ async def alter_client_quotas(
     An error in one of them leaves that entity as it was.
     """
     return AlterClientQuotasResponse(
-        entries=[await _alter(context, entry, request.validate_only) for entry in request.entries]
+        entries=[
+            await _alter(context, entry, request.validate_only) async for entry in visited(request.entries)
+        ]
     )
 
 

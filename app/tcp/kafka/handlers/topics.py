@@ -23,7 +23,7 @@ from ....errors import (
     UnknownTopic,
 )
 from ....security.acl import ALTER_TOPIC, DELETE_TOPIC
-from ....work_budget import WorkBudget
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ..context import Context, describe_error, error_code_unless_closing, find_topic
 from ..guards import topics as topic_guards
 from ..guards.rights import PARTITIONS, Parts, on_each
@@ -118,8 +118,8 @@ def _placement(wanted: CreatableTopic) -> Placement:
 
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     topics = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
-    times = Counter(_topic_key(topic) for topic in topics)
-    once = {_topic_key(topic): topic for topic in topics}
+    keys = [_topic_key(topic) async for topic in visited(topics, SMALL_VISIT)]
+    times, once = Counter(keys), dict(zip(keys, topics, strict=True))
     responses: list[DeletableTopicResult] = []
     budget = WorkBudget()
     for key, topic in once.items():
@@ -159,8 +159,8 @@ def _refuse_deletion(named: DeleteTopicState, *, is_repeated: bool) -> None:
 
 
 async def create_partitions(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    times = Counter(topic.name for topic in request.topics)
-    once = {topic.name: topic for topic in request.topics}
+    names = [topic.name async for topic in visited(request.topics, SMALL_VISIT)]
+    times, once = Counter(names), dict(zip(names, request.topics, strict=True))
     results: list[CreatePartitionsTopicResult] = []
     budget = WorkBudget()
     for name, topic in once.items():
@@ -210,7 +210,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             DeleteRecordsTopicResult(
                 name=topic.name, partitions=list(itertools.islice(following, len(topic.partitions)))
             )
-            for topic in request.topics
+            async for topic in visited(request.topics, SMALL_VISIT)
         ]
     )
 

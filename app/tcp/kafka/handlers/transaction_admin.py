@@ -16,7 +16,7 @@ from ....security.audit import Peer, log_change
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import TransactionDescription
 from ....transactions.states import TransactionState
-from ....work_budget import WorkBudget
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ...errors import error_code_of
 from ..context import Context
 from ..guards import transactions as transaction_guards
@@ -139,6 +139,7 @@ def _listed(
 
 async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Abort what producers have open in partitions; only the coordinator commits."""
+    budget = WorkBudget()
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -153,13 +154,13 @@ async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -
                                     context, marker, TopicPartition(topic.name, partition)
                                 ),
                             )
-                            for partition in topic.partition_indexes
+                            async for partition in visited(topic.partition_indexes, budget=budget)
                         ],
                     )
-                    for topic in marker.topics
+                    async for topic in visited(marker.topics, SMALL_VISIT, budget)
                 ],
             )
-            for marker in request.markers
+            async for marker in visited(request.markers, SMALL_VISIT, budget)
         ]
     )
 

@@ -27,7 +27,7 @@ from ....groups.base.messages import CommitRequest, OffsetToCommit
 from ....security.acl import WRITE_TRANSACTIONAL_ID
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import ProducerIdentity
-from ....work_budget import Pace, Steps, WorkBudget, in_turns
+from ....work_budget import SMALL_VISIT, Pace, Steps, WorkBudget, in_turns, visited
 from ..context import Context
 from ..guards import transactions as transaction_guards
 from ..guards.rights import on_name
@@ -66,8 +66,6 @@ _FIRST_WITH_ABORTABLE = 5
 _FIRST_THAT_ADDS_GROUP = 5
 _FIRST_THAT_RAISES_EPOCH = 5
 _NOT_ADDED = "the partition is not in its transaction"
-# What a partition of a request takes, compared with a visit of one.
-_OF_A_VISIT = 0.1
 
 
 def _check_id(transactional_id: str) -> None:
@@ -93,14 +91,15 @@ async def add_partitions_to_txn(
             topics=request.v3_and_below_topics,
         )
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _add(context, transaction))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=await _add(context, transaction)
-            )
-            for transaction in request.transactions
-        ]
-    )
+    results: list[AddPartitionsToTxnResult] = []
+    budget = WorkBudget()
+    for transaction in request.transactions:
+        added = await _add(context, transaction)
+        results.append(
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=added)
+        )
+        await budget.visit(1 + sum(len(topic.partitions) for topic in transaction.topics))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _add(
@@ -111,7 +110,7 @@ async def _add(
     for topic in transaction.topics:
         for partition in topic.partitions:
             partitions.append(TopicPartition(topic.name, partition))
-            await budget.visit(_OF_A_VISIT)
+            await budget.visit(SMALL_VISIT)
     results: Mapping[TopicPartition, SteleError | None]
     try:
         _check_id(transaction.transactional_id)
@@ -212,7 +211,7 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
                     metadata=partition.committed_metadata,
                 )
             )
-            await budget.visit(_OF_A_VISIT)
+            await budget.visit(SMALL_VISIT)
     results: Sequence[SteleError | None]
     try:
         _check_id(request.transactional_id)
@@ -230,13 +229,9 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
         )
     except SteleError as error:
         results = [error] * len(offsets)
-    codes = iter(
-        [
-            ErrorCode.NONE
-            if result is None
-            else transaction_error_code(result, COMMIT_OFFSETS, context.version)
-            for result in results
-        ]
+    codes = (
+        ErrorCode.NONE if result is None else transaction_error_code(result, COMMIT_OFFSETS, context.version)
+        for result in results
     )
     return TxnOffsetCommitResponse(
         topics=[
@@ -246,10 +241,10 @@ async def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=next(codes)
                     )
-                    for partition in topic.partitions
+                    async for partition in visited(topic.partitions, SMALL_VISIT, budget)
                 ],
             )
-            for topic in request.topics
+            async for topic in visited(request.topics, SMALL_VISIT, budget)
         ]
     )
 

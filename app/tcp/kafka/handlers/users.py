@@ -20,7 +20,7 @@ from ....security.scram import (
     mechanism_number,
     mechanism_of_number,
 )
-from ....work_budget import visited
+from ....work_budget import SMALL_VISIT, visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
@@ -130,7 +130,7 @@ async def alter_user_scram_credentials(
             AlterUserScramCredentialsResult(
                 user=name, error_code=errors[name][0], error_message=errors[name][1]
             )
-            for name in names
+            async for name in visited(names, SMALL_VISIT)
         ]
     )
 

@@ -89,7 +89,7 @@ def test_a_change_continues_after_its_client_has_disconnected() -> None:
     assert changing == {
         "Produce", "OffsetCommit", "OffsetDelete", "CreateTopics", "DeleteTopics", "DeleteRecords",
         "CreatePartitions", "AlterConfigs", "AlterClientQuotas", "CreateAcls", "DeleteAcls",
-        "AlterUserScramCredentials", "IncrementalAlterConfigs", "DeleteGroups",
+        "AlterUserScramCredentials", "IncrementalAlterConfigs", "DeleteGroups", "LeaveGroup",
         "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "WriteTxnMarkers",
         "ShareAcknowledge", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
     }  # fmt: skip

@@ -24,7 +24,7 @@ from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers import topics, transactions
-from app.tcp.kafka.handlers.groups import committed_offsets
+from app.tcp.kafka.handlers.groups import committed_offsets, membership
 from app.tcp.kafka.handlers.groups.committed_offsets import _OFFSETS_AT_ONCE
 from app.tcp.kafka.handlers.metadata import metadata as describe_metadata
 from app.tcp.kafka.headers import RequestHead
@@ -44,7 +44,12 @@ from app.tcp.kafka.schemas.committed_offsets import (
     OffsetFetchRequestTopic,
 )
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.groups import DESCRIBE_GROUPS_API, DescribeGroupsRequest
+from app.tcp.kafka.schemas.groups import (
+    DESCRIBE_GROUPS_API,
+    DescribeGroupsRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
 from app.tcp.kafka.schemas.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
 from app.tcp.kafka.schemas.offsets import (
     DeleteRecordsPartition,
@@ -74,7 +79,7 @@ from app.tcp.kafka.schemas.users import (
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.transactions import request_checks
-from app.work_budget import PARTITIONS_PER_TURN
+from app.work_budget import PARTITIONS_PER_TURN, at_once
 from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import api_of, read_response, request_frame
@@ -382,6 +387,27 @@ async def test_the_offsets_of_a_long_commit_are_checked_in_steps_and_kept_togeth
     offsets = many.groups.of("readers").coordinator.committed("readers", None)
     assert {offset.offset for offset in offsets} == {7}
     assert len(offsets) == MANY
+
+
+async def test_a_long_look_at_offsets_sees_those_of_one_moment(many: KafkaListener) -> None:
+    await handle(many, commit_of(MANY, 1), 8)
+    coordinator = many.groups.of("readers").coordinator
+    steps = coordinator.committed_in_steps("readers", [("many", number) for number in range(MANY)])
+    next(steps)
+    await handle(many, commit_of(MANY, 2), 8)
+    assert {offset.offset for offset in at_once(steps)} == {1}
+
+
+async def test_many_members_leave_some_at_a_time(
+    listener: KafkaListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = counted(monkeypatch, membership, "MemberResponse")
+    names = [f"m-{number}" for number in range(MANY)]
+    members = [MemberIdentity(member_id=name) for name in names]
+    response, _ = await handle(listener, LeaveGroupRequest(group_id="leavers", members=members), 5)
+    assert [member.member_id for member in response.members] == names
+    assert {member.error_code for member in response.members} == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert answered.most <= MANY / 4
 
 
 async def test_the_records_of_many_partitions_are_deleted_some_at_a_time(

@@ -1,21 +1,22 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: how far a group has read.
 
 Each request is atomic for a group: OffsetCommit and OffsetDelete change all their
-partitions together, and OffsetFetch returns all offsets of a group as of one moment. It
-pauses only after it has them, and between groups.
+partitions together, and OffsetFetch returns all offsets of a group as of one moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from stele.wire.error_codes import ErrorCode
 
 from .....broker.broker import Broker
 from .....errors import GroupNotFound, IllegalGeneration, SteleError
-from .....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit
-from .....work_budget import Pace, Steps, WorkBudget, at_once, in_turns
+from .....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit, Results
+from .....work_budget import SMALL_VISIT, Pace, Steps, WorkBudget, at_once, in_turns, visited
 from ....errors import error_code_of
 from ...context import Context, find_topic
 from ...guards import groups as group_guards
@@ -52,8 +53,8 @@ _FIRST_WITH_MEMBER_EPOCHS = 9
 _FIRST_WITH_TOPIC_IDS = 10
 # Of a commit, without a pause: each takes about 3 µs.
 _OFFSETS_AT_ONCE = 1000
-# What a partition of a response takes, compared with a visit of one.
-_OF_A_VISIT = 0.1
+# The answer for an offset takes about 2 µs.
+_PIECES_OF_ANSWER = 2
 
 # One code per partition, in the order of the request; None while the coordinator decides.
 _Codes = list[ErrorCode | None]
@@ -61,6 +62,8 @@ _Codes = list[ErrorCode | None]
 
 def is_long_commit(_broker: Broker, request: OffsetCommitRequest) -> bool:
     """Return whether the check of the offsets takes several turns, for which later requests have to wait."""
+    if len(request.topics) > _OFFSETS_AT_ONCE:
+        return True
     return sum(len(topic.partitions) for topic in request.topics) > _OFFSETS_AT_ONCE
 
 
@@ -70,14 +73,23 @@ def offset_commit(
     """Commit offsets; the response is due when they are durable."""
     if is_long_commit(context.broker, request):
         return _commit_in_turns(context, request)
-    return _commit(context, request, *at_once(_to_commit(context, request)))
+    codes, commit = at_once(_to_commit(context, request))
+    committing = _commit(context, request, commit)
+    if not isinstance(committing, asyncio.Future):
+        return at_once(_commit_response(request, codes, committing))
+
+    async def committed() -> OffsetCommitResponse:
+        return at_once(_commit_response(request, codes, await _results(committing, commit)))
+
+    return committed()
 
 
 async def _commit_in_turns(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     codes, commit = await in_turns(_to_commit(context, request))
     commit = await context.coordinator(request.group_id).checked(commit)
-    answer = _commit(context, request, codes, commit)
-    return await answer if isinstance(answer, Coroutine) else answer
+    committing = _commit(context, request, commit)
+    results = await _results(committing, commit) if isinstance(committing, asyncio.Future) else committing
+    return await in_turns(_commit_response(request, codes, results))
 
 
 def _to_commit(context: Context, request: OffsetCommitRequest) -> Steps[tuple[_Codes, CommitRequest]]:
@@ -119,11 +131,12 @@ def _to_commit(context: Context, request: OffsetCommitRequest) -> Steps[tuple[_C
 
 
 def _commit(
-    context: Context, request: OffsetCommitRequest, codes: _Codes, commit: CommitRequest
-) -> OffsetCommitResponse | Coroutine[Any, Any, OffsetCommitResponse]:
-    offsets = commit.offsets
+    context: Context, request: OffsetCommitRequest, commit: CommitRequest
+) -> Results | asyncio.Future[Results]:
+    """Commit; return the results, or what completes with them."""
+    refusal: SteleError
     try:
-        committing = context.coordinator(request.group_id).commit(commit)
+        return context.coordinator(request.group_id).commit(commit)
     except GroupNotFound as error:
         # Old clients get the error of a past generation; both errors make a member join again.
         is_old = context.version < _FIRST_WITH_GROUP_NOT_FOUND
@@ -132,40 +145,39 @@ def _commit(
             if is_old
             else error
         )
-        return _commit_response(request, codes, [refusal] * len(offsets))
     except SteleError as error:
-        return _commit_response(request, codes, [error] * len(offsets))
+        refusal = error
+    return [*repeat(refusal, len(commit.offsets))]
 
-    async def committed() -> OffsetCommitResponse:
-        try:
-            results: Sequence[SteleError | None] = await committing
-        except SteleError as error:
-            results = [error] * len(offsets)
-        return _commit_response(request, codes, results)
 
-    return committed()
+async def _results(committing: asyncio.Future[Results], commit: CommitRequest) -> Results:
+    try:
+        return await committing
+    except SteleError as error:
+        return [*repeat(error, len(commit.offsets))]
 
 
 def _commit_response(
-    request: OffsetCommitRequest, codes: Sequence[ErrorCode | None], results: Sequence[SteleError | None]
-) -> OffsetCommitResponse:
+    request: OffsetCommitRequest, codes: _Codes, results: Sequence[SteleError | None]
+) -> Steps[OffsetCommitResponse]:
     decided = (ErrorCode.NONE if result is None else error_code_of(result) for result in results)
-    merged = iter([next(decided) if code is None else code for code in codes])
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=next(merged)
-                    )
-                    for partition in topic.partitions
-                ],
+    merged = (next(decided) if code is None else code for code in codes)
+    pace = Pace()
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        partitions: list[OffsetCommitResponsePartition] = []
+        for partition in topic.partitions:
+            partitions.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=next(merged)
+                )
             )
-            for topic in request.topics
-        ]
-    )
+            if pace.is_due(_PIECES_OF_ANSWER):
+                yield
+        topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        )
+    return OffsetCommitResponse(topics=topics)
 
 
 async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -180,9 +192,9 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
         return OffsetFetchResponse(groups=groups)
     try:
         await context.coordinator(request.group_id).settle_ended(request.group_id)
-        offsets_of = _offsets_of(context, request)
+        offsets_of = await _offsets_of(context, request)
     except SteleError as error:
-        return _refused(request, error_code_of(error))
+        return await _refused(request, error_code_of(error))
     topics: list[OffsetFetchResponseTopic] = []
     for name, offsets in offsets_of.items():
         partitions: list[OffsetFetchResponsePartition] = []
@@ -201,27 +213,42 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
     return OffsetFetchResponse(topics=topics)
 
 
-def _committed(
-    context: Context, request: OffsetFetchRequest, group: str, partitions: Sequence[tuple[str, int]] | None
-) -> list[CommittedOffset]:
-    return context.coordinator(group).committed(group, partitions, require_stable=request.require_stable)
+def _all_committed(context: Context, request: OffsetFetchRequest, group: str) -> list[CommittedOffset]:
+    return context.coordinator(group).committed(group, None, require_stable=request.require_stable)
+
+
+async def _committed(
+    context: Context, request: OffsetFetchRequest, group: str, topics: Sequence[tuple[str, Collection[int]]]
+) -> list[list[CommittedOffset]]:
+    """Return the offsets of partitions of each topic, all of one moment."""
+    named = [
+        (name, partition)
+        async for name, partitions in visited(topics, SMALL_VISIT)
+        for partition in partitions
+    ]
+    offsets = iter(
+        await in_turns(
+            context.coordinator(group).committed_in_steps(group, named, require_stable=request.require_stable)
+        )
+    )
+    return [list(islice(offsets, len(partitions))) async for _, partitions in visited(topics, SMALL_VISIT)]
 
 
 def _code_of(committed: CommittedOffset) -> ErrorCode:
     return ErrorCode.NONE if committed.error is None else error_code_of(committed.error)
 
 
-def _offsets_of(context: Context, request: OffsetFetchRequest) -> Mapping[str, Sequence[CommittedOffset]]:
+async def _offsets_of(
+    context: Context, request: OffsetFetchRequest
+) -> Mapping[str, Sequence[CommittedOffset]]:
     """Return the offsets by topic, all of one moment."""
     if request.topics is None:
-        return _by_topic(_committed(context, request, request.group_id, None))
+        return _by_topic(_all_committed(context, request, request.group_id))
     requested: dict[str, dict[int, None]] = {}
-    for topic in request.topics:
+    async for topic in visited(request.topics, SMALL_VISIT):
         requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return {
-        name: _committed(context, request, request.group_id, [(name, partition) for partition in partitions])
-        for name, partitions in requested.items()
-    }
+    offsets = await _committed(context, request, request.group_id, list(requested.items()))
+    return dict(zip(requested, offsets, strict=True))
 
 
 def _by_topic(offsets: Sequence[CommittedOffset]) -> dict[str, list[CommittedOffset]]:
@@ -231,7 +258,8 @@ def _by_topic(offsets: Sequence[CommittedOffset]) -> dict[str, list[CommittedOff
     return by_topic
 
 
-def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+async def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    budget = WorkBudget()
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -245,10 +273,10 @@ def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchRespons
                         metadata="",
                         error_code=code,
                     )
-                    for partition in topic.partition_indexes
+                    async for partition in visited(topic.partition_indexes, SMALL_VISIT, budget)
                 ],
             )
-            for topic in request.topics or ()
+            async for topic in visited(request.topics or (), SMALL_VISIT, budget)
         ],
     )
 
@@ -270,7 +298,7 @@ async def _fetch_or_refuse(
             consumers = context.coordinator(group.group_id).consumers
             consumers.check_fetch(group.group_id, group.member_id, group.member_epoch)
         await context.coordinator(group.group_id).settle_ended(group.group_id)
-        offsets_of = _group_offsets(context, request, group)
+        offsets_of = await _group_offsets(context, request, group)
     except SteleError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))
     return OffsetFetchResponseGroup(
@@ -278,13 +306,13 @@ async def _fetch_or_refuse(
     )
 
 
-def _group_offsets(
+async def _group_offsets(
     context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
 ) -> list[_TopicOffsets]:
     """Return the offsets by topic, all of one moment."""
     topics: list[_TopicOffsets] = []
     if group.topics is None:
-        for name, offsets in _by_topic(_committed(context, request, group.group_id, None)).items():
+        for name, offsets in _by_topic(_all_committed(context, request, group.group_id)).items():
             topic_id = (
                 context.broker.readable_topic(name).topic_id.bytes
                 if context.broker.has_topic(name)
@@ -293,23 +321,24 @@ def _group_offsets(
             topics.append(_TopicOffsets(name, topic_id, offsets, ErrorCode.NONE))
         return topics
     requested: dict[tuple[str, bytes], dict[int, None]] = {}
-    for topic in group.topics:
+    async for topic in visited(group.topics, SMALL_VISIT):
         requested.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
-    for (name, topic_id), partitions in requested.items():
+    known: list[tuple[str, Collection[int]]] = []
+    async for (name, topic_id), partitions in visited(requested.items(), SMALL_VISIT):
         code = ErrorCode.NONE
         if context.version >= _FIRST_WITH_TOPIC_IDS:
             try:
                 name = find_topic(context, None, topic_id).name
             except SteleError as error:
                 code = error_code_of(error)
+        offsets: list[CommittedOffset] = []
         if code:
             offsets = [CommittedOffset(topic=name, partition=partition) for partition in partitions]
         else:
-            offsets = _committed(
-                context, request, group.group_id, [(name, partition) for partition in partitions]
-            )
+            known.append((name, partitions))
         topics.append(_TopicOffsets(name, topic_id, offsets, code))
-    return topics
+    committed = iter(await _committed(context, request, group.group_id, known))
+    return [topic if topic.code else topic._replace(offsets=next(committed)) for topic in topics]
 
 
 async def _fetched_topic(topic: _TopicOffsets, budget: WorkBudget) -> OffsetFetchResponseTopics:
@@ -338,7 +367,7 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
             refusals.append(_refusal(context, topic.name, partition.partition_index))
             if refusals[-1] is None:
                 known.append((topic.name, partition.partition_index))
-            await budget.visit(_OF_A_VISIT)
+            await budget.visit(SMALL_VISIT)
     deleted: Sequence[SteleError | None] = ()
     # As in Kafka, the group is not asked about nothing.
     if known:
@@ -359,7 +388,7 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
                     error_code=ErrorCode.NONE if result is None else error_code_of(result),
                 )
             )
-            await budget.visit(_OF_A_VISIT)
+            await budget.visit(SMALL_VISIT)
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
 

@@ -15,6 +15,7 @@ from .....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedPart
 from .....errors import SteleError
 from .....groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat
 from .....security.acl import DESCRIBE_TOPIC
+from .....work_budget import SMALL_VISIT, WorkBudget, visited
 from ...context import Context, describe_error
 from ...guards import groups as group_guards
 from ...schemas.consumer_groups import (
@@ -47,7 +48,7 @@ async def consumer_group_heartbeat(
     access = context.access
     try:
         answer = await context.coordinator(request.group_id).consumers.heartbeat(
-            _heartbeat(context, request),
+            await _heartbeat(context, request),
             sees=lambda topic: access is None or access.sees(DESCRIBE_TOPIC, topic),
         )
     except SteleError as error:
@@ -71,7 +72,8 @@ async def consumer_group_heartbeat(
     )
 
 
-def _heartbeat(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+async def _heartbeat(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+    budget = WorkBudget()
     member_id = request.member_id
     if not member_id and context.version < _FIRST_WITH_CLIENT_IDS and request.member_epoch == JOINING:
         member_id = str(uuid.uuid4())
@@ -90,9 +92,15 @@ def _heartbeat(context: Context, request: ConsumerGroupHeartbeatRequest) -> Cons
         owned=None
         if request.topic_partitions is None
         else frozenset(
-            OwnedPartition(UUID(bytes=topic.topic_id), partition)
-            for topic in request.topic_partitions
-            for partition in topic.partitions
+            [
+                OwnedPartition(topic_id, partition)
+                async for topic_id, partitions in visited(
+                    ((UUID(bytes=topic.topic_id), topic.partitions) for topic in request.topic_partitions),
+                    SMALL_VISIT,
+                    budget,
+                )
+                async for partition in visited(partitions, SMALL_VISIT, budget)
+            ]
         ),
         client_id=context.client_id,
         client_host=context.client_host,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
+from .....work_budget import SMALL_VISIT, visited
 from ...context import Context
 from ...guards import groups as group_guards
 from ...guards.rights import open_to_all
@@ -55,7 +56,7 @@ def streams_group_heartbeat(
     )
 
 
-def streams_group_describe(
+async def streams_group_describe(
     _context: Context, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
     return StreamsGroupDescribeResponse(
@@ -69,7 +70,7 @@ def streams_group_describe(
                 assignment_epoch=0,
                 members=(),
             )
-            for group in _once_each(request.group_ids)
+            async for group in visited(_once_each(request.group_ids), SMALL_VISIT)
         ]
     )
 

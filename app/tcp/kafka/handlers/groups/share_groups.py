@@ -12,7 +12,7 @@ from .....errors import SteleError, StorageError, TopicError
 from .....groups.share.group import ShareHeartbeat, ShareMember
 from .....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
 from .....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
-from .....work_budget import WorkBudget
+from .....work_budget import WorkBudget, visited
 from ...context import Context, describe_error
 from ...guards import groups as group_guards
 from ...schemas.share_groups import (
@@ -158,6 +158,7 @@ async def describe_share_group_offsets(
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []
     budget = WorkBudget()
     for asked in {group.group_id: group for group in request.groups}.values():
+        await budget.visit()
         try:
             known = context.coordinator(asked.group_id).shares.offsets(asked.group_id)
         except SteleError as error:
@@ -240,7 +241,9 @@ async def alter_share_group_offsets(
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
     return AlterShareGroupOffsetsResponse(
         error_code=ErrorCode.NONE,
-        responses=[await _alter_topic(context, request.group_id, topic) for topic in request.topics],
+        responses=[
+            await _alter_topic(context, request.group_id, topic) async for topic in visited(request.topics)
+        ],
     )
 
 
@@ -290,7 +293,7 @@ async def delete_share_group_offsets(
         code, message = describe_error(error)
         return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
     responses: list[DeleteShareGroupOffsetsResponseTopic] = []
-    for topic in request.topics:
+    async for topic in visited(request.topics):
         topic_id, code, message = _NO_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
         if _may(context, READ_TOPIC, topic.topic_name):
             code = ErrorCode.NONE

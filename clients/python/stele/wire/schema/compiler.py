@@ -126,10 +126,10 @@ class Code:
         # A message without arrays has no step to yield after.
         self.add("yield from ()")
 
-    def step(self, elements: int) -> None:
-        """Count an element, and yield after every ``elements``."""
-        self.add("left -= 1")
-        self.add("if not left:")
+    def step(self, elements: int, count: str = "1") -> None:
+        """Count an element, or as many as ``count`` has, and yield after every ``elements`` or so."""
+        self.add(f"left -= {count}")
+        self.add("if left <= 0:")
         self.add(f"    left = {elements}")
         self.add("    yield")
 
@@ -259,6 +259,8 @@ class Reader(Code):
         elif item.kind in FORMATS:
             self.add(f"{name} = list(unpack(f'>{{{count}}}{FORMATS[item.kind]}', b, p))")
             self.add(f"p += {count} * {self.least_bytes(item)}")
+            if self._in_steps:
+                self.step(ELEMENTS_PER_READ, count)
         elif kind.is_rows and self._have_one_size(item.struct_class):
             self._rows(item, name, count, what)
         else:
@@ -300,6 +302,8 @@ class Reader(Code):
         made_by = f"{self.bind(EncodedRows, 'rows')}([row for row, in {cut}(b[p:{q}])], {self.bind(read.message(item.struct_class), 'read')})"
         self.add(f"{name} = {made_by}")
         self.add(f"p = {q}")
+        if self._in_steps:
+            self.step(ELEMENTS_PER_READ, count)
         self.dedent()
 
     def message(self, cls: type) -> Any:
