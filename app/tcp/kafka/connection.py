@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -250,11 +250,11 @@ class KafkaConnection(Connection[memoryview]):
         except MalformedMessage as error:
             self._cannot_read(head, served, error)
             return
-        if isinstance(decoded, Generator):
+        if isinstance(decoded, tuple):
+            self._begin_decoded(head, served, frame, *decoded)
+        else:
             self.pause_requests()
             self.answer_later(self._begin_long(head, served, frame, decoded), is_change=served.changes)
-        else:
-            self._begin_decoded(head, served, frame, *decoded)
 
     def _cannot_read(self, head: RequestHead, served: Served, error: MalformedMessage) -> None:
         self.unreadable(f"{served.api.name} v{head.version} cannot be read: {error}")
