@@ -46,7 +46,7 @@ class DecodeBodies:
         if not coded:
             await self._app(scope, receive, send)
         elif len(coded) == 1 and coded[0] in _WINDOW_BITS:
-            body = _Decoded(receive, _WINDOW_BITS[coded[0]], scope.get(BODY), is_there=_is_framed(scope))
+            body = _Decoded(receive, _WINDOW_BITS[coded[0]], scope.get(BODY), is_there=is_framed(scope))
             await self._app(scope, body.receive, send)
         elif _has_body(scope):
             sent = b", ".join(coded)[:100].decode("latin-1")
@@ -58,7 +58,8 @@ class DecodeBodies:
             await self._app(scope, receive, send)
 
 
-def _is_framed(scope: Scope) -> bool:
+def is_framed(scope: Scope) -> bool:
+    """Return whether a request has a body, which may be empty (RFC 9112, section 6.3)."""
     return any(name in (b"transfer-encoding", b"content-length") for name, _ in scope["headers"])
 
 

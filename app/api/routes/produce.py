@@ -18,6 +18,7 @@ from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
 from ...work_budget import RECORDS_PER_TURN, WorkBudget, drained, pause
 from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
+from ..http.body_codings import is_framed
 from ..http.exchange import BODY, Exchange
 from ..openapi.operations import JSON, NDJSON, OCTETS, Content
 from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
@@ -115,7 +116,6 @@ _RECORDS_PER_TURN = 128
 # What a record of a JSON body takes in memory until it is appended, beyond its bytes.
 _RECORD_BYTES = 256
 _HEADER_PREFIX = "record-header-"
-_FRAMING = ("content-length", "transfer-encoding")
 
 
 @route(
@@ -145,7 +145,7 @@ async def produce(request: Request) -> Response:
     kind = content_type(request, JSON)
     if kind not in (JSON, NDJSON, OCTETS, _FORM):
         raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {JSON}, {NDJSON} or {OCTETS}")
-    if not any(name in request.headers for name in _FRAMING):
+    if not is_framed(request.scope):
         # It may be one that ends with the connection, as only those of responses may: an empty record in its place.
         raise HttpError(400, "the request has no body; send Content-Length, which is 0 for an empty record")
     topic = await state.broker.ensure_topic(TOPIC.read(request))

@@ -290,12 +290,16 @@ async def test_the_oldest_of_too_many_unread_responses_is_broken_off_and_the_oth
     )
     listener = await open_listener(unread=unread)
     witness = await listener.connect()
-    silent = [await listener.connect() for _ in range(3)]
-    # The system takes a few megabytes of each.
-    for number, client in enumerate(silent, 1):
+
+    async def ask_and_read_nothing(number: int) -> None:
+        client = await listener.connect()
         client.read_nothing()
+        # The system takes a few megabytes of it.
         await client.send("big 40000000")
-        await listener.works.until(lambda: len(listener.works.taken) == number)  # noqa: B023
+        await listener.works.until(lambda: len(listener.works.taken) == number)
+
+    for number in (1, 2, 3):
+        await ask_and_read_nothing(number)
     assert unread.held_bytes > 40_000_000
     (_, first, *others) = listener.works.connections
     await listener.works.until(lambda: unread.held_bytes <= 80_000_000 and first.is_lost)
