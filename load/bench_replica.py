@@ -1,6 +1,6 @@
 """Measure what a replica in a bucket costs: produce throughput, latency, CPU time, lag, and reads of old records.
 
-The yardstick is the same broker without a replica, or without readers of old records. The bucket is SeaweedFS on this
+The yardstick is the same broker without a replica, or with a reader of records on the disk. The bucket is SeaweedFS on this
 machine, which takes its CPU time from the same cores. It syncs each object; with ``--bucket-in /dev/shm`` those syncs
 do not delay the broker's own, as with a bucket elsewhere.
 """
@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import httpx
@@ -19,7 +22,7 @@ from confluent_kafka import OFFSET_END
 from stele.broker_process import BrokerProcess, run_broker
 
 from .harness import Benchmark, Rounds, in_turn, percentile
-from .kafka_clients import SteadyProducer, consume, make_consumer, make_topic, produce
+from .kafka_clients import At, SteadyProducer, consume, make_consumer, make_topic, produce
 from .process_usage import process_cpu_s
 from .results import Measure, at_least, at_most
 from .seaweedfs import running_seaweedfs
@@ -35,6 +38,7 @@ _TIERED = {
     "segment.bytes": str(8 * MB),
     "local.retention.bytes": str(8 * MB),
 }
+_OLD, _LOCAL = "in the bucket", "on the disk"
 
 
 @contextmanager
@@ -80,7 +84,9 @@ def tail_p99_ms(subject: Subject, seconds: float) -> float:
     taken: list[float] = []
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s:
-        for message in consumer.consume(100, 0.1):
+        # One at a time: it waits for as many as it is asked for.
+        message = consumer.poll(0.1)
+        if message is not None:
             taken.append((time.perf_counter_ns() - int(message.value() or 0)) / 1e6)
     producer.end()
     consumer.close()
@@ -157,35 +163,44 @@ def write_steadily(subject: Subject, topic: str, per_s: int, over: threading.Eve
 def measure_tail(
     bench: Benchmark, bucket_in: Path | None, rounds: int, megabytes: int, seconds: float
 ) -> None:
-    beside: list[float] = []
-    alone: list[float] = []
-    read: list[float] = []
-    with brokers(bucket_in) as (subject, _):
-        topic = make_topic(subject, configs=_TIERED)
-        write(subject, topic, megabytes)
-        await_tiered(broker_of(subject), topic)
-        records = megabytes * MB // RECORD_BYTES
+    p99_ms: dict[str, list[float]] = {"": [], _OLD: [], _LOCAL: []}
+    rates: dict[str, list[float]] = {_OLD: [], _LOCAL: []}
+    # A process of its own: with a thread of this one, the consumer at the end would wait for Python.
+    reader = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    with brokers(bucket_in) as (subject, _), reader:
+        topics = {_OLD: make_topic(subject, configs=_TIERED), _LOCAL: make_topic(subject)}
+        for topic in topics.values():
+            write(subject, topic, megabytes)
+        await_tiered(broker_of(subject), topics[_OLD])
+        at, records = At(subject.name, subject.bootstrap), megabytes * MB // RECORD_BYTES
         for _ in range(rounds):
-            alone.append(tail_p99_ms(subject, seconds))
-            over = threading.Event()
-
-            def read_old(over: threading.Event = over) -> None:
-                while not over.is_set():
-                    read.append(consume(subject, topic, partitions=1, records=records) * RECORD_BYTES / MB)
-
-            reader = threading.Thread(target=read_old)
-            reader.start()
-            beside.append(tail_p99_ms(subject, seconds))
-            over.set()
-            reader.join()
+            p99_ms[""].append(tail_p99_ms(subject, seconds))
+            for where, topic in topics.items():
+                reading = reader.submit(read_until, at, topic, records, time.monotonic() + seconds)
+                p99_ms[where].append(tail_p99_ms(subject, seconds))
+                rates[where].append(reading.result())
+    what = f"from producer to consumer, beside a reader of {megabytes} MB"
     bench.row(
-        f"from producer to consumer, beside a reader of {megabytes} MB in the bucket",
-        baseline="without that reader",
+        f"{what} in the bucket",
+        baseline="beside a reader of as much on the disk",
         measures={
-            "p99": Measure(unit="ms", stele=beside, baseline=alone, goal=at_most(1.5)),
-            "read": Measure(unit="MB/s", stele=read),
+            "p99": Measure(unit="ms", stele=p99_ms[_OLD], baseline=p99_ms[_LOCAL], goal=at_most(1.5)),
+            "read": Measure(unit="MB/s", stele=rates[_OLD], baseline=rates[_LOCAL]),
         },
     )
+    bench.row(
+        f"{what} on the disk",
+        baseline="without a reader",
+        measures={"p99": Measure(unit="ms", stele=p99_ms[_LOCAL], baseline=p99_ms[""])},
+    )
+
+
+def read_until(at: At, topic: str, records: int, end_s: float) -> float:
+    """Read all of a topic again and again, until a time of ``time.monotonic``; return MB per second."""
+    rates: list[float] = []
+    while not rates or time.monotonic() < end_s:
+        rates.append(consume(at, topic, partitions=1, records=records) * RECORD_BYTES / MB)
+    return fmean(rates)
 
 
 def await_tiered(broker: BrokerProcess, topic: str) -> None:

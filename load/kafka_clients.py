@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,12 +16,21 @@ from confluent_kafka.cimpl import NewTopic
 
 from .subjects import Subject
 
+
+class At(NamedTuple):
+    """Where brokers are reached: what a process of its own is given of a ``Subject``."""
+
+    name: str
+    bootstrap: str
+
+
 TIMEOUT_S = 120.0
 CLIENT: dict[str, str | int] = {"log_level": "0", "topic.metadata.propagation.max.ms": 10_000}
-# The queue has room for all: how fast Python fills it again must not decide.
+# A GB: how fast Python fills the queue again must not decide.
 UNBOUNDED = {"queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 1_000_000}
 # A full queue would have the client pause for up to a second.
 _PREFETCH = {"queued.min.messages": 1_000_000, "queued.max.messages.kbytes": 1_000_000}
+_FULL_PAUSE_S = 0.01
 _PRODUCED_AT_ONCE, _CONSUMED_AT_ONCE = 500, 10_000
 # A metadata answer of a topic that has just been made may not know all its leaders yet.
 _LEADER_PAUSE_S = 0.02
@@ -79,7 +89,7 @@ def make_producer(subject: Subject, topic: str, partitions: int = 1, **settings:
 
 
 def make_consumer(
-    subject: Subject, topic: str, partitions: int, offset: int, **settings: str | int
+    subject: Subject | At, topic: str, partitions: int, offset: int, **settings: str | int
 ) -> Consumer:
     """Return a consumer of all partitions from ``offset`` on."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
@@ -102,8 +112,13 @@ def produce(
     producer = make_producer(subject, topic, partitions, **UNBOUNDED, **settings)
     some: list[dict[str, object]] = [{"value": random_text(size)}] * _PRODUCED_AT_ONCE
     begun_s = time.perf_counter()
-    for _ in range(records // _PRODUCED_AT_ONCE):
-        producer.produce_batch(topic, some)
+    unsent = records // _PRODUCED_AT_ONCE * _PRODUCED_AT_ONCE
+    while unsent:
+        # It takes no more than its queue has room for.
+        taken = producer.produce_batch(topic, some[:unsent])
+        unsent -= taken
+        if not taken:
+            producer.poll(_FULL_PAUSE_S)
     left = producer.flush(TIMEOUT_S)
     rate = records / (time.perf_counter() - begun_s)
     producer.close()
@@ -112,7 +127,7 @@ def produce(
     return rate
 
 
-def consume(subject: Subject, topic: str, *, partitions: int, records: int) -> float:
+def consume(subject: Subject | At, topic: str, *, partitions: int, records: int) -> float:
     """Read a topic from its beginning; return records per second.
 
     Raises:
