@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsStatus, Traffic
@@ -93,10 +93,10 @@ class TcpServer:
     def connections(self) -> int:
         return len(self._connections)
 
-    def has_turn(self, later: Callable[[], object]) -> bool:
+    def has_turn(self, later: Callable[[], object], client: Hashable) -> bool:
         if self._beginnings.take():
             return True
-        self._beginnings.call(later)
+        self._beginnings.call(later, client)
         return False
 
     def traffic(self) -> Traffic:
