@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 # Connections with much work that go on in one turn of the loop; each takes about a millisecond at most.
 TURNS_PER_LOOP = 2
-# Connections that begin requests in one turn of the loop as soon as these have come; most take 20 to 50 µs.
-BEGINNINGS_PER_TURN = 64
+# Connections that begin requests in one turn of the loop as soon as these have come; most take 20 to 80 µs.
+BEGINNINGS_PER_TURN = 24
 # Refused connections that get time to read the reason; further ones are closed at once.
 _REFUSED_MAX = 100
 
