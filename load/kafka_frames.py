@@ -23,10 +23,10 @@ class ErrorAnswered(Exception):
     """The broker answered with a Kafka error code."""
 
 
-def frame_of(api: Api, version: int, request: object) -> bytes:
+def frame_of(api: Api, version: int, request: object, client_id: bytes = _CLIENT_ID) -> bytes:
     flexible = api.is_flexible(version)
-    frame = bytearray(struct.pack(">ihhih", 0, api.key, version, 0, len(_CLIENT_ID)))
-    frame += _CLIENT_ID + b"\0" * flexible
+    frame = bytearray(struct.pack(">ihhih", 0, api.key, version, 0, len(client_id)))
+    frame += client_id + b"\0" * flexible
     schema.writer(api.request, version, flexible)(request, frame)
     struct.pack_into(">i", frame, 0, len(frame) - 4)
     return bytes(frame)
@@ -38,11 +38,11 @@ def answer_of(api: Api, version: int, answer: bytes) -> Any:
     return schema.read_message(api.response, version, flexible, answer, 4 + flexible)[0]
 
 
-def metadata_request(topics: list[str]) -> bytes:
+def metadata_request(topics: list[str], client_id: bytes = _CLIENT_ID) -> bytes:
     """Of ``topics``, created if they are not there."""
     named = [metadata.MetadataRequestTopic(name=topic) for topic in topics]
     request = metadata.MetadataRequest(topics=named, allow_auto_topic_creation=True)
-    return frame_of(metadata.METADATA_API, _METADATA_VERSION, request)
+    return frame_of(metadata.METADATA_API, _METADATA_VERSION, request, client_id)
 
 
 def batch_of(values: int, size: int) -> bytes:

@@ -421,6 +421,11 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._pending = None
         return has_room
 
+    @property
+    def _client(self) -> tuple[str, str]:
+        """Those of one host that have the same name take turns together."""
+        return self.peer_host, self.client_id
+
     def _plan_turn(self) -> None:
         self._loop.call_soon(self._take_turn)
 
@@ -442,7 +447,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             has_request = self._cutter.has_request()
         if has_request and self._flow.is_blocked_by(Block.TURN) and not self._is_turn_due:
             self._is_turn_due = True
-            self._registry.turns.call(self._plan_turn)
+            self._registry.turns.call(self._plan_turn, self._client)
         if self._state is _OPEN:
             # Requests that wait are as many as the peer sent before it was paused, and no more.
             self._set_reading(self._flow.may_read() and not has_request)
@@ -647,7 +652,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if (
             not registry.is_crowded
             or self._flow.is_blocked_by(Block.TURN)
-            or registry.has_turn(self._plan_turn)
+            or registry.has_turn(self._plan_turn, self._client)
         ):
             self._begin_requests()
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol, TypeVar
 
 from ..broker.reading.unread_responses import UnreadResponses
@@ -47,7 +47,7 @@ class ConnectionRegistry(Protocol[OwnedConnection]):
     is_crowded: bool
     """Whether there are more connections than may begin requests in one turn of the loop: each asks ``has_turn``."""
 
-    def has_turn(self, later: Callable[[], object]) -> bool:
+    def has_turn(self, later: Callable[[], object], client: Hashable) -> bool:
         """Count a connection that was sent requests; False if it has to wait for a turn, in which ``later`` is called."""
         ...
 

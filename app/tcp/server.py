@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsStatus, Traffic
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 # Connections with much work that go on in one turn of the loop; each takes about a millisecond at most.
 TURNS_PER_LOOP = 2
-# Connections that begin requests in one turn of the loop as soon as these have come; most take 20 to 50 µs.
-BEGINNINGS_PER_TURN = 64
+# Connections that begin requests in one turn of the loop as soon as these have come; most take 20 to 80 µs.
+BEGINNINGS_PER_TURN = 24
 # Refused connections that get time to read the reason; further ones are closed at once.
 _REFUSED_MAX = 100
 
@@ -93,10 +93,10 @@ class TcpServer:
     def connections(self) -> int:
         return len(self._connections)
 
-    def has_turn(self, later: Callable[[], object]) -> bool:
+    def has_turn(self, later: Callable[[], object], client: Hashable) -> bool:
         if self._beginnings.take():
             return True
-        self._beginnings.call(later)
+        self._beginnings.call(later, client)
         return False
 
     def traffic(self) -> Traffic:

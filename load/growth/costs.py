@@ -131,7 +131,7 @@ def stand_by(host: str, port: int, pid: int) -> None:
             print(flush=True)
             while not holds_ms or not select.select([sys.stdin], [], [], _PAUSE_S)[0]:
                 before_s = process_cpu_s(pid)
-                connection.sendall(metadata_request([]))
+                connection.sendall(metadata_request([], b"bystander"))
                 receive(connection)
                 holds_ms.append(round((process_cpu_s(pid) - before_s) * 1000, 3))
             sys.stdin.readline()

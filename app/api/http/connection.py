@@ -184,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
         """Parse ``data`` in a later turn of the loop; nothing more is read before."""
         self._set_reading(False)
         self._unread = data
-        self.readings.call(partial(self.loop.call_soon, self._parse_unread))
+        self.readings.call(partial(self.loop.call_soon, self._parse_unread), self.client and self.client[0])
 
     def _parse_unread(self) -> None:
         data, self._unread = self._unread, b""
@@ -331,7 +331,7 @@ class HttpConnection(asyncio.Protocol):
         self._served = exchange
         self._since_s = exchange.body_since_s = self.loop.time()
         # All clients of a topic may poll again in the same moment.
-        self.turns.call(partial(self._start, exchange))
+        self.turns.call(partial(self._start, exchange), self.client and self.client[0])
 
     def _start(self, exchange: Exchange) -> None:
         app = self.app if exchange.scope["path"] != "*" else answer_for_the_server

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 # Key of the connection in the ``state`` of each of its requests.
 _STATE = "stele.connection"
 # Connections of which what has arrived is parsed in one turn of the loop; most take 10 to 20 µs.
-READINGS_PER_TURN = 64
+READINGS_PER_TURN = 32
 # Requests that begin in one turn of the loop. The first step of one takes 0.1 to 0.3 ms.
 REQUESTS_PER_TURN = 8
 # Refused connections that may wait for their 503, and how long; further ones are aborted.

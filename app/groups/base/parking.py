@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 # Requests that are answered in one turn of the loop: each wakes a task, which encodes its answer and sends it, in
 # some 100 µs.
-ANSWERS_PER_TURN = 32
+ANSWERS_PER_TURN = 16
 
 
 def answer(future: asyncio.Future[_T], result: _T | SteleError) -> None:

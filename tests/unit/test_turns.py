@@ -1,0 +1,45 @@
+"""Who goes on in which turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from app.turns import Turns
+
+
+async def turns_of(turns: Turns, asked: list[tuple[str, str]]) -> list[list[str]]:
+    """Return which of ``asked``, a client and what it wants, went on in each turn, in order."""
+    went_on: list[list[str]] = [[]]
+    for client, wanted in asked:
+        turns.call(partial(lambda name: went_on[-1].append(name), wanted), client)
+    while sum(map(len, went_on)) < len(asked):
+        went_on.append([])
+        await asyncio.sleep(0)
+    return went_on
+
+
+async def test_so_many_go_on_in_each_turn_as_there_is_room_for() -> None:
+    asked = [("a", str(number)) for number in range(5)]
+    assert await turns_of(Turns(2), asked) == [["0", "1"], ["2", "3"], ["4"]]
+
+
+async def test_a_client_that_asks_once_does_not_wait_for_one_that_asks_often() -> None:
+    many = [("many", f"many {number}") for number in range(6)]
+    went_on = await turns_of(Turns(2), [*many, ("other", "other")])
+    assert went_on[1] == ["many 2", "other"]
+    assert [name for turn in went_on for name in turn if name != "other"] == [name for _, name in many]
+
+
+async def test_each_client_goes_on_once_before_one_goes_on_again() -> None:
+    asked = [(client, client + number) for client in "abc" for number in "123"]
+    went_on = await turns_of(Turns(1), asked)
+    assert [name for (name,) in went_on] == ["a1", "a2", "b1", "c1", "a3", "b2", "c2", "b3", "c3"]
+
+
+async def test_nobody_waits_when_all_have_gone_on() -> None:
+    turns = Turns(1)
+    await turns_of(turns, [("a", "1"), ("a", "2")])
+    await asyncio.sleep(0)
+    assert turns.take()
+    assert not turns.take()
