@@ -11,8 +11,12 @@ from app.turns import Turns
 async def turns_of(turns: Turns, asked: list[tuple[str, str]]) -> list[list[str]]:
     """Return which of ``asked``, a client and what it wants, went on in each turn, in order."""
     went_on: list[list[str]] = [[]]
+
+    def go_on(name: str) -> None:
+        went_on[-1].append(name)
+
     for client, wanted in asked:
-        turns.call(partial(lambda name: went_on[-1].append(name), wanted), client)
+        turns.call(partial(go_on, wanted), client)
     while sum(map(len, went_on)) < len(asked):
         went_on.append([])
         await asyncio.sleep(0)
