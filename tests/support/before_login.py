@@ -13,7 +13,7 @@ import random
 import re
 import ssl
 import struct
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +137,7 @@ class Registry:
     turns: Turns = field(default_factory=lambda: Turns(TURNS_PER_LOOP))
     is_crowded: bool = False
 
-    def has_turn(self, later: Callable[[], object]) -> bool:
+    def has_turn(self, later: Callable[[], object], client: Hashable) -> bool:
         return True
 
     def opened(self, connection: Connection[Any]) -> str | None:
