@@ -1,7 +1,7 @@
 # The broker in a container: built as the wheel that users install, and run as a non-root user.
 #   docker build -t stele .
 #   docker run -e STELE_ALLOW_ANONYMOUS_NETWORK=true -p 127.0.0.1:8080:8080 -p 127.0.0.1:9009:9009 \
-#       -p 127.0.0.1:9092:9092 -v stele:/data stele
+#       -p 127.0.0.1:9092:9092 -p 127.0.0.1:8081:8081 -v stele:/data stele
 
 FROM python:3.11-slim AS build
 WORKDIR /src
@@ -49,7 +49,7 @@ ENV PATH=/opt/stele/bin:$PATH \
     STELE_DATA_DIR=/data
 USER 10001:10001
 VOLUME /data
-EXPOSE 8080 9009 9092
+EXPOSE 8080 9009 9092 8081
 # After SIGTERM the broker waits at most STELE_SHUTDOWN_TIMEOUT_MS (10 s) for answers in progress.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \

@@ -18,7 +18,7 @@ PINNED := $(if $(CI),PIP_CONSTRAINT=.ci/constraints.txt PIP_BUILD_CONSTRAINT=.ci
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
-# Arguments for the program that a target runs: make run ARGS='--http-port 8081'
+# Arguments for the program that a target runs: make run ARGS='--http-port 8082'
 ARGS ?=
 # The demo replays this many flights; 0 is all of them.
 DEMO_FLIGHTS ?= 0
@@ -33,7 +33,7 @@ TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.
 CLUSTER_SUITES = tests/integration/test_interoperability.py tests/conformance tests/integration/spark \
-	tests/integration/cdc
+	tests/integration/cdc tests/integration/test_conditional_produce.py
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
@@ -49,7 +49,7 @@ help: ## list the targets
 setup: $(DEVELOPMENT) ## install everything needed to work on Stele into .venv
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
 
-run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, data in ./data)
+run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, schema registry 8081, data in ./data)
 	@exec $(BIN)/stele serve $(ARGS)
 
 test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in parallel, the same way each time
@@ -169,6 +169,6 @@ $(DEVELOPMENT): pyproject.toml | $(BIN)/python
 	@$(OWN_VENV)
 	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
 	@set -o pipefail; $(PINNED) $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,spark]' | \
+		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,protobuf,spark]' | \
 		sed -unE 's/^((Collecting|Building wheels for|Installing) .{0,80}).*/  \1/p'
 	@touch $@ $(RUNTIME)

@@ -3,7 +3,7 @@
 ``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
 one) carries HTTP and TCP; when all listeners accept connections, it prints one line::
 
-    stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=127.0.0.1:9092 data=/var/lib/stele
+    stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=127.0.0.1:9092 registry=127.0.0.1:8081 data=/var/lib/stele
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ from .network.admission import (
     raise_open_files_limit,
     warn_of_few_files,
 )
-from .network.binding import bind
+from .network.binding import bind, listen
+from .registry.service import SchemaRegistry
 from .replication import ReplicaBucket, open_bucket, open_replica
 from .restoring import prepare_directory
 from .security import audit
 from .security.forwarding import forwarding_key
-from .security.policy import LISTENERS, UnsafeSettings, check_exposure, is_loopback
+from .security.policy import UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
 from .security.tls.listener_tls import InvalidTlsFiles, ListenerTls
 from .security.tls.reload import TlsReload
@@ -73,7 +74,8 @@ from .tracing import TracesMissingError, start_traces
 
 if TYPE_CHECKING:
     from .api.forwarding import Forwarding, FrameForwarding, KafkaFrameForwarding
-    from .api.server import HttpServer
+    from .api.registry.server import RegistryServer
+    from .api.server import HttpListener, HttpServer
     from .broker.broker import Broker
     from .broker.forwarding import Forwarder
     from .groups.services import GroupServices
@@ -86,13 +88,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _load_http_server() -> type[HttpServer]:
-    """Import ``HttpServer``, and what requests would import, in a thread: that takes half of a start."""
+def _load_http_servers() -> tuple[type[HttpServer], type[RegistryServer]]:
+    """Import the servers, and what requests would import, in a thread: that takes half of a start."""
+    from .api.registry.server import RegistryServer
     from .api.server import HttpServer
 
     load_codec()
 
-    return HttpServer
+    return HttpServer, RegistryServer
 
 
 def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding], type[KafkaFrameForwarding]]:
@@ -156,6 +159,27 @@ class _Port:
         return cls(socket=listening, address=(host, port), tls=tls)
 
 
+def _bound_ports(
+    settings: Settings, tls: Mapping[ListenerName, ListenerTls | None]
+) -> dict[ListenerName, _Port]:
+    """Bind all listeners, but no optional one if another process has its port. Raises ``OSError``."""
+    ports: dict[ListenerName, _Port] = {}
+    for name in settings.listeners:
+        is_optional = settings.is_optional(name)
+        try:
+            ports[name] = port = _Port.bound(settings.host, settings.listener(name).port, name, tls[name])
+            if is_optional:
+                # Two processes can bind a port, of which one can listen.
+                listen(port.socket, name)
+        except OSError as error:
+            if not is_optional:
+                raise
+            if unused := ports.pop(name, None):
+                unused.socket.close()
+            logger.warning("this broker serves no schema registry: %s", error.strerror)
+    return ports
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
     """The parts that all listeners share."""
@@ -166,6 +190,7 @@ class _Parts:
     groups: GroupServices
     transactions: Transactions
     security: Security
+    registry: SchemaRegistry
     bucket: ReplicaBucket | None
     replica: Replicator | None
 
@@ -191,6 +216,7 @@ class _Parts:
             groups=groups,
             transactions=transactions,
             security=security,
+            registry=SchemaRegistry(broker),
             bucket=bucket,
             replica=replica,
         )
@@ -202,6 +228,7 @@ class _Parts:
         self.groups.begin_close()
 
     async def close(self) -> None:
+        await self.registry.close()
         await self.transactions.close()
         if self.replica is not None:
             # Nothing changes any more, and its last cut needs the stores.
@@ -317,10 +344,10 @@ def _kafka_server(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listeners:
-    """The TCP listeners, which accept connections, and HTTP, which does not yet."""
+    """The TCP listeners, which accept connections, and those of HTTP by name, which do not yet."""
 
     tcp: tuple[TcpServer, ...]
-    http: HttpServer
+    http: Mapping[ListenerName, HttpListener]
     forwarder: Forwarder | None
 
 
@@ -348,7 +375,7 @@ async def _start_listeners(
         security.credentials.observe_revocations(server.close_logins)
     binary.start(ports["binary"].socket)
     kafka.start(ports["kafka"].socket)
-    http_server = await asyncio.to_thread(_load_http_server)
+    http_server, registry_server = await asyncio.to_thread(_load_http_servers)
     http = http_server(
         broker,
         parts.groups,
@@ -363,7 +390,19 @@ async def _start_listeners(
         forwarding=forwarding,
         replica=parts.replica,
     )
-    return _Listeners(tcp=(binary, kafka), http=http, forwarder=forwarder)
+    servers: dict[ListenerName, HttpListener] = {"http": http}
+    await parts.registry.start()
+    if "registry" in ports:
+        servers["registry"] = registry_server(
+            parts.registry,
+            http,
+            admission=limits.admission("registry"),
+            accept=limits.accept,
+            tls=ports["registry"].tls,
+            security=security.listener("registry"),
+            traces=traces,
+        )
+    return _Listeners(tcp=(binary, kafka), http=servers, forwarder=forwarder)
 
 
 def _start_reload(settings: Settings, tls: Mapping[str, ListenerTls | PeerTls | None]) -> TlsReload:
@@ -394,7 +433,8 @@ async def run(settings: Settings) -> None:
         UnsafeSettings: the listeners would be open to the network.
         InvalidStorage: the data directory is empty, and could not be restored as the settings ask for.
     """
-    tls: dict[ListenerName, ListenerTls | None] = {name: listener_tls(settings, name) for name in LISTENERS}
+    names = settings.listeners
+    tls: dict[ListenerName, ListenerTls | None] = {name: listener_tls(settings, name) for name in names}
     brokers_tls = peer_tls(settings, tls["http"])
     check_exposure(settings, tls)
     check_login_settings(settings)
@@ -403,14 +443,12 @@ async def run(settings: Settings) -> None:
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     # Each log has a file.
     open_files = raise_open_files_limit()
-    ports: dict[ListenerName, _Port] = {
-        name: _Port.bound(settings.host, settings.listener(name).port, name, tls[name]) for name in LISTENERS
-    }
+    ports = _bound_ports(settings, tls)
     stopping = asyncio.Event()
     shared = open_shared(settings, stopping.set) if settings.storage == "shared" else None
     parts = await _Parts.opened(settings, shared, brokers_tls)
     broker, security = parts.broker, parts.security
-    if not all(security.listener(name).is_required for name in LISTENERS):
+    if not all(security.listener(name).is_required for name in names):
         _warn_if_open(settings.host, is_encrypted=None not in tls.values())
     _warn_of_plain_forwarding(settings, tls)
     loop = asyncio.get_running_loop()
@@ -445,15 +483,17 @@ async def run(settings: Settings) -> None:
         await parts.close()
         raise
     http = listeners.http
-    http_task = asyncio.create_task(http.serve(sockets=[ports["http"].socket]))
-    listening = asyncio.create_task(http.listening.wait())
-    await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
+    serving = [
+        asyncio.create_task(server.serve(sockets=[ports[name].socket])) for name, server in http.items()
+    ]
+    listening = asyncio.gather(*(server.listening.wait() for server in http.values()))
+    await asyncio.wait((listening, *serving), return_when=asyncio.FIRST_COMPLETED)
     process_memory.end_start()
     reload = _start_reload(settings, {**tls, "brokers": brokers_tls})
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
         shared.cluster.hold(cdc.lease, cdc)
-    if http.listening.is_set():
+    if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.
             await shared.join(broker.endpoints)
@@ -461,8 +501,9 @@ async def run(settings: Settings) -> None:
         if shared is None:
             cdc.start()
     waiting = asyncio.create_task(stopping.wait())
-    await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
+    listening.cancel()
     logger.info("shutting down")
     if shared is not None:
         # First, so that clients and leases move while this broker still answers.
@@ -471,11 +512,15 @@ async def run(settings: Settings) -> None:
     # The CDC connector is a client of the listeners, so it stops first.
     await cdc.close()
     parts.begin_close()
-    http.should_exit = True
+    for server in http.values():
+        server.should_exit = True
+    stops = (server.stop(settings.shutdown_timeout_ms) for server in listeners.tcp)
+    ending = [*map(asyncio.create_task, stops), *serving]
     try:
-        await asyncio.gather(
-            *(server.stop(settings.shutdown_timeout_ms) for server in listeners.tcp), http_task
-        )
+        # All of them, also if one has failed: the parts are closed after that.
+        await asyncio.wait(ending)
+        for task in ending:
+            task.result()
     finally:
         if listeners.forwarder is not None:
             await listeners.forwarder.close()

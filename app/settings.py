@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
@@ -24,10 +24,11 @@ from stele.wire.notation import parse_boolean
 from .spelling import nearest
 
 _PREFIX = "STELE_"
+_REGISTRY_PORT = 8081
 KIB = 1024
 MIB = 1024 * KIB
 
-ListenerName = Literal["http", "binary", "kafka"]
+ListenerName = Literal["http", "binary", "kafka", "registry"]
 ClientAuth = Literal["none", "requested", "required"]
 LoginMode = Literal["none", "optional", "required"]
 # Whether groups with members change their protocol: group.consumer.migration.policy of Kafka.
@@ -55,6 +56,15 @@ class ListenerSettings(BaseModel):
     )
     tls_client_auth: ClientAuth | None = Field(
         default=None, description="Overrides `tls_client_auth` for the listener."
+    )
+
+
+class RegistrySettings(ListenerSettings):
+    """The listener of the schema registry, which can be turned off."""
+
+    enable: bool | None = Field(
+        default=None,
+        description="Serve the schema registry on a listener of its own. If unset, it is served unless another process has its default port.",
     )
 
 
@@ -123,6 +133,7 @@ class Settings(BaseModel):
     http: ListenerSettings = ListenerSettings(port=8080)
     binary: ListenerSettings = ListenerSettings(port=9009)
     kafka: ListenerSettings = ListenerSettings(port=9092)
+    registry: RegistrySettings = RegistrySettings(port=_REGISTRY_PORT)
     advertised_host: str | None = Field(
         default=None, description="Host that clients should connect to; the bound address if unset."
     )
@@ -499,7 +510,7 @@ class Settings(BaseModel):
     connections_max: int = Field(
         default=10_000,
         ge=1,
-        description="Maximum connections per listener: HTTP, binary and Kafka. Over HTTP it is also the maximum of live tails and long polls, because each holds a connection.",
+        description="Maximum connections per listener: HTTP, binary, Kafka and registry. Over HTTP it is also the maximum of live tails and long polls, because each holds a connection.",
     )
     connections_per_address_max: int | None = Field(
         default=None,
@@ -562,7 +573,7 @@ class Settings(BaseModel):
     request_body_bytes_max: int = Field(
         default=32 * MIB,
         ge=KIB,
-        description="Largest body of a request with records, as JSON or octet-stream; NDJSON streams have no limit, and other JSON bodies one of 256 KiB, or 2 MiB for lists of offsets, leases, locked records, ranges and access rules.",
+        description="Largest body of a request with records, as JSON or octet-stream; NDJSON streams have no limit, and other JSON bodies one of 256 KiB, or 2 MiB for schemas and for lists of offsets, leases, locked records, ranges and access rules.",
     )
     pending_request_bytes_max: int = Field(
         default=256 * MIB,
@@ -669,7 +680,21 @@ class Settings(BaseModel):
         return self.replicate_to if given else None
 
     def listener(self, name: ListenerName) -> ListenerSettings:
-        return {"http": self.http, "binary": self.binary, "kafka": self.kafka}[name]
+        return {"http": self.http, "binary": self.binary, "kafka": self.kafka, "registry": self.registry}[
+            name
+        ]
+
+    def is_optional(self, name: ListenerName) -> bool:
+        """Whether the broker starts without this listener if another process has its port."""
+        registry = self.registry
+        return name == "registry" and registry.enable is None and registry.port == _REGISTRY_PORT
+
+    @property
+    def listeners(self) -> tuple[ListenerName, ...]:
+        """The listeners that are turned on."""
+        return tuple(
+            name for name in get_args(ListenerName) if name != "registry" or self.registry.enable is not False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -709,7 +734,7 @@ def is_secret(name: str) -> bool:
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
 _OTHER_VARIABLES = re.compile(
-    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|NEW_PASSWORD|PASSWORD|URL|USER"
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
     r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
 )
 

@@ -26,7 +26,7 @@ from stele.broker_process import BrokerProcess, BrokerStartError, Process
 from load.postgres_server import PostgresMissing, PostgresServer, find_bin
 from load.seaweedfs import SeaweedMissing, running_seaweedfs
 
-_HTTP_PORT, _BINARY_PORT, _KAFKA_PORT = 8081, 9011, 9093
+_HTTP_PORT, _BINARY_PORT, _KAFKA_PORT, _REGISTRY_PORT = 8081, 9011, 9093, 8091
 _COORDINATOR_S = 30.0
 # What the main thread waits for.
 _STOP, _START = "stop", "start"
@@ -101,7 +101,7 @@ class Cluster:
 
     def _broker(self, home: Path, number: int, postgres_url: str, store: str) -> BrokerProcess:
         # BrokerProcess lets the system choose; later arguments override its own.
-        first = {"http": _HTTP_PORT, "binary": _BINARY_PORT, "kafka": _KAFKA_PORT}
+        first = {"http": _HTTP_PORT, "binary": _BINARY_PORT, "kafka": _KAFKA_PORT, "registry": _REGISTRY_PORT}
         ports = [f"--{name}-port={port + number - 1}" for name, port in first.items()]
         environment = {
             "STELE_STORAGE": "shared",
@@ -165,7 +165,8 @@ def _explain(
         f"PostgreSQL   {postgres_url}",
         f"objects      {'in PostgreSQL' if store == 'inline' else store}",
         *(
-            f"broker {number}     {broker.http_url}  {broker.binary_url}  kafka {broker.kafka_bootstrap}"
+            f"broker {number}     {broker.http_url}  {broker.binary_url}  kafka {broker.kafka_bootstrap}  "
+            f"registry {broker.registry_url}"
             f"  process {broker.pid}"
             for number, broker in enumerate(brokers, 1)
         ),

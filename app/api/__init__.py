@@ -21,4 +21,5 @@
 - ``throttling``                requests charged to quotas; 429
 - ``openapi``                   the OpenAPI document, from the declarations of the routes
 - ``console``                   the console's pages and modules
+- ``registry``                  the listener of the schema registry
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,7 +44,7 @@ from .http.body_codings import DecodeBodies
 from .http.traffic import HttpTraffic
 from .metrics.collectors import HttpMetrics, RequestCounts, observe_broker
 from .openapi import document
-from .openapi.operations import JSON
+from .openapi.operations import JSON, Content
 from .records.json_records import encode
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes
@@ -120,7 +120,7 @@ _DOCUMENTATION_HEADERS = [
 ]
 
 
-def _operation_id(route: APIRoute) -> str:
+def operation_id(route: APIRoute) -> str:
     """Return the name of the function, after which generated clients name the call."""
     return route.name
 
@@ -149,7 +149,7 @@ def create_application(
         license_info={"name": "Apache-2.0"},
         # No type of answer is assumed: each route describes its own.
         default_response_class=Response,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=operation_id,
     )
     for route in app.router.routes:
         # At this point only the routes of the documentation and its schema exist.
@@ -212,9 +212,22 @@ def create_application(
         # The others check by themselves.
         if isinstance(route, Route) and not isinstance(route, GuardedRoute):
             route.app = guarded_app(route.app, route.methods, route.path)
-    _serve_openapi(app, state)
+
+    def session_cookie() -> str:
+        url = urlsplit(broker.http_url or f"http://127.0.0.1:{settings.http.port}")
+        return cookie_name(url.scheme, url.port or 0)
+
+    serve_openapi(app, security, session_cookie)
+    serve_as_listener(app, broker, counts, traffic)
+    return app
+
+
+def serve_as_listener(
+    app: FastAPI, broker: Broker, counts: RequestCounts, traffic: HttpTraffic, **throttled: str
+) -> None:
+    """Put around the routes what every listener has that speaks HTTP; ``throttled`` is for ``Throttle``."""
     app.add_middleware(DecodeBodies)
-    app.add_middleware(Throttle, quotas=broker.quotas)
+    app.add_middleware(Throttle, quotas=broker.quotas, **throttled)
     app.add_middleware(HttpMetrics, counts=counts)
     app.add_middleware(traffic.middleware)
     app.add_exception_handler(SteleError, _stele_error)
@@ -222,21 +235,25 @@ def create_application(
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_exception_handler(ClientDisconnect, _disconnected)
     app.add_exception_handler(Exception, partial(_bug, broker.counts))
-    return app
 
 
-def _serve_openapi(app: FastAPI, state: ApiState) -> None:
+def serve_openapi(
+    app: FastAPI,
+    security: ListenerSecurity | None,
+    session_cookie: Callable[[], str | None],
+    error: Content = document.PROBLEM,
+) -> None:
     """Serve the OpenAPI document, which is completed when it is first read: in steps, because it is large."""
     made_by_fastapi = app.openapi
     encoded: list[bytes] = []
     completing = asyncio.Lock()
 
     def completed() -> Steps[dict[str, Any]]:
-        url = urlsplit(state.broker.http_url or f"http://127.0.0.1:{state.settings.http.port}")
         return document.complete(
             made_by_fastapi(),
-            session_cookie=cookie_name(url.scheme, url.port or 0),
-            is_login_required=state.security is not None and state.security.is_required,
+            session_cookie=session_cookie(),
+            is_login_required=security is not None and security.is_required,
+            error=error,
         )
 
     async def answer(_request: Request) -> Response:

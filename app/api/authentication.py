@@ -59,10 +59,18 @@ class _Open:
 
 
 class Authenticate:
-    """ASGI middleware; sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``."""
+    """ASGI middleware; sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``.
+
+    ``sessions`` are those of the console, None on a listener without it.
+    """
 
     def __init__(
-        self, app: ASGIApp, security: ListenerSecurity, sessions: Sessions, *, is_metrics_open: bool
+        self,
+        app: ASGIApp,
+        security: ListenerSecurity,
+        sessions: Sessions | None,
+        *,
+        is_metrics_open: bool = False,
     ) -> None:
         self._app = app
         self._security = security
@@ -73,7 +81,8 @@ class Authenticate:
 
     def revoke(self, credential: str) -> None:
         """End sessions and responses of a credential that is no longer valid."""
-        self._sessions.revoke(credential)
+        if self._sessions is not None:
+            self._sessions.revoke(credential)
         for response in list(self._open.get(credential, ())):
             response.end()
 
@@ -90,7 +99,7 @@ class Authenticate:
             scope["stele.access"] = self._access(scope, certificate, host)
             await self._app(scope, receive, send)
             return
-        peer = peer_of(scope)
+        peer = peer_of(scope, self._security.listener)
         authorizations = [value for name, value in scope["headers"] if name == b"authorization"]
         login: Login | None = None
         if authorizations:
@@ -100,7 +109,7 @@ class Authenticate:
                 await _unauthorized(problem_of(AuthenticationFailed()))(scope, receive, send)
                 return
             _log_once(scope, authenticator, peer, login)
-        elif session_id := session_of(scope):
+        elif self._sessions is not None and (session_id := session_of(scope)):
             login = self._sessions.find(session_id)
             if login is not None and scope["method"] not in _SAFE_METHODS and not _is_own_page(scope):
                 text = "a request with the cookie of the console must come from the console's own pages"
@@ -108,7 +117,7 @@ class Authenticate:
                 return
         principal = certificate if login is None else login.principal
         if self._security.blocks(principal) and not self._is_open(scope["path"]):
-            await _refuse(scope)(scope, receive, send)
+            await _refuse(scope, has_console=self._sessions is not None)(scope, receive, send)
             return
         scope["stele.principal"], scope["stele.login"] = principal, login
         if not (self._is_metrics_open and scope["path"] == _METRICS):
@@ -183,9 +192,9 @@ def session_of(scope: Scope) -> str:
     return ""
 
 
-def peer_of(scope: Scope) -> Peer:
+def peer_of(scope: Scope, listener: str = "http") -> Peer:
     host, port = scope.get("client") or ("?", 0)
-    return Peer("http", f"{host}:{port}", str(host))
+    return Peer(listener, f"{host}:{port}", str(host))
 
 
 def _connection(scope: Scope) -> HttpPeer | None:
@@ -240,11 +249,11 @@ def _is_own_page(scope: Scope) -> bool:
     return origin is not None and origin.partition(b"://")[2] == headers.get(b"host")
 
 
-def _refuse(scope: Scope) -> Response:
+def _refuse(scope: Scope, *, has_console: bool) -> Response:
     """Return the response to a request without a login: the login page for people, 401 for programs."""
     accept = dict(scope["headers"]).get(b"accept", b"")
     path: str = scope["path"]
-    if scope["method"] == "GET" and b"text/html" in accept and not path.startswith("/v1/"):
+    if has_console and scope["method"] == "GET" and b"text/html" in accept and not path.startswith("/v1/"):
         return RedirectResponse(f"{LOGIN_PATH}?next={quote(path, safe='/')}", status_code=303)
     return _unauthorized(problem_of(AuthenticationRequired(_HOW)))
 

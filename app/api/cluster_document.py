@@ -33,6 +33,7 @@ class _Address(TypedDict):
     http_port: NotRequired[int]
     binary_port: NotRequired[int]
     kafka_port: NotRequired[int]
+    registry_port: NotRequired[int]
 
 
 class BrokerJson(_Address, total=False):

@@ -47,6 +47,7 @@ _SPECIAL = frozenset(
         b"producer-id",
         b"producer-epoch",
         b"producer-sequence",
+        b"if-match",
         b"expect",
         b"transfer-encoding",
         b"content-encoding",

@@ -7,7 +7,7 @@ request may succeed later, unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -21,6 +21,8 @@ from .schemas import Shown
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1
+# Returns the body and the media type of a response that reports a problem.
+ProblemEncoder = Callable[[Mapping[str, Any]], tuple[bytes, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
     errors.ProducerFenced: ProblemKind(
         409, "producer-fenced", "Producer is fenced", ErrorCode.INVALID_PRODUCER_EPOCH
+    ),
+    errors.UnexpectedEnd: ProblemKind(
+        412, "unexpected-end", "The partition ends elsewhere", ErrorCode.UNEXPECTED_END
     ),
     errors.OffsetOutOfRange: ProblemKind(
         416, "offset-out-of-range", "Offset is out of range", ErrorCode.OFFSET_OUT_OF_RANGE
@@ -370,6 +375,10 @@ STATUSES = {
     406: ("NotAcceptable", "None of the accepted media types is supported"),
     409: ("Conflict", "Conflicts with the current state; see detail"),
     410: ("Gone", "Deleted by retention; log_start_offset is the earliest remaining offset"),
+    412: (
+        "PreconditionFailed",
+        "If-Match does not hold; log_end_offset and ETag have the end of the partition",
+    ),
     413: ("TooLarge", "The body is too large"),
     415: ("UnsupportedMediaType", "The media type or the coding of the body is not supported"),
     416: ("PastTheEnd", "Past the end of the log"),
@@ -458,13 +467,22 @@ def problem_of(error: errors.SteleError) -> dict[str, Any]:
     return document
 
 
+def encode_problem(document: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return a problem document as the body of a response, and its media type."""
+    return msgspec.json.encode(document), MEDIA_TYPE
+
+
 def problem_response(document: Mapping[str, Any], *, headers: Mapping[str, str] | None = None) -> Response:
     """Encode a problem document, with ``Retry-After`` if the request may be retried."""
     status = int(document["status"])
     all_headers = dict(headers or {})
+    if document["type"] == "/problems/unexpected-end":
+        # RFC 9110, 13.1.1: what If-Match is compared with.
+        all_headers["ETag"] = f'"{document["log_end_offset"]}"'
     if document.get("retriable") or status in (429, 503):
         all_headers.setdefault("Retry-After", str(_RETRY_AFTER_S))
-    return Response(msgspec.json.encode(document), status, all_headers, MEDIA_TYPE)
+    body, media_type = encode_problem(document)
+    return Response(body, status, all_headers, media_type)
 
 
 def error_response(error: errors.SteleError) -> Response:

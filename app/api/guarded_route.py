@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from ..security.authorizer import Access
 from .errors import HttpError, error_response
 from .openapi.operations import OPERATIONS
 from .requests import CHECK_AGAIN, INT32_MAX
-from .rights import NEEDS, Need, access_of
+from .rights import NEEDS, Need, Needs, access_of
 from .state import broker_of
 
 logger = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ class _Withdrawn(Exception):
     """The client lost the right to the response that it is being sent."""
 
 
-def needs_of(methods: set[str] | None, path: str) -> tuple[Need, ...] | None:
-    """Return the needs of a route, None if they are not declared."""
+def needs_of(methods: set[str] | None, path: str, declared: Needs = NEEDS) -> tuple[Need, ...] | None:
+    """Return the needs of a route, None if they are not ``declared``."""
     named = sorted((methods or set()) - {"HEAD"})
-    return NEEDS.get((named[0], path)) if len(named) == 1 else None
+    return declared.get((named[0], path)) if len(named) == 1 else None
 
 
 def _check(access: Access, request: Request, needs: tuple[Need, ...] | None) -> None:
@@ -76,11 +76,13 @@ async def _find_topic(request: Request) -> None:
 
 
 class GuardedRoute(APIRoute):
-    """Route whose needs are in ``rights``, and whose parameters are in ``OPERATIONS``."""
+    """Route whose needs are in ``declared_needs``, and whose parameters are in ``OPERATIONS``."""
+
+    declared_needs: ClassVar[Needs] = NEEDS
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        needs = needs_of(self.methods, self.path)
+        needs = needs_of(self.methods, self.path, self.declared_needs)
         query = OPERATIONS[self.name].query
 
         async def guarded(request: Request) -> Response:

@@ -19,7 +19,7 @@ from .requests import content_type, read_body
 from .schemas import Components, Schema
 from .state import api_state
 
-_FORM = "application/x-www-form-urlencoded"
+FORM = "application/x-www-form-urlencoded"
 # Of a body without records, which is decoded in one turn of the loop. Small objects take most of its time: the names and
 # values of a map, or a list of names, ten times as long as a list of objects.
 _BYTES_MAX = 256 * 1024
@@ -51,7 +51,7 @@ class JsonBody(Generic[_T]):
         self._has_records = has_records
         self._bytes_max = bytes_max
         # curl sends JSON as a form unless it is told otherwise.
-        self._media_types = (JSON, _FORM) if may_be_form else (JSON,)
+        self._media_types = (JSON, FORM) if may_be_form else (JSON,)
 
     async def read(self, request: Request) -> _T:
         """Read the body.

@@ -14,11 +14,12 @@ from stele.wire.notation import parse_whole
 from .errors import HttpError
 from .schemas import Shown
 
-_OCTETS = "application/octet-stream"
+OCTETS = "application/octet-stream"
 # A larger body is joined by a thread, which takes half a millisecond per MiB, mostly without the interpreter.
 _JOINED_BYTES_MAX = 1024 * 1024
-_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
-_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?", re.ASCII)
+UTF_8 = frozenset({"utf-8", "utf8", "us-ascii"})
+# A weight without its zero is what HttpURLConnection of Java sends.
+_QUALITY = re.compile(r"0(\.\d{0,3})?|\.\d{1,3}|1(\.0{0,3})?", re.ASCII)
 INT32_MAX = 2**31 - 1
 # The key in the scope of a check of the route's rights; it raises AuthorizationError.
 CHECK_AGAIN = "stele.check_again"
@@ -75,15 +76,21 @@ def content_type(request: Request, default: str) -> str:
 
     Raises ``HttpError`` 415 if it is text in a character set other than UTF-8.
     """
-    media, _, parameters = request.headers.get("content-type", default).partition(";")
-    media = media.strip().lower() or default
-    if parameters and media != _OCTETS:
-        for parameter in parameters.split(";"):
-            name, _, value = parameter.partition("=")
-            charset = value.strip().strip('"').lower()
-            if name.strip().lower() == "charset" and charset not in _CHARSETS:
-                raise HttpError(415, f"the charset is {charset[:40]!r}; send UTF-8")
+    media, charset = media_and_charset(request, default)
+    if media != OCTETS and charset not in UTF_8:
+        raise HttpError(415, f"the charset is {charset[:40]!r}; send UTF-8")
     return media
+
+
+def media_and_charset(request: Request, default: str) -> tuple[str, str]:
+    """Return the media type and the character set of the body in lower case; the latter is UTF-8 if it is not named."""
+    media, _, parameters = request.headers.get("content-type", default).partition(";")
+    charset = "utf-8"
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            charset = value.strip().strip('"').lower()
+    return media.strip().lower() or default, charset
 
 
 def negotiate(request: Request, offered: tuple[str, ...]) -> str:
@@ -91,14 +98,24 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
 
     Raises ``HttpError`` 406 if none is acceptable.
     """
-    accept = ", ".join(request.headers.getlist("accept")) or "*/*"
+    accept = ", ".join(request.headers.getlist("accept"))
+    chosen = preferred(accept, offered)
+    if chosen is None:
+        raise HttpError(406, f"Accept is {accept[:200]!r}; accept one of: {', '.join(offered)}")
+    return chosen
+
+
+def preferred(accept: str, offered: tuple[str, ...]) -> str | None:
+    """Return the media type of ``offered`` that a client prefers, the first if it does not say; None if it takes none."""
     # The most specific range that matches a type decides on it, also that it is not acceptable (RFC 9110, 12.5.1).
     qualities: dict[str, float] = {}
-    for part in accept.split(","):
+    for part in (accept or "*/*").split(","):
         media, *parameters = (piece.strip().lower() for piece in part.split(";"))
         weights = [parameter[2:] for parameter in parameters if parameter.startswith("q=")]
         is_valid = not weights or _QUALITY.fullmatch(weights[0]) is not None
         quality = (float(weights[0]) if weights else 1.0) if is_valid else 0.0
+        if media == "*" or media.startswith("*/"):
+            media = "*/*"
         qualities[media] = max(quality, qualities.get(media, 0.0))
     ranked: list[tuple[float, int, str]] = []
     for rank, candidate in enumerate(offered):
@@ -107,9 +124,7 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
         if media is not None and qualities[media] > 0:
             # A full name precedes a wildcard of the same quality.
             ranked.append((-qualities[media], rank + (len(offered) if "*" in media else 0), candidate))
-    if not ranked:
-        raise HttpError(406, f"Accept is {accept[:200]!r}; accept one of: {', '.join(offered)}")
-    return min(ranked)[2]
+    return min(ranked)[2] if ranked else None
 
 
 Configs = Annotated[dict[str, str], Shown(name="Configs")]

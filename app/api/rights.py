@@ -9,7 +9,7 @@ whose bodies name topics check those themselves, with the functions at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -51,11 +51,15 @@ class Need:
     check: Callable[[Access, Request], None]
 
 
+# By method and path.
+Needs = Mapping[tuple[str, str], tuple[Need, ...]]
+
+
 def _on_path(action: Action, parameter: str) -> Need:
     return Need((action,), lambda access, request: access.require(action, request.path_params[parameter]))
 
 
-def _on_cluster(action: Action) -> Need:
+def on_cluster(action: Action) -> Need:
     return Need((action,), lambda access, request: access.require(action))
 
 
@@ -107,7 +111,7 @@ PRODUCER_STATE = Need(
 )
 
 
-def _in_route(*actions: Action) -> Need:
+def in_route(*actions: Action) -> Need:
     """Return the need of a route that checks its rights by itself.
 
     Either its body decides, or it filters a list.
@@ -128,15 +132,15 @@ _READS = (topic(READ_TOPIC),)
 _OWNS = (group(READ_GROUP), topic(READ_TOPIC))
 _TRANSACTIONAL = _on_path(WRITE_TRANSACTIONAL_ID, "transactional_id")
 
-NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
+NEEDS: Needs = {
     # ── topics ──
-    ("GET", "/v1/topics"): (_in_route(DESCRIBE_TOPIC),),
+    ("GET", "/v1/topics"): (in_route(DESCRIBE_TOPIC),),
     ("PUT", _TOPIC): (CREATE,),
     ("GET", _TOPIC): (
         topic(DESCRIBE_TOPIC),
-        _in_route(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_TRANSACTIONAL_ID),
+        in_route(DESCRIBE_CONFIGS_TOPIC, DESCRIBE_TRANSACTIONAL_ID),
     ),
-    ("PATCH", _TOPIC): (topic(DESCRIBE_TOPIC), _in_route()),
+    ("PATCH", _TOPIC): (topic(DESCRIBE_TOPIC), in_route()),
     ("DELETE", _TOPIC): (topic(DELETE_TOPIC),),
     ("DELETE", f"{_TOPIC}/records"): (topic(DELETE_TOPIC),),
     ("DELETE", f"{_PARTITION}/records"): (topic(DELETE_TOPIC),),
@@ -157,71 +161,71 @@ NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
     ("GET", f"{_TOPIC}/keys/{{key:path}}"): _READS,
     ("GET", f"{_TOPIC}/table"): _READS,
     # ── groups ──
-    ("GET", "/v1/groups"): (_in_route(DESCRIBE_GROUP),),
-    ("GET", _GROUP): (group(DESCRIBE_GROUP), _in_route(DESCRIBE_TOPIC)),
-    ("GET", f"{_GROUP}/lag/history"): (group(DESCRIBE_GROUP), _in_route(DESCRIBE_TOPIC)),
+    ("GET", "/v1/groups"): (in_route(DESCRIBE_GROUP),),
+    ("GET", _GROUP): (group(DESCRIBE_GROUP), in_route(DESCRIBE_TOPIC)),
+    ("GET", f"{_GROUP}/lag/history"): (group(DESCRIBE_GROUP), in_route(DESCRIBE_TOPIC)),
     ("DELETE", _GROUP): (group(DELETE_GROUP),),
-    ("PUT", f"{_GROUP}/offsets"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/members"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("PUT", f"{_GROUP}/offsets"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/members"): (group(READ_GROUP), in_route(READ_TOPIC)),
     ("POST", f"{_MEMBER}/heartbeat"): (group(READ_GROUP),),
     ("DELETE", _MEMBER): (group(READ_GROUP),),
     ("PUT", f"{_OWNED}/owner"): _OWNS,
     ("DELETE", f"{_OWNED}/owner"): _OWNS,
     ("PUT", f"{_OWNED}/offset"): _OWNS,
     ("GET", f"{_OWNED}/offset"): (group(DESCRIBE_GROUP), topic(DESCRIBE_TOPIC)),
-    ("POST", f"{_GROUP}/poll"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/ack"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/nack"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/extend"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/share/poll"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/share/ack"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/share/release"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/share/reject"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/share/renew"): (group(READ_GROUP), _in_route(READ_TOPIC)),
-    ("POST", f"{_GROUP}/share/redrive"): (group(READ_GROUP), _in_route(READ_TOPIC, WRITE_TOPIC)),
+    ("POST", f"{_GROUP}/poll"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/ack"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/nack"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/extend"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/poll"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/ack"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/release"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/reject"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/renew"): (group(READ_GROUP), in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/redrive"): (group(READ_GROUP), in_route(READ_TOPIC, WRITE_TOPIC)),
     ("GET", f"{_GROUP}/configs"): (group(DESCRIBE_CONFIGS_GROUP),),
     ("PATCH", f"{_GROUP}/configs"): (group(ALTER_CONFIGS_GROUP),),
     # ── transactions ──
-    ("POST", "/v1/transactions"): (_in_route(WRITE_TOPIC, CREATE_TOPIC, READ_GROUP, READ_TOPIC),),
+    ("POST", "/v1/transactions"): (in_route(WRITE_TOPIC, CREATE_TOPIC, READ_GROUP, READ_TOPIC),),
     ("POST", f"{_TRANSACTION}/begin"): (_TRANSACTIONAL,),
-    ("POST", f"{_TRANSACTION}/records"): (_TRANSACTIONAL, _in_route(WRITE_TOPIC, CREATE_TOPIC)),
-    ("POST", f"{_TRANSACTION}/settle"): (_TRANSACTIONAL, _in_route(READ_GROUP, READ_TOPIC)),
+    ("POST", f"{_TRANSACTION}/records"): (_TRANSACTIONAL, in_route(WRITE_TOPIC, CREATE_TOPIC)),
+    ("POST", f"{_TRANSACTION}/settle"): (_TRANSACTIONAL, in_route(READ_GROUP, READ_TOPIC)),
     ("POST", f"{_TRANSACTION}/commit"): (_TRANSACTIONAL,),
     ("POST", f"{_TRANSACTION}/abort"): (_TRANSACTIONAL,),
-    ("GET", "/v1/transactions"): (_in_route(DESCRIBE_TRANSACTIONAL_ID),),
+    ("GET", "/v1/transactions"): (in_route(DESCRIBE_TRANSACTIONAL_ID),),
     ("GET", _TRANSACTION): (
         _on_path(DESCRIBE_TRANSACTIONAL_ID, "transactional_id"),
-        _in_route(DESCRIBE_TOPIC),
+        in_route(DESCRIBE_TOPIC),
     ),
     # An operator ends what belongs to others.
-    ("DELETE", _TRANSACTION): (_on_cluster(ALTER_CLUSTER),),
-    ("GET", "/v1/open-transactions"): (_in_route(DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID),),
-    ("GET", f"{_PARTITION}/transactions"): (topic(DESCRIBE_TOPIC), _in_route(DESCRIBE_TRANSACTIONAL_ID)),
-    ("DELETE", f"{_PARTITION}/transactions/{{producer_id}}"): (_on_cluster(ALTER_CLUSTER),),
+    ("DELETE", _TRANSACTION): (on_cluster(ALTER_CLUSTER),),
+    ("GET", "/v1/open-transactions"): (in_route(DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID),),
+    ("GET", f"{_PARTITION}/transactions"): (topic(DESCRIBE_TOPIC), in_route(DESCRIBE_TRANSACTIONAL_ID)),
+    ("DELETE", f"{_PARTITION}/transactions/{{producer_id}}"): (on_cluster(ALTER_CLUSTER),),
     # ── the broker ──
-    ("GET", "/v1/acls"): (_on_cluster(DESCRIBE_CLUSTER),),
-    ("POST", "/v1/acls"): (_on_cluster(ALTER_CLUSTER),),
-    ("DELETE", "/v1/acls"): (_on_cluster(ALTER_CLUSTER),),
-    ("GET", "/v1/users"): (_on_cluster(DESCRIBE_CLUSTER),),
-    ("POST", "/v1/users"): (_on_cluster(ALTER_CLUSTER),),
-    ("PUT", f"{_USER}/password"): (_on_cluster(ALTER_CLUSTER),),
-    ("DELETE", _USER): (_on_cluster(ALTER_CLUSTER),),
+    ("GET", "/v1/acls"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("POST", "/v1/acls"): (on_cluster(ALTER_CLUSTER),),
+    ("DELETE", "/v1/acls"): (on_cluster(ALTER_CLUSTER),),
+    ("GET", "/v1/users"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("POST", "/v1/users"): (on_cluster(ALTER_CLUSTER),),
+    ("PUT", f"{_USER}/password"): (on_cluster(ALTER_CLUSTER),),
+    ("DELETE", _USER): (on_cluster(ALTER_CLUSTER),),
     # Every user has keys of its own.
-    ("GET", "/v1/keys"): (_in_route(DESCRIBE_CLUSTER, DESCRIBE_TOKENS_USER),),
-    ("POST", "/v1/keys"): (_in_route(ALTER_CLUSTER, CREATE_TOKENS_USER),),
-    ("DELETE", "/v1/keys/{key_id}"): (_in_route(ALTER_CLUSTER),),
-    ("GET", "/v1/quotas"): (_on_cluster(DESCRIBE_CONFIGS_CLUSTER),),
-    ("PATCH", "/v1/quotas"): (_on_cluster(ALTER_CONFIGS_CLUSTER),),
-    ("GET", "/v1/cdc"): (_on_cluster(DESCRIBE_CLUSTER),),
-    ("GET", "/v1/replica"): (_on_cluster(DESCRIBE_CLUSTER),),
-    ("GET", "/v1/overview"): (_on_cluster(DESCRIBE_CLUSTER),),
-    ("GET", "/v1/overview/history"): (_on_cluster(DESCRIBE_CLUSTER),),
-    ("GET", "/v1/connections"): (_on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/keys"): (in_route(DESCRIBE_CLUSTER, DESCRIBE_TOKENS_USER),),
+    ("POST", "/v1/keys"): (in_route(ALTER_CLUSTER, CREATE_TOKENS_USER),),
+    ("DELETE", "/v1/keys/{key_id}"): (in_route(ALTER_CLUSTER),),
+    ("GET", "/v1/quotas"): (on_cluster(DESCRIBE_CONFIGS_CLUSTER),),
+    ("PATCH", "/v1/quotas"): (on_cluster(ALTER_CONFIGS_CLUSTER),),
+    ("GET", "/v1/cdc"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/replica"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/overview"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/overview/history"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/connections"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/cluster"): OPEN,
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
     # ── what is not in the schema ──
-    ("GET", "/metrics"): (_on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/metrics"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/openapi.json"): OPEN,
     ("GET", "/docs"): OPEN,
     ("GET", "/docs/oauth2-redirect"): OPEN,

@@ -21,13 +21,22 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 class Routes:
-    """The routes of a module, which FastAPI serves from ``router``; all of them may have ``errors``."""
+    """The routes of a module, which FastAPI serves from ``router``; all of them may have ``errors``.
+
+    ``is_strict``: a query parameter that is not declared is refused.
+    """
 
     def __init__(
-        self, tag: str, route_class: type[GuardedRoute] = EncodedSlashRoute, *, errors: Sequence[int] = ()
+        self,
+        tag: str,
+        route_class: type[GuardedRoute] = EncodedSlashRoute,
+        *,
+        errors: Sequence[int] = (),
+        is_strict: bool = True,
     ) -> None:
         self.router = APIRouter(tags=[tag], route_class=route_class)
         self._errors = errors
+        self._is_strict = is_strict
 
     def __call__(
         self,
@@ -71,6 +80,7 @@ class Routes:
                 example,
                 also or {},
                 (*self._errors, *errors),
+                self._is_strict,
             )
             # A route that answers by itself may be on the hot path: nothing is put around it.
             endpoint = handler if returned == "Response" else _answering(handler, code, headers)

@@ -61,14 +61,19 @@ def page_bytes_max(request: Request, wanted: int) -> int:
 
 
 class Throttle:
-    """ASGI middleware; it runs after the login."""
+    """ASGI middleware; it runs after the login.
 
-    def __init__(self, app: ASGIApp, quotas: Quotas) -> None:
+    Requests of ``protocol`` are charged whose path begins with ``api``.
+    """
+
+    def __init__(self, app: ASGIApp, quotas: Quotas, *, protocol: str = PROTOCOL, api: str = _API) -> None:
         self._app = app
         self._quotas = quotas
+        self._protocol = protocol
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._quotas.is_active or scope["type"] != "http" or not scope["path"].startswith(_API):
+        if not self._quotas.is_active or scope["type"] != "http" or not scope["path"].startswith(self._api):
             await self._app(scope, receive, send)
             return
         sent = scope.get("raw_path") or scope["path"].encode()
@@ -76,10 +81,10 @@ class Throttle:
         client = client_of(scope)
         try:
             if key is not None:
-                self._quotas.check(PROTOCOL, key, client)
+                self._quotas.check(self._protocol, key, client)
             if scope["path"] != _QUOTAS:
                 # Otherwise no administrator could raise a quota that is too low.
-                self._quotas.check(PROTOCOL, QuotaKey.REQUEST, client)
+                self._quotas.check(self._protocol, QuotaKey.REQUEST, client)
         except QuotaExceeded as error:
             wait_s = ceil(error.retry_after_ms / 1000)
             response = problem_response(problem_of(error), headers={"Retry-After": str(wait_s)})
@@ -102,7 +107,7 @@ class Throttle:
         try:
             await held.run(self._app(scope, receive, send))
         finally:
-            self._quotas.charge_time(PROTOCOL, client, held.seconds)
+            self._quotas.charge_time(self._protocol, client, held.seconds)
 
     def _charged_receive(self, scope: Scope, receive: Receive, client: QuotaClient) -> Receive:
         is_streamed = any(
@@ -117,7 +122,7 @@ class Throttle:
                 await self._quotas.pause(min(delay_ms, _PAUSE_MS_MAX))
             message = await receive()
             size = len(message.get("body", b""))
-            delay_ms = self._quotas.charge(PROTOCOL, QuotaKey.PRODUCE, client, size) if size else 0
+            delay_ms = self._quotas.charge(self._protocol, QuotaKey.PRODUCE, client, size) if size else 0
             return message
 
         return charged
@@ -136,7 +141,7 @@ class Throttle:
                 )
             size = len(message.get("body", b""))
             if size and is_ok:
-                delay_ms = self._quotas.charge(PROTOCOL, QuotaKey.CONSUME, client, size)
+                delay_ms = self._quotas.charge(self._protocol, QuotaKey.CONSUME, client, size)
                 if delay_ms and is_slowed and message.get("more_body"):
                     await self._quotas.pause(min(delay_ms, _PAUSE_MS_MAX))
 

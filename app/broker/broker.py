@@ -414,6 +414,7 @@ class Broker:
         acks: Acks,
         sync_later: bool = False,
         transaction: TransactionalProduce | None = None,
+        expected_end: int | None = None,
     ) -> PendingProduce:
         """Append ``batches`` (RecordBatch v2) and return their pending receipt.
 
@@ -432,13 +433,20 @@ class Broker:
             InternalTopic: only the broker writes to it.
             InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
+            UnexpectedEnd: see below.
             InvalidTransactionState: the batch is outside of the open transaction of its producer.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
 
         A transactional batch needs ``transaction``, and is appended if the gate admits it: what
         ``TransactionGate.admit`` raises is raised, too, and ``InvalidRequest`` for a topic in memory.
+
+        With ``expected_end`` the append is conditional: a single batch, with acks 1 or all, which is stored only if
+        the log end offset of the partition is ``expected_end`` when it gets its offsets. Control records and what
+        readers do not see yet count. Otherwise the call or the result raises ``UnexpectedEnd`` with the actual end.
+        A retry of an idempotent batch that was stored is a repeat, as without a condition. Without a producer id the
+        caller of an append with an unknown outcome must read what is at ``expected_end``.
         """
-        return self._appender.produce(topic, partition, batches, acks, sync_later, transaction)
+        return self._appender.produce(topic, partition, batches, acks, sync_later, transaction, expected_end)
 
     # ── transactions ──
 

@@ -29,6 +29,7 @@
     │   ├── OutOfOrderSequence       a batch before this one is missing
     │   ├── DuplicateSequence        stored too long ago to return its offsets
     │   ├── ProducerFenced           a newer instance of the producer took over
+    │   ├── UnexpectedEnd            of a conditional append: other records came first
     │   ├── OffsetOutOfRange
     │   ├── AuthenticationFailed     (``security``) the text never tells why
     │   ├── AuthenticationRequired
@@ -172,6 +173,7 @@ from .records import (
     OutOfOrderSequence,
     ProducerFenced,
     RecordError,
+    UnexpectedEnd,
     UnsupportedCompression,
 )
 from .security import (
@@ -338,6 +340,7 @@ __all__ = [
     "TransactionFenced",
     "TransactionalIdAuthorizationFailed",
     "TransactionalIdNotFound",
+    "UnexpectedEnd",
     "UnknownCredential",
     "UnknownMember",
     "UnknownPartition",

@@ -125,6 +125,24 @@ class ProducerFenced(RequestError):
         self.current_epoch = current_epoch
 
 
+class UnexpectedEnd(RequestError):
+    """The log of the partition does not end where a conditional append expects it; nothing was stored.
+
+    ``log_end_offset`` is the actual end. Readers may not see all records before it yet. ``expected`` is text if a
+    client gave something else than an offset.
+    """
+
+    def __init__(self, *, topic: str, partition: int, expected: int | str, log_end_offset: int) -> None:
+        super().__init__(
+            f"{topic}-{partition} ends at offset {log_end_offset}, not at {expected}; nothing was stored: "
+            "read what is new, then append with the new end"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.expected = expected
+        self.log_end_offset = log_end_offset
+
+
 class OffsetOutOfRange(RequestError):
     """``offset`` is outside ``[log_start_offset, log_end_offset]``."""
 

@@ -1,6 +1,6 @@
 """Access rules in Kafka's terms: resources, patterns, operations, one rule, and a filter of rules.
 
-The numbers are those of Kafka's protocol.
+The numbers are those of Kafka's protocol, but for subjects of the schema registry, which it does not have.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class ResourceType(IntEnum):
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+    # Out of the way of the types that Kafka may add.
+    SUBJECT = 100
 
 
 class PatternType(IntEnum):
@@ -94,6 +96,10 @@ OPERATIONS_OF = {
     ResourceType.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE, _O.TWO_PHASE_COMMIT),
     ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
     ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+    ResourceType.SUBJECT: (
+        *(_O.READ, _O.WRITE, _O.DELETE, _O.DESCRIBE),
+        *(_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ),
 }
 
 
@@ -152,6 +158,11 @@ DESCRIBE_TRANSACTIONAL_ID = ACTIONS[Operation.DESCRIBE, ResourceType.TRANSACTION
 # The names of these resources are principals.
 CREATE_TOKENS_USER = ACTIONS[Operation.CREATE_TOKENS, ResourceType.USER]
 DESCRIBE_TOKENS_USER = ACTIONS[Operation.DESCRIBE_TOKENS, ResourceType.USER]
+# The names of subjects have their context in front, unless it is the default one.
+READ_SUBJECT = ACTIONS[Operation.READ, ResourceType.SUBJECT]
+WRITE_SUBJECT = ACTIONS[Operation.WRITE, ResourceType.SUBJECT]
+DELETE_SUBJECT = ACTIONS[Operation.DELETE, ResourceType.SUBJECT]
+DESCRIBE_SUBJECT = ACTIONS[Operation.DESCRIBE, ResourceType.SUBJECT]
 
 
 def _member(kind: type[_E], number: int, what: str, *, refused: tuple[int, ...] = ()) -> _E:

@@ -84,7 +84,7 @@ def checks_acls(settings: Settings) -> bool:
     """Return whether access rules decide: as the setting says, otherwise if some listener requires logins."""
     if settings.authorization is not None:
         return settings.authorization == "acls"
-    return any(mode_of(settings, listener) == "required" for listener in LISTENERS)
+    return any(mode_of(settings, listener) == "required" for listener in settings.listeners)
 
 
 def super_users_of(settings: Settings) -> list[Principal]:
@@ -129,21 +129,21 @@ def check_exposure(settings: Settings, tls: Mapping[ListenerName, ListenerTls | 
     """
     if is_loopback(settings.host):
         return
-    for listener in LISTENERS:
+    for listener in settings.listeners:
         listener_tls = tls.get(listener)
         has_certificates = listener_tls is not None and listener_tls.options.client_auth == "required"
         is_closed = mode_of(settings, listener) == "required" or has_certificates
         if not is_closed and not settings.allow_anonymous_network:
             raise UnsafeSettings(
                 f"the {listener} listener would let every client that reaches {settings.host} read, write and delete all "
-                "topics: require logins with STELE_AUTHENTICATION=required, or accept this with "
+                f"{'schemas' if listener == 'registry' else 'topics'}: require logins with STELE_AUTHENTICATION=required, or accept this with "
                 "STELE_ALLOW_ANONYMOUS_NETWORK=true (or bind to 127.0.0.1)"
             )
         if (
             mode_of(settings, listener) != "none"
             and listener_tls is None
             and not settings.allow_plaintext_passwords
-            and (listener == "http" or any(m in _REVEALING for m in mechanisms_of(settings)))
+            and (listener in ("http", "registry") or any(m in _REVEALING for m in mechanisms_of(settings)))
         ):
             raise UnsafeSettings(
                 f"passwords and keys would reach the {listener} listener on {settings.host} unencrypted: set "

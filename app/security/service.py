@@ -23,7 +23,6 @@ from .credentials import Credentials
 from .jwt_keys import JwtKeys
 from .jwt_tokens import JwtOptions, JwtValidator
 from .policy import (
-    LISTENERS,
     ListenerSecurity,
     UnsafeSettings,
     checks_acls,
@@ -63,7 +62,7 @@ class Security:
             login_timeout_ms=settings.login_timeout_ms,
             session_ms_max=settings.connections_max_reauth_ms,
             may_reveal=settings.allow_plaintext_passwords,
-            guards_users=any(mode_of(settings, listener) != "none" for listener in LISTENERS),
+            guards_users=any(mode_of(settings, listener) != "none" for listener in settings.listeners),
             authorizer=self.authorizer,
         )
 
@@ -186,7 +185,7 @@ async def open_security(settings: Settings, stores: SecurityStores, clock: Clock
                 "stop the broker and run: stele acls add --admin User:NAME --data-dir %s",
                 stores.location,
             )
-    is_needed = any(mode_of(settings, name) == "required" for name in LISTENERS)
+    is_needed = any(mode_of(settings, name) == "required" for name in settings.listeners)
     if is_needed and credentials.is_empty() and tokens is None:
         logger.warning(
             "logins are required, and there are no users and no API keys; stop the broker and create the first user "

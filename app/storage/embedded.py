@@ -37,7 +37,15 @@ from stele.wire.record_batch import (
 )
 
 from ..clock import Clock
-from ..errors import InvalidConfig, LogDirFailed, NotReplicated, SteleError, StorageError, UnknownTopic
+from ..errors import (
+    InvalidConfig,
+    LogDirFailed,
+    NotReplicated,
+    SteleError,
+    StorageError,
+    UnexpectedEnd,
+    UnknownTopic,
+)
 from ..work_budget import pause, visited
 from .cleaner import Cleaner, CleanerOptions
 from .data_dir_views import DataDirViews
@@ -373,6 +381,7 @@ class EmbeddedEngine:
         admit: Callable[[BatchHeader], None] | None = None,
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
+        expected_end: int | None = None,
     ) -> AppendTicket:
         disk = self._logs.disk.get(topic_partition)
         log: PartitionLog = disk or self._logs.memory[topic_partition]
@@ -384,6 +393,10 @@ class EmbeddedEngine:
             stored = log.producer_state.check(header, needs_state=needs_state)
             if stored is not None:
                 return self._repeat(log, disk, stored, sync=sync)
+        if expected_end is not None and expected_end != log.log_end_offset:
+            raise UnexpectedEnd(
+                **topic_partition._asdict(), expected=expected_end, log_end_offset=log.log_end_offset
+            )
         if admit is not None:
             admit(header)
         if disk is not None and (sync or sync_later) and disk.config.acks == "replicated":

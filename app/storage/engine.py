@@ -454,6 +454,7 @@ class LogEngine(Protocol):
         admit: Callable[[BatchHeader], None] | None = None,
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
+        expected_end: int | None = None,
     ) -> AppendTicket:
         """Append well-formed batches, in the order of the calls.
 
@@ -469,6 +470,9 @@ class LogEngine(Protocol):
         that stores it, and may raise; it is given for transactional batches. A shared engine compares
         ``transaction`` with what is open when the batch gets its offset, because no broker alone can know that.
 
+        With ``expected_end`` a single batch is stored only at this offset: the log end offset is
+        compared with it when the batch gets its offset. One that is stored already is a repeat, whatever the end is.
+
         Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
         an idempotent producer that was refused for a reason that passes, later ones are out of order until
         it comes again.
@@ -476,6 +480,7 @@ class LogEngine(Protocol):
         Raises:
             OutOfOrderSequence, DuplicateSequence, ProducerFenced, InvalidBatch, InvalidTransactionState:
                 see ``sequences.check_batch``; nothing was appended.
+            UnexpectedEnd: the log ends elsewhere; nothing was appended.
             StorageFull, StorageUnavailable: nothing was appended, and it may be tried again.
             LogDirFailed: nothing is accepted from now on.
         """

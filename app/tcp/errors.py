@@ -39,6 +39,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.UnexpectedEnd: ErrorCode.UNEXPECTED_END,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
     errors.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,

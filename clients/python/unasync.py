@@ -24,6 +24,8 @@ SOURCES = (
     "grouping/async_group.py",
     "grouping/async_queue.py",
     "producing/async_producer.py",
+    "registry/async_deserializer.py",
+    "registry/async_registry.py",
     "tables/async_table.py",
     "transactions/async_transaction.py",
     "transport/async_http.py",
@@ -61,6 +63,7 @@ PHRASES = {
         ("return a future for its receipt", "return a future, not cancellable, for its receipt"),
         ("after the caller was cancelled", "after the caller was interrupted"),
     ),
+    "registry/async_registry.py": (("tasks of one event loop", "threads"),),
     "tables/async_table.py": (
         ("then tasks follow", "then daemon threads follow"),
         ("Reading does not wait.", "Any number of threads may read it."),

@@ -170,8 +170,11 @@ class Policies:
         else:
             wanted = {acl for acl in sorted(self.acls, key=str) if rng.random() < 0.7}
             wanted |= {random_acl(rng) for _ in range(rng.randint(0, 3))}
-        change = self._over_http if rng.random() < 0.5 else self._over_kafka
-        await change(sorted(wanted - self.acls, key=str), sorted(self.acls - wanted, key=str))
+        added, removed = sorted(wanted - self.acls, key=str), sorted(self.acls - wanted, key=str)
+        # The Kafka protocol has no subjects.
+        has_subjects = any(acl.resource_type is ResourceType.SUBJECT for acl in (*added, *removed))
+        change = self._over_http if has_subjects or rng.random() < 0.5 else self._over_kafka
+        await change(added, removed)
         self.acls = wanted
 
     async def _over_http(self, added: list[Acl], removed: list[Acl]) -> None:

@@ -85,6 +85,15 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
         run("transactions hanging", "--all")
         run("transactions abort", "json-id", "--yes")
         transaction.abort()
+    schema = directory.parent / "schema.avsc"
+    schema.write_text('"string"')
+    run("schemas register", "json-value", str(schema))
+    run("schemas list")
+    run("schemas show", "json-value")
+    run("schemas check", "json-value", str(schema))
+    run("schemas config", "json-value", "--level", "full")
+    run("schemas mode", "json-value")
+    run("schemas delete", "json-value", "--yes")
     run("quotas set", "producer_byte_rate=1000000000", "--for-client-id", "json")
     run("quotas list")
     run("quotas remove", "--for-client-id", "json")
@@ -131,6 +140,16 @@ def test_documents_have_the_values_as_they_are(documents: dict[str, Any]) -> Non
     }
     assert documents["groups reset"][0].keys() == {"topic", "partition", "committed", "new", "lag"}
     assert documents["transactions describe"]["partitions"][0]["topic"] == "json"
+    registered = documents["schemas register"]
+    assert documents["schemas list"] == [
+        {"subject": "json-value", "version": 1, "id": registered["id"], "type": "AVRO"}
+    ]
+    assert documents["schemas show"] == registered
+    assert (registered["schema"], registered["type"], len(registered["guid"])) == ('"string"', "AVRO", 36)
+    assert documents["schemas check"] == {"is_compatible": True, "messages": []}
+    assert documents["schemas config"]["compatibilityLevel"] == "FULL"
+    assert documents["schemas mode"] == {"mode": "READWRITE"}
+    assert documents["schemas delete"] == {"subject": "json-value", "deleted": [1], "permanent": False}
     assert documents["quotas set"]["quotas"] == {"producer_byte_rate": 1e9}
     assert documents["acls list"][0]["principal"] == "User:ada"
     assert documents["top"]["overview"]["health"]["status"]

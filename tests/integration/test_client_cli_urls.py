@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 from click.testing import CliRunner, Result
-from stele import Client
+from stele import Client, Schema, SchemaRegistry
 from stele.broker_process import BrokerProcess, run_broker
 from stele.cli import LazyGroup, stele
 from stele.config import broker_urls, http_url_of
@@ -24,7 +24,7 @@ from tests.integration.test_client_cli_json import leaves
 from tests.integration.test_kafka_logins import PASSWORD, add_user
 
 ADMIN = "root"
-# In an order in which each has something to do. {key} is the id of the key that was created.
+# In an order in which each has something to do. {key} is the id of the key that was created, {schema} a file.
 ROWS: list[tuple[str, str]] = [
     ("topics create", "urls"),
     ("topics list", ""),
@@ -44,6 +44,13 @@ ROWS: list[tuple[str, str]] = [
     ("transactions hanging", "--all"),
     ("transactions describe", "urls-id"),
     ("transactions abort", "urls-id --yes"),
+    ("schemas register", "urls-value {schema}"),
+    ("schemas list", ""),
+    ("schemas show", "urls-value"),
+    ("schemas check", "urls-value {schema}"),
+    ("schemas config", "urls-value --level FULL"),
+    ("schemas mode", "urls-value"),
+    ("schemas delete", "urls-value --yes"),
     ("quotas set", "producer_byte_rate=1000000000 --for-client-id urls"),
     ("quotas list", ""),
     ("quotas remove", "--for-client-id urls"),
@@ -72,6 +79,7 @@ def invoke(command: str, arguments: str, environment: dict[str, str], stdin: str
 class Secured:
     broker: BrokerProcess
     environment: dict[str, str]
+    schema: Path
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +98,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "STELE_PASSWORD_FILE": str(password),
         "STELE_NEW_PASSWORD": "a long generated password",
     }
+    schema = folder / "schema.avsc"
+    schema.write_text('"string"')
     settings = {"STELE_AUTHENTICATION": "required", "STELE_LOGIN_FAILURES_FREE": "10000"}
     with run_broker(data_dir=data_dir, environment=settings) as broker:
-        yield Secured(broker, environment)
+        yield Secured(broker, environment, schema)
 
 
 def test_every_command_with_a_url_has_a_row() -> None:
@@ -113,7 +123,8 @@ def test_every_command_works_with_the_url_of_either_listener(secured: Secured, s
     _create_what_the_rows_need(broker)
     key = ""
     for command, arguments in ROWS:
-        done = invoke(command, arguments.format(key=key), environment, "value\n")
+        given = arguments.format(key=key, schema=secured.schema)
+        done = invoke(command, given, environment, "value\n")
         assert done.exit_code == 0, f"{command}: {done.output}"
         if command == "key list":
             key = done.output.split()[0]
@@ -148,6 +159,8 @@ def _create_what_the_rows_need(broker: BrokerProcess) -> None:
             batch = group.poll()
             assert batch is not None
             batch.ack()
+        with SchemaRegistry(broker.registry_url, user=ADMIN, password=PASSWORD) as registry:
+            registry.register("urls-value", Schema('"string"'))
         # Its transaction is open until the command aborts it.
         transaction = client.transaction("urls-id").__enter__()
         transaction.produce("polled", b"x")

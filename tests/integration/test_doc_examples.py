@@ -32,6 +32,8 @@ from stele import Client, UnknownTopicError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.spark.java import SparkMissingError, require_spark
 
+from app.security.policy import LISTENERS
+from app.settings import SETTINGS
 from tests.support.documents import PAGES, ROOT, Block, Place, blocks, name
 from tests.support.users_pytest import run_users_tests
 from tests.support.variants import long_but
@@ -153,7 +155,8 @@ def prepared_broker() -> Iterator[BrokerProcess]:
 
 def here(text: str, broker: BrokerProcess, folder: Path) -> str:
     """Return ``text`` with the addresses and folders of a page replaced by those of this test."""
-    for port, actual in ((8080, broker.http_port), (9009, broker.binary_port), (9092, broker.kafka_port)):
+    for listener in LISTENERS:
+        port, actual = SETTINGS[f"{listener}_port"].default, getattr(broker, f"{listener}_port")
         text = re.sub(rf"\b(?:localhost|127\.0\.0\.1|broker):{port}\b", f"127.0.0.1:{actual}", text)
         text = text.replace(f'"127.0.0.1", {port}', f'"127.0.0.1", {actual}')
     return re.sub(r"(?<![\w.])/(?:srv|data|shared)/", f"{folder}/", text)
@@ -214,6 +217,10 @@ def delete_what_it_creates(command: str, broker: BrokerProcess) -> None:
 @pytest.mark.parametrize("block", readme_first(SHELL))
 def test_shell_blocks_run(block: Block, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("first\nsecond\n")
+    (tmp_path / "order.avsc").write_text(
+        '{"type":"record","name":"Order","fields":[{"name":"customer","type":"string"}]}'
+    )
+    (tmp_path / "orders.ndjson").write_text('{"customer":"ada"}\n')
     last_answer = ""
     for where, command in commands(block):
         if reason_not_to_run(command) and not command.startswith("stele serve"):
@@ -267,7 +274,7 @@ def serve(command: str, folder: Path) -> None:
     arguments = line.split()[1:]
     if "--data-dir" not in line:
         arguments += ["--data-dir", str(folder / "served")]
-    for listener in ("http", "binary", "kafka"):
+    for listener in LISTENERS:
         if f"--{listener}-port" not in line:
             arguments += [f"--{listener}-port", "0"]
     with subprocess.Popen(

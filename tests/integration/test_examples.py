@@ -27,18 +27,18 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
-def begin(file: str, url: str) -> subprocess.Popen[str]:
+def begin(file: str, url: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / file)],
-        env={**os.environ, "STELE_URL": url},
+        env={**os.environ, "STELE_URL": url, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def run(file: str, url: str) -> str:
-    process = begin(file, url)
+def run(file: str, url: str, **variables: str) -> str:
+    process = begin(file, url, **variables)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return output
@@ -97,6 +97,14 @@ def test_invoices_and_acknowledgements_commit_together(broker: BrokerProcess) ->
         # The payment is acknowledged: another run finds nothing.
         assert run("transaction.py", broker.http_url) == ""
         assert [record.value for record in client.fetch("invoices").records] == [b"12.50"]
+
+
+def test_records_of_two_versions_of_a_schema_are_read_as_the_newer_one(broker: BrokerProcess) -> None:
+    assert run("schemas.py", broker.binary_url, STELE_REGISTRY_URL=broker.registry_url).splitlines() == [
+        "Order(customer='ada', items=[])",
+        "Order(customer='bob', items=['chisel'])",
+        "the third version is refused",
+    ]
 
 
 @pytest.mark.long

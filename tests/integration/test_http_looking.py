@@ -757,7 +757,7 @@ def test_the_overview_and_its_history_have_rates(http: httpx.Client, topic: str)
     assert len(past["at"]) <= 3
     now = http.get("/v1/overview").json()
     assert now["health"] == {"status": "ready", "reason": None}
-    assert [listener["name"] for listener in now["listeners"]] == ["http", "binary", "kafka"]
+    assert [listener["name"] for listener in now["listeners"]] == ["http", "binary", "kafka", "registry"]
     assert 0 < now["disk"]["free_bytes"] < now["disk"]["total_bytes"]
 
 
@@ -811,6 +811,7 @@ def test_the_series_of_topics_and_groups_are_bounded(tmp_path: Any) -> None:
             "http",
             "binary",
             "kafka",
+            "registry",
         }
 
 

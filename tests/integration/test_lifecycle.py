@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,16 @@ def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
 def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_continues(tmp_path: Path) -> None:
     with run_broker(tmp_path) as broker:
         code, said = serve(
-            "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0", "--kafka-port", "0"
+            "--data-dir",
+            str(tmp_path),
+            "--http-port",
+            "0",
+            "--binary-port",
+            "0",
+            "--kafka-port",
+            "0",
+            "--registry-port",
+            "0",
         )
 
         assert code == 1
@@ -93,11 +103,43 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, said = serve(
-            "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port, "--kafka-port", "0"
+            "--data-dir",
+            str(tmp_path),
+            "--http-port",
+            "0",
+            "--binary-port",
+            port,
+            "--kafka-port",
+            "0",
+            "--registry-port",
+            "0",
         )
 
     assert code == 1
     assert f"the binary listener cannot listen on 127.0.0.1:{port}" in said
+
+
+def test_a_registry_that_nobody_asked_for_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    ports = ("--http-port", "0", "--binary-port", "0", "--kafka-port", "0")
+    with ExitStack() as stack:
+        # If this fails, another process has it.
+        with suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", 8081)))
+        command = [sys.executable, "-m", "stele.cli", "serve", "--data-dir", str(tmp_path), *ports]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+            assert broker.stdout is not None
+            ready = broker.stdout.readline()
+            broker.terminate()
+            _, said = broker.communicate()
+        code, refused = serve("--data-dir", str(tmp_path), *ports, "--set", "registry_enable=true")
+
+    assert "stele ready" in ready
+    assert "registry=" not in ready
+    assert (
+        "this broker serves no schema registry: the registry listener cannot listen on 127.0.0.1:8081" in said
+    )
+    assert code == 1
+    assert "the registry listener cannot listen on 127.0.0.1:8081" in refused
 
 
 # Another process has bound the port, too, and listens while the broker opens its logs.
@@ -112,7 +154,7 @@ async def take_then_open(*arguments):
     other.listen()
     return await open_broker(*arguments)
 main.open_broker = take_then_open
-ports = {"http_port": 0, "binary_port": 0, "kafka_port": 0} | {sys.argv[1]: other.getsockname()[1]}
+ports = {"http_port": 0, "binary_port": 0, "kafka_port": 0, "registry_port": 0} | {sys.argv[1]: other.getsockname()[1]}
 print(other.getsockname()[1], flush=True)
 sys.exit(main.serve({"data_dir": sys.argv[2], **ports}))
 """
@@ -120,7 +162,7 @@ sys.exit(main.serve({"data_dir": sys.argv[2], **ports}))
 
 @pytest.mark.parametrize(
     "name",
-    ["kafka", pytest.param("http", marks=pytest.mark.long), pytest.param("binary", marks=pytest.mark.long)],
+    ["kafka", "registry", *(pytest.param(name, marks=pytest.mark.long) for name in ("http", "binary"))],
 )
 def test_a_port_that_is_taken_during_the_start_is_named(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -151,7 +193,7 @@ def look_then_end(*_arguments, **_options):
     sys.stdout.write(f"ready {gc.isenabled()}")
     os.kill(os.getpid(), signal.SIGTERM)
 main.open_broker, main.print = look_then_open, look_then_end
-sys.exit(main.serve({"data_dir": sys.argv[1], "http_port": 0, "binary_port": 0, "kafka_port": 0}))
+sys.exit(main.serve({"data_dir": sys.argv[1], "http_port": 0, "binary_port": 0, "kafka_port": 0, "registry_port": 0}))
 """
 
 
@@ -188,7 +230,7 @@ def test_an_address_that_others_can_reach_is_refused_or_warned_about_loudly(tmp_
     with run_broker(tmp_path, arguments=["--set", "advertised_host=broker.example"]) as broker:
         assert "WITHOUT AUTHENTICATION" not in broker.stderr
     arguments = ["--data-dir", str(tmp_path / "open"), "--host", "0.0.0.0"]
-    arguments += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
+    arguments += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0", "--registry-port", "0"]
     code, said = serve(*arguments)
     assert code == 2
     assert "STELE_AUTHENTICATION=required" in said

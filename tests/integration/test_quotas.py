@@ -422,16 +422,34 @@ def binary_produce(size: int) -> m.ProduceBatchRequest:
     )
 
 
-@pytest.mark.parametrize("is_simple", [True, False])
-async def test_a_binary_produce_is_stored_and_its_connection_waits(tmp_path: Path, is_simple: bool) -> None:
-    def request(size: int) -> m.Request:
-        return m.ProduceRequest(topic=TOPIC, data=b"x" * size) if is_simple else binary_produce(size)
+def simple_produce(size: int) -> m.ProduceRequest:
+    return m.ProduceRequest(topic=TOPIC, data=b"x" * size)
+
+
+def conditional_produce(size: int) -> m.ConditionalProduceRequest:
+    return m.ConditionalProduceRequest(
+        topic=TOPIC,
+        partition=0,
+        acks=1,
+        batches=bytes(batch_of([b"x" * size])),
+        expected_end=0 if size > 1 else 1,
+    )
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [simple_produce, binary_produce, conditional_produce],
+    ids=["simple", "batch", "conditional"],
+)
+async def test_a_binary_produce_is_stored_and_its_connection_waits(
+    tmp_path: Path, request_of: Callable[[int], m.Request]
+) -> None:
 
     async with served(tmp_path, producer_byte_rate=1) as at:
         peer = await in_thread(Peer, at)
-        answer = await in_thread(peer.call, request(100_000))
+        answer = await in_thread(peer.call, request_of(100_000))
         assert not isinstance(answer, m.ErrorResponse)
-        await in_thread(peer.send, request(1).encode())
+        await in_thread(peer.send, request_of(1).encode())
         assert await in_thread(is_silent, at, peer)
         assert at.broker.log_state(TOPIC, 0).high_watermark == 1
         assert at.broker.quotas.throttling["binary", QuotaKey.PRODUCE].violations == 1

@@ -82,6 +82,10 @@ CASES: list[tuple[m.Request, Needs]] = [
         m.ProduceBatchRequest(topic=NEW_TOPIC, partition=0, acks=1, batches=b""),
         {(WRITE_TOPIC,): WHOLE, CREATE: WHOLE},
     ),
+    (
+        m.ConditionalProduceRequest(topic=NEW_TOPIC, partition=0, acks=1, batches=b"", expected_end=0),
+        {(WRITE_TOPIC,): WHOLE, CREATE: WHOLE},
+    ),
     *(
         (
             kind(partitions=[m.FetchPartition(topic=TOPIC, partition=0, offset=0)]),

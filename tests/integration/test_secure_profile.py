@@ -38,7 +38,7 @@ pytestmark = pytest.mark.long
 
 USER, PASSWORD = "operator", "a-long-generated-password"
 USERS_SERVICE, BROKER_SERVICE = "secure-user", "broker-secure"
-PORTS = {"8080": "http_port", "9009": "binary_port", "9092": "kafka_port"}
+PORTS = {"8080": "http_port", "9009": "binary_port", "9092": "kafka_port", "8081": "registry_port"}
 TIMEOUT_S = 240
 ATTEMPTS = 3
 IN_USE = os.strerror(errno.EADDRINUSE)
@@ -261,7 +261,7 @@ def test_its_broker_may_bind_all_addresses_only_because_it_requires_logins_over_
 
     def check(**changes: Any) -> None:
         settings = Settings(host=image["STELE_HOST"], **changes)
-        tls = {name: listener_tls(settings, name) for name in ("http", "binary", "kafka")}
+        tls = {name: listener_tls(settings, name) for name in settings.listeners}
         check_exposure(settings, cast("Any", tls))
 
     check()

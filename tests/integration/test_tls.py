@@ -413,14 +413,14 @@ def test_certificates_are_replaced_under_traffic(
                 # A pair that does not fit: the old one stays, and a metric says so.
                 other = second.server("other")
                 shutil.copy(other.certificate_file, server.certificate_file)
-                wait_for(lambda: metric(broker, first, "stele_tls_reload_failed{") == 3)
+                wait_for(lambda: metric(broker, first, "stele_tls_reload_failed{") == 4)
                 with Client(f"{broker.http_url}?ca_file={first.ca_file}") as old:
                     old.topics()
                 shutil.copy(other.key_file, server.key_file)
                 wait_for(lambda: is_trusted(broker, second))
                 # The listeners reload one after the other.
                 wait_for(lambda: metric(broker, second, "stele_tls_reload_failed{") == 0)
-                assert metric(broker, second, "stele_tls_reload_failures_total{") >= 3
+                assert metric(broker, second, "stele_tls_reload_failures_total{") >= 4
                 with (
                     Client(broker.binary_url) as late,
                     pytest.raises(BrokerUnavailableError, match="not trusted"),
@@ -429,7 +429,7 @@ def test_certificates_are_replaced_under_traffic(
                 assert "does not belong to the certificate" in broker.stderr
                 before = metric(broker, second, "stele_tls_reloads_total{")
                 os.kill(broker.pid, signal.SIGHUP)
-                wait_for(lambda: metric(broker, second, "stele_tls_reloads_total{") == before + 3)
+                wait_for(lambda: metric(broker, second, "stele_tls_reloads_total{") == before + 4)
                 seen = written
                 wait_for(lambda: written > seen)
                 client.topics()

@@ -118,7 +118,7 @@ def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
 ) -> None:
     command = [installed / "stele", "serve", "--data-dir", tmp_path / "data", "--http-port", "0"]
     broker = subprocess.Popen(
-        [*map(str, command), "--binary-port", "0", "--kafka-port", "0"],
+        [*map(str, command), "--binary-port", "0", "--kafka-port", "0", "--registry-port", "0"],
         cwd=tmp_path,
         env=CLEAN,
         stdout=subprocess.PIPE,

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from .registry import REGISTRY_MUTANTS
 from .replica import REPLICA_MUTANTS
 from .security import SECURITY_MUTANTS
 from .table import MUTANTS as BROKER_MUTANTS
 from .table import Mutant
 
-MUTANTS = (*BROKER_MUTANTS, *REPLICA_MUTANTS, *SECURITY_MUTANTS)
+MUTANTS = (*BROKER_MUTANTS, *REGISTRY_MUTANTS, *REPLICA_MUTANTS, *SECURITY_MUTANTS)
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("app", "clients", "tests", "load", "docs", "pyproject.toml")

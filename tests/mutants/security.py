@@ -313,7 +313,7 @@ SECURITY_MUTANTS = (
     # Routes of administrators are open to others (CVE-2025-30215).
     Mutant(
         "app/api/rights.py",
-        '    ("POST", "/v1/users"): (_on_cluster(ALTER_CLUSTER),),\n',
+        '    ("POST", "/v1/users"): (on_cluster(ALTER_CLUSTER),),\n',
         '    ("POST", "/v1/users"): OPEN,\n',
         "tests/integration/test_authorization.py",
         "every_documented_route",

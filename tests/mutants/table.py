@@ -22,6 +22,42 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── conditional appends ──
+    Mutant(
+        "app/storage/embedded.py",
+        "if expected_end is not None and expected_end != log.log_end_offset:",
+        "if expected_end is not None and expected_end < log.log_end_offset:",
+        f"{_STORAGE}/test_conditional_appends.py",
+        "expected_end_alone",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "expected_end != log.log_end_offset:",
+        "expected_end != log.high_watermark:",
+        f"{_BROKER}/test_conditional_produce.py",
+        "readers_do_not_see",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "                if stored is None and expected is not None:\n",
+        "                if expected is not None:\n",
+        f"{_STORAGE}/test_conditional_appends.py",
+        "retry",
+    ),
+    Mutant(
+        "app/storage/shared/committer.py",
+        "            if log.has_news:\n",
+        "            if size:\n",
+        f"{_STORAGE}/shared/test_log_ends.py",
+        "refused_append",
+    ),
+    Mutant(
+        "app/api/direct_produce.py",
+        '        b"if-match",\n',
+        "",
+        "tests/integration/test_conditional_produce.py",
+        "stored_if_the_partition_ends_there",
+    ),
     # ── parts of tables ──
     Mutant(
         "app/query/table.py",

@@ -292,9 +292,10 @@ def _confluent_kafka_python(of: Run) -> dict[str, Outcome]:
     requirements = ["confluent-kafka[avro,json,protobuf,schema-registry,rules]==2.16.1", "pytest-asyncio"]
     environment = {
         "BROKERS": of.broker.kafka_bootstrap,
+        "SR_URL": of.broker.registry_url,
         "PYTHONPATH": f"{of.sources}:{stub.parent.parent}",
     }
-    parts = ("admin", "consumer", "producer", "share_consumer")
+    parts = ("admin", "consumer", "producer", "share_consumer", "schema_registry")
     return _pytest(of, requirements, [f"tests/integration/{part}" for part in parts], environment)
 
 
@@ -477,13 +478,6 @@ SUITES = (
             f"{_CONFLUENT}.admin.test_incremental_alter_configs::test_incremental_alter_configs": (
                 "expects a value of min.insync.replicas for all brokers, which Kafka stores at its first start (KIP-966)"
             ),
-            **{
-                f"{_CONFLUENT}.share_consumer.test_share_consumer_deserialization::test_schema_registry_{name}[{form}]": (
-                    "needs a schema registry"
-                )
-                for name in ("roundtrip", "poison_marked")
-                for form in ("avro", "json", "protobuf")
-            },
         },
     ),
 )

@@ -54,6 +54,7 @@ class LateEngine(EmbeddedEngine):
         transaction: TransactionalProduce | None = None,
         admit: Callable[[BatchHeader], None] | None = None,
         sync_later: bool = False,
+        expected_end: int | None = None,
     ) -> AppendTicket:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # An append that nobody waits for may fail.
@@ -69,6 +70,7 @@ class LateEngine(EmbeddedEngine):
             needs_state=needs_state,
             admit=admit,
             transaction=transaction,
+            expected_end=expected_end,
         )
         self.has_appended.set()
         self._commits.append(asyncio.create_task(self._commit(topic_partition, commit, ticket, future)))

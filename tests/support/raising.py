@@ -150,6 +150,7 @@ _BY_TYPE: dict[str, Any] = {
     "str": "orders",
     "str | None": None,
     "int": 1,
+    "int | str": 1,
     "int | None": None,
     "float": 1.0,
     "bool": False,

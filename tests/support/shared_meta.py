@@ -14,6 +14,7 @@ from app.storage.shared.meta import (
     ByteSpan,
     CleaningPlan,
     CommitAnswer,
+    ExpectedEnd,
     KeptLog,
     KnownLog,
     LogDirt,
@@ -86,8 +87,9 @@ def written_object(
     *,
     is_inline: bool = False,
     claims: Sequence[Mapping[int, TransactionClaim]] = (),
+    expected_ends: Sequence[Mapping[int, ExpectedEnd]] = (),
 ) -> ObjectWrite:
-    """Return an object with these batches, by log; ``claims`` are those of each of ``runs``."""
+    """Return an object with these batches, by log; ``claims`` and ``expected_ends`` are those of each of ``runs``."""
     position = 8
     writes: list[RunWrite] = []
     for at, (log_id, headers) in enumerate(runs):
@@ -103,6 +105,7 @@ def written_object(
                     if header.is_control and header.size == ABORT_BYTES
                 ),
                 claims=claims[at] if claims else {},
+                expected_ends=expected_ends[at] if expected_ends else {},
             )
         )
         position += sum(header.size for header in headers)
@@ -284,6 +287,17 @@ class RandomCalls:
                 headers.append(self._batch(log_id))
         return headers, claims
 
+    def _expected_ends(self, log_id: int, headers: Sequence[BatchHeader]) -> dict[int, ExpectedEnd]:
+        """Return the ends that some of these batches expect, mostly right if all before them are stored."""
+        ends: dict[int, ExpectedEnd] = {}
+        end = self.ends.get(log_id, 0)
+        for at, header in enumerate(headers):
+            if self.random.random() < 0.2 and not header.is_control:
+                offset = max(0, end + self.random.choice([0, 0, 0, -1, 1]))
+                ends[at] = ExpectedEnd(offset, TopicPartition("orders", 0))
+            end += header.last_offset_delta + 1
+        return ends
+
     async def _begin_version(self) -> None:
         name = self.random.choice(list(NAMED))
         version = self.versions.get(name, (0, 0))[0] + self.random.choice([0, 1, 1])
@@ -318,10 +332,14 @@ class RandomCalls:
                     [(log_id, headers) for log_id, headers, _ in written],
                     is_inline=self.random.random() < 0.3,
                     claims=[claims for _, _, claims in written],
+                    expected_ends=[self._expected_ends(log_id, headers) for log_id, headers, _ in written],
                 )
             )
-        answer = await self.both(lambda meta: meta.commit_objects(objects))
+        answer: CommitAnswer = await self.both(lambda meta: meta.commit_objects(objects))
         self.committed.append((objects, answer))
+        for log in (run.log for of_object in answer for run in of_object):
+            if log is not None:
+                self.ends[log.log_id] = log.next_offset
 
     async def _commit_again(self) -> None:
         if self.committed:

@@ -36,6 +36,7 @@ FOREIGN = {
         "IllegalSaslStateError",
         "KafkaTimeoutError",
         "KafkaShareConsumer",
+        "schema.registry.url",
     ),
     "object stores, whose variables the library of the stores reads": (
         "AWS_ROLE_ARN",

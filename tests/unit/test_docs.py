@@ -50,7 +50,7 @@ def test_every_setting_is_documented_with_its_default_and_reason() -> None:
     rows = {
         f"| `STELE_{name.upper()}` | {shown(setting.default)} | {setting.info.description} |"
         for name, setting in SETTINGS.items()
-        if setting.group not in LISTENERS
+        if setting.group not in LISTENERS or setting.field not in ListenerSettings.model_fields
     }
     for field, info in ListenerSettings.model_fields.items():
         defaults = dict.fromkeys(shown(SETTINGS[f"{listener}_{field}"].default) for listener in LISTENERS)
@@ -79,6 +79,7 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
     named = set(re.findall(r"`STELE_([A-Z_]+)`", "".join(page.read_text() for page in PAGES)))
     of_the_client = {
         "URL",
+        "REGISTRY_URL",
         "USER",
         "PASSWORD",
         "PASSWORD_FILE",
@@ -169,7 +170,8 @@ def test_a_decision_has_context_choice_and_price_on_one_page(path: Path) -> None
     assert text.startswith(f"# {path.name[:4]} · ")
     for part in ("**Context.**", "**Choice.**", "**Price.**"):
         assert part in text
-    assert len(text.splitlines()) <= 80
+    # The list of dependencies has as many rows as there are.
+    assert len([line for line in text.splitlines() if not line.startswith("| `")]) <= 80
 
 
 def test_every_decision_that_is_cited_is_in_the_list() -> None:

@@ -23,6 +23,7 @@ from ...network.closings import end_in_turn
 from ...network.pending_bytes import HeldBytes, PendingBytes
 from ...patience import grace_s
 from ...turns import Turns
+from ..errors import ProblemEncoder, encode_problem
 from .exchange import NO_ROOM, Exchange
 from .head_rules import BLANKS, Fields, check_head, framing_of, target_of
 from .refusals import Refused, answer_for_the_server, answer_of, refusal_of
@@ -64,7 +65,7 @@ class HttpConnection(asyncio.Protocol):
 
     ``head_timeout_s`` is the time for a head and for each piece of a body, ``idle_timeout_s`` that between requests
     and between the pieces of a stream. ``pending`` counts the bodies of all connections, which take ``readings`` to
-    parse what has arrived, and ``turns`` to begin requests.
+    parse what has arrived, and ``turns`` to begin requests. ``encode_problem`` writes what is refused.
     """
 
     head_timeout_s: float
@@ -72,6 +73,7 @@ class HttpConnection(asyncio.Protocol):
     pending: PendingBytes
     readings: Turns
     turns: Turns
+    encode_problem: ProblemEncoder = staticmethod(encode_problem)
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
         self.app = cast("ASGIApp", config.loaded_app)
@@ -383,7 +385,7 @@ class HttpConnection(asyncio.Protocol):
         """Answer what cannot be served when its turn comes, and read nothing more."""
         self._is_deaf = True
         self._has_begun = False
-        answer = answer_of(refusal, self.default_fields)
+        answer = answer_of(refusal, self.default_fields, self.encode_problem)
         served, parsed = self._served, self._parsed
         if parsed is None or self._is_outside:
             # A head: the requests before it are whole.

@@ -7,10 +7,9 @@ import re
 from http import HTTPMethod, HTTPStatus
 
 import httptools
-import msgspec
 from starlette.types import Receive, Scope, Send
 
-from ..errors import MEDIA_TYPE, http_problem
+from ..errors import ProblemEncoder, http_problem
 from .exchange import DEFAULTS
 from .request_ids import new_id
 
@@ -44,9 +43,10 @@ def refusal_of(error: Exception, data: bytes) -> Refused:
     return Refused(400, f"the request cannot be read: {error}")
 
 
-def answer_of(refusal: Refused, fields: list[tuple[bytes, bytes]]) -> bytes:
+def answer_of(refusal: Refused, fields: list[tuple[bytes, bytes]], encode: ProblemEncoder) -> bytes:
     """Return the response to ``refusal``, with ``fields`` in its head."""
-    content, name = msgspec.json.encode(http_problem(refusal.status, refusal.detail)), new_id()
+    content, media_type = encode(http_problem(refusal.status, refusal.detail))
+    name = new_id()
     logger.debug("request %s is not read: %d %s", name.decode(), refusal.status, refusal.detail)
     lines = [b"HTTP/1.1 %d %b" % (refusal.status, HTTPStatus(refusal.status).phrase.encode())]
     lines += [b"%b: %b" % field for field in fields]
@@ -54,7 +54,7 @@ def answer_of(refusal: Refused, fields: list[tuple[bytes, bytes]]) -> bytes:
     lines.append(b"x-request-id: " + name)
     if refusal.status in (429, 503):
         lines.append(b"retry-after: 1")
-    lines.append(b"content-type: " + MEDIA_TYPE.encode())
+    lines.append(b"content-type: " + media_type.encode())
     lines.append(b"content-length: %d" % len(content))
     return b"\r\n".join(lines) + b"\r\nconnection: close\r\n\r\n" + content
 

@@ -25,7 +25,7 @@ from ...patience import Timeout
 from ...security.authorizer import Access
 from ...security.principal import ANONYMOUS, Principal
 from ...turns import Turns
-from ..errors import http_problem, problem_response
+from ..errors import ProblemEncoder, encode_problem, http_problem, problem_response
 from .connection import HttpConnection
 
 logger = logging.getLogger(__name__)
@@ -87,11 +87,10 @@ class HttpPeer:
 
 
 class HttpTraffic:
-    """Connections and byte counts of the HTTP listener; a ``ListenerView``."""
+    """Connections and byte counts of a listener that speaks HTTP; a ``ListenerView``."""
 
-    name = "http"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str = "http") -> None:
+        self.name = name
         # Set by ``HttpServer``; None under a server other than ours.
         self.admission: Admission | None = None
         self.accept: AcceptLoop | None = None
@@ -179,7 +178,8 @@ class HttpTraffic:
         return counted
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer the request of a connection that was not admitted."""
     problem = http_problem(503, "the broker has too many connections; close one, or raise connections_max")
     await problem_response(problem, headers={"Connection": "close"})(scope, receive, send)
 
@@ -192,12 +192,14 @@ def counted_protocol(
     frame_timeout_ms: int,
     pending: PendingBytes,
     login_timeout_ms: int | None = None,
+    refusing: ASGIApp = refuse,
+    problem_encoder: ProblemEncoder = encode_problem,
 ) -> type[CountedProtocol]:
     """Return a class of connections that report to ``traffic``.
 
     They leave ``admission`` when they are closed, and count their bodies in ``pending``.
 
-    A refused connection gets 503 as the answer to its first request, if that arrives
+    A refused connection gets 503 as the answer of ``refusing`` to its first request, if that arrives
     within two seconds. The class closes a connection that has not sent the head of its first request within
     ``idle_timeout_ms``, or ``login_timeout_ms`` where requests need a login (None: they
     do not) and the client has no certificate. A head that has begun must be complete
@@ -212,6 +214,7 @@ def counted_protocol(
         idle_timeout_s = idle_timeout_ms / 1000
         pending = held
         readings, turns = shared_readings, shared_turns
+        encode_problem = staticmethod(problem_encoder)
         _peer: HttpPeer | None = None
         _first_request: Timeout | None = None
         _is_first = True
@@ -231,7 +234,7 @@ def counted_protocol(
                 self.app_state = {**self.app_state, _STATE: self._peer}
             elif len(refused_now) < _REFUSED_MAX:
                 refused_now.add(self)
-                self.app = _refuse
+                self.app = refusing
                 wait_s = _REFUSED_S
             else:
                 self.transport.abort()

@@ -8,12 +8,14 @@ from ...work_budget import Steps
 from ..authentication import OPEN_PATHS
 from ..errors import ANY_ERROR, MEDIA_TYPE, STATUSES, Problem
 from ..schemas import Components, Schema
-from .operations import OPERATIONS
+from .operations import OPERATIONS, Content
+
+PROBLEM = Content(MEDIA_TYPE, Problem)
 
 
-def security_schemes(session_cookie: str) -> dict[str, Any]:
+def security_schemes(session_cookie: str | None) -> dict[str, Any]:
     """Return the kinds of logins; a broker takes those that it is configured for."""
-    return {
+    schemes = {
         "basic": {"type": "http", "scheme": "basic", "description": "a user and password"},
         "bearer": {
             "type": "http",
@@ -31,14 +33,21 @@ def security_schemes(session_cookie: str) -> dict[str, Any]:
             "description": "a client certificate of a CA that the broker trusts",
         },
     }
+    if session_cookie is None:
+        del schemes["session"]
+    return schemes
 
 
 def complete(
-    document: dict[str, Any], *, session_cookie: str, is_login_required: bool
+    document: dict[str, Any],
+    *,
+    session_cookie: str | None,
+    is_login_required: bool,
+    error: Content = PROBLEM,
 ) -> Steps[dict[str, Any]]:
-    """Return the ``document`` of FastAPI with operations, components and logins."""
+    """Return the ``document`` of FastAPI with operations, components and logins; errors are answered as ``error``."""
     components = Components()
-    problem = {MEDIA_TYPE: {"schema": components.schema_of(Problem)}}
+    problem = error.document(components)
     paths: dict[str, dict[str, Any]] = {}
     for path, item in document["paths"].items():
         yield

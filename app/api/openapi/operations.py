@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from json import loads
-from types import NoneType
-from typing import Any, Protocol, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
 
 from starlette.responses import Response
 
@@ -56,11 +56,13 @@ class Operation:
     example: str
     also: Mapping[int, str]
     errors: Sequence[int]
+    # Whether a parameter in the query that is not declared is refused.
+    is_strict: bool = True
 
     @property
     def query(self) -> Query | None:
         """The parameters that the query may have, None if any."""
-        if not self.path.startswith(_STRICT_PREFIX):
+        if not self.is_strict or not self.path.startswith(_STRICT_PREFIX):
             return None
         return Query(f"{self.method} {self.path.replace(':path', '')}", self.parameters)
 
@@ -80,7 +82,8 @@ class Operation:
 
     def _successes(self, components: Components) -> Schema:
         returned = get_type_hints(self.handler, include_extras=True)["return"]
-        kinds = [kind for kind in get_args(returned) or (returned,) if kind not in (NoneType, Response)]
+        parts = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
+        kinds = [kind for kind in parts if kind not in (NoneType, Response)]
         answers = self.answers or [Content(JSON, kind, self.example) for kind in kinds]
         content = {"content": _contents(answers, components)} if answers else {}
         descriptions = {self.status: "Success", **self.also}

@@ -43,16 +43,14 @@ class NdjsonUpload(Response):
 
     media_type = "application/x-ndjson"
 
-    def __init__(
-        self, request: Request, upload: Upload, *, line_bytes_max: int, timeout_ms: int, is_whole: bool
-    ) -> None:
+    def __init__(self, request: Request, upload: Upload, *, line_bytes_max: int, timeout_ms: int) -> None:
         super().__init__(status_code=200)
         self._request = request
         self._upload = upload
         self._line_bytes_max = line_bytes_max
         self._timeout_ms = timeout_ms
-        # The records of an idempotent producer form one batch, appended when all have arrived.
-        self._is_whole = is_whole
+        # Then its one batch is appended when all records have arrived.
+        self._is_whole = upload.is_whole
         self._is_read = False
         self._failure: HttpError | SteleError | None = None
         self._progress = asyncio.Event()
@@ -60,7 +58,7 @@ class NdjsonUpload(Response):
         # Lines that have been taken are no longer held; the client may pause between them.
         self._body: Exchange | None = request.scope.get(BODY)
         if self._body is not None:
-            self._body.is_stream = not is_whole
+            self._body.is_stream = not self._is_whole
         self._answered_weight = 0
         self._first_result_s: float | None = None
 
@@ -111,7 +109,7 @@ class NdjsonUpload(Response):
                 self._upload.append()
             self._failure = error
         except ClientDisconnect:
-            # A part of an idempotent batch would make its retry fail.
+            # A part of the one batch would make its retry fail.
             if not self._is_whole:
                 self._upload.append()
         finally:

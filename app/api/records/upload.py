@@ -136,9 +136,12 @@ class Upload:
         acks: Acks,
         partition: int | None = None,
         identity: ProducerIdentity | None = None,
+        expected_end: int | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
         """Begin an upload.
+
+        With ``expected_end`` it is a conditional append: see ``Broker.produce``.
 
         ``check`` raises AuthorizationError if the client may no longer write to the topic.
         """
@@ -147,6 +150,9 @@ class Upload:
         self._acks = acks
         self._partition = partition
         self._identity = identity
+        self._expected_end = expected_end
+        # All records are one batch, which is stored as a whole or not at all.
+        self.is_whole = identity is not None or expected_end is not None
         self._check = check
         self._limit = topic.config.max_message_bytes
         self._rows: dict[int, list[Row]] = {}
@@ -249,16 +255,16 @@ class Upload:
     def _make_room(self, partition: int, size: int, count: int) -> bool:
         """Begin a new chunk if ``count`` records more do not fit; False if that is not allowed."""
         if self._sizes.get(partition, HEADER_BYTES) + size > self._limit:
-            if self._identity is not None:
+            if self.is_whole:
                 return False
             self.append()
-        elif self._identity is None and len(self._chunk) + count > CHUNK_RECORDS_MAX:
+        elif not self.is_whole and len(self._chunk) + count > CHUNK_RECORDS_MAX:
             self.append()
         return True
 
     def _add_row(self, partition: int, row: Row, size: int) -> None:
         if not self._make_room(partition, size, 1):
-            self.add_error(BatchTooLarge(size, limit=self._limit, what="batch of an idempotent producer"))
+            self.add_error(BatchTooLarge(size, limit=self._limit, what="batch that is stored as a whole"))
             return
         chunk = self._chunk
         self._built.pop(partition, None)
@@ -291,7 +297,12 @@ class Upload:
                     self._check()
                 batch = self._built.pop(partition, None) or self._build(rows)
                 chunk.appended[partition] = self._broker.produce(
-                    self._topic.name, partition, batch, acks=self._acks, sync_later=True
+                    self._topic.name,
+                    partition,
+                    batch,
+                    acks=self._acks,
+                    sync_later=True,
+                    expected_end=self._expected_end,
                 )
             except SteleError as error:
                 chunk.refused[partition] = error
@@ -303,12 +314,12 @@ class Upload:
     async def add_in_turns(self, record: NewRecord) -> None:
         """Add a record as ``add`` does; a large one gets a batch of its own, which a thread builds."""
         is_large = record_bytes_max(record) > _BUILT_AHEAD_BYTES
-        if is_large and self._identity is None:
+        if is_large and not self.is_whole:
             self.append()
         self.add(record)
         if is_large:
             await self._build_ahead()
-            if self._identity is None:
+            if not self.is_whole:
                 self.append()
 
     async def _build_ahead(self) -> None:
@@ -335,10 +346,6 @@ class Upload:
     def batch_bytes_max(self) -> int:
         """The most bytes of a batch that the topic accepts."""
         return self._limit
-
-    @property
-    def is_idempotent(self) -> bool:
-        return self._identity is not None
 
     @property
     def error_count(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -13,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.notation import parse_signed, parse_whole
 
+from ...broker.broker import Broker
 from ...broker.producing.produce import Acks
 from ...broker.topics import Topic
-from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
+from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnexpectedEnd, UnknownPartition
 from ...work_budget import RECORDS_PER_TURN, WorkBudget, drained, pause
 from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
 from ..http.body_codings import is_framed
@@ -102,6 +105,11 @@ _IDENTITY = (
     Header("Producer-Epoch", "idempotent produce: the epoch that came with the id", _Whole),
     Header("Producer-Sequence", "idempotent produce: the sequence of the first record, from 0", _Whole),
 )
+_IF_MATCH = Header(
+    "If-Match",
+    "conditional append: the offset at which the partition must end, in quotes; or * for any topic that exists",
+    Annotated[str, Shown(examples=['"42"'])],
+)
 _KEY = Header("Record-Key", "octet-stream: key of the record")
 _KEY_B64 = Header("Record-Key-B64", "octet-stream: key of the record, in base64", Base64)
 _TIMESTAMP = Header(
@@ -116,6 +124,8 @@ _RECORDS_PER_TURN = 128
 # What a record of a JSON body takes in memory until it is appended, beyond its bytes.
 _RECORD_BYTES = 256
 _HEADER_PREFIX = "record-header-"
+_ANY_TAG = ("*",)
+_TAG = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
 
 
 @route(
@@ -124,37 +134,47 @@ _HEADER_PREFIX = "record-header-"
     _ACKS,
     _PARTITION,
     *_IDENTITY,
+    _IF_MATCH,
     _KEY,
     _KEY_B64,
     _TIMESTAMP,
     body=_RECORDS,
     answers=_PRODUCED,
     also={207: "Some records were refused; see errors"},
-    errors=(404, 409, 503, 504, 507),
+    errors=(404, 409, 412, 503, 504, 507),
 )
 async def produce(request: Request) -> Response:
     """Append records, and return their positions and their durability.
 
     Each result has the record's partition, offset and timestamp. The durability is `synced` (on disk, the
     default), `appended` (`acks=1`) or `none` (`acks=0`). An unknown topic is created, unless auto-creation is off.
+
+    With `If-Match` the records are stored if the partition ends at that offset, all of them or none. Otherwise the
+    answer is 412 with the actual end.
     """
     state = api_state(request)
     acks = Acks.parse(_ACKS.read(request, "all"))
     identity = _identity(request)
     partition = _PARTITION.read(request, -1)
+    tags = _tags(request)
     kind = content_type(request, JSON)
     if kind not in (JSON, NDJSON, OCTETS, _FORM):
         raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {JSON}, {NDJSON} or {OCTETS}")
     if not is_framed(request.scope):
         # It may be one that ends with the connection, as only those of responses may: an empty record in its place.
         raise HttpError(400, "the request has no body; send Content-Length, which is 0 for an empty record")
+    if tags == _ANY_TAG:
+        await _check_exists(state.broker, TOPIC.read(request))
+        tags = ()
     topic = await state.broker.ensure_topic(TOPIC.read(request))
+    partition = _checked_partition(topic, partition, is_one=identity is not None or bool(tags))
     upload = Upload(
         state.broker,
         topic,
         acks=acks,
-        partition=_checked_partition(topic, partition, identity),
+        partition=partition,
         identity=identity,
+        expected_end=await _expected_end(state.broker, topic.name, partition, tags),
         check=partial(check_again, request),
     )
     if kind == NDJSON:
@@ -163,7 +183,6 @@ async def produce(request: Request) -> Response:
             upload,
             line_bytes_max=state.settings.ndjson_line_bytes_max,
             timeout_ms=state.settings.request_timeout_ms,
-            is_whole=identity is not None,
         )
     body = await read_body(request, state.settings.request_body_bytes_max)
     if kind == OCTETS:
@@ -189,11 +208,54 @@ def _identity(request: Request) -> ProducerIdentity | None:
     return ProducerIdentity(*numbers)
 
 
-def _checked_partition(topic: Topic, partition: int, identity: ProducerIdentity | None) -> int | None:
+def _tags(request: Request) -> Sequence[str]:
+    """Return the entity tags of If-Match, or ``_ANY_TAG``; none if there is no such header.
+
+    Raises ``InvalidRequest``.
+    """
+    lines = request.headers.getlist("if-match")
+    text = ", ".join(lines).strip()
+    tags = _ANY_TAG if text == "*" else tuple(_TAG.findall(text))
+    if lines and (not tags or (tags != _ANY_TAG and _TAG.sub("", text).strip(", \t"))):
+        raise InvalidRequest(
+            f'If-Match is {text[:40]!r}; give the end offset of the partition in quotes, as in If-Match: "42"'
+        )
+    return tags
+
+
+async def _check_exists(broker: Broker, topic: str) -> None:
+    await broker.try_to_find_topics([topic])
+    if not broker.has_topic(topic):
+        raise HttpError(412, f"If-Match is *, and topic {topic[:300]!r} does not exist; create it first")
+
+
+async def _expected_end(broker: Broker, topic: str, partition: int | None, tags: Sequence[str]) -> int | None:
+    """Return the end that a conditional append expects, by RFC 9110, 13.1.1; None if it is not conditional.
+
+    The tag of a partition is its log end offset. A weak tag matches nothing. Of several tags, that of the end as it
+    is now counts.
+
+    Raises ``UnexpectedEnd``.
+    """
+    if partition is None or not tags:
+        return None
+    end = parse_whole(tags[0].strip('"'), INT64_MAX)
+    if len(tags) == 1 and end is not None and tags[0] == f'"{end}"':
+        return end
+    await broker.refresh([(topic, partition)])
+    end = broker.log_state(topic, partition).log_end_offset
+    if f'"{end}"' in tags:
+        return end
+    raise UnexpectedEnd(topic=topic, partition=partition, expected=", ".join(tags)[:80], log_end_offset=end)
+
+
+def _checked_partition(topic: Topic, partition: int, *, is_one: bool) -> int | None:
     if partition < 0:
-        if identity is not None and topic.partitions > 1:
-            raise InvalidRequest("an idempotent produce goes to one partition; add ?partition=N")
-        return 0 if identity is not None else None
+        if is_one and topic.partitions > 1:
+            raise InvalidRequest(
+                "a produce with If-Match or Producer-Id goes to one partition; add ?partition=N"
+            )
+        return 0 if is_one else None
     if partition >= topic.partitions:
         raise UnknownPartition(topic.name, partition, partitions=topic.partitions)
     return partition
@@ -274,7 +336,7 @@ async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = 
 
 
 async def _finish(upload: Upload, timeout_ms: int) -> Response:
-    if upload.is_idempotent and upload.error_count:
+    if upload.is_whole and upload.error_count:
         return problem_response(
             http_problem(400, "no record was stored; see errors", errors=upload.unsent_errors())
         )

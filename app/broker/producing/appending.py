@@ -91,12 +91,15 @@ class Appender:
         acks: Acks,
         sync_later: bool,
         transaction: TransactionalProduce | None = None,
+        expected_end: int | None = None,
     ) -> PendingProduce:
         """Append ``batches`` now, or queue them for a thread: see ``Broker.produce``."""
         topic = self._topics.topic(topic_name)
         if self._is_closing:
             raise BrokerClosing
         if partition == ANY_PARTITION:
+            if expected_end is not None:
+                raise InvalidRequest("a conditional append needs a partition; name one")
             partition = self._partitioner.choose(topic, None)
         elif not 0 <= partition < topic.partitions:
             raise UnknownPartition(topic_name, partition, partitions=topic.partitions)
@@ -110,6 +113,8 @@ class Appender:
             if header.is_control or header.is_transactional:
                 self._check_transactional(topic, header, transaction)
         topic_partition = TopicPartition(topic_name, partition)
+        if expected_end is not None:
+            _check_conditional(expected_end, headers, acks)
         now_ms = self._clock.now_ms()
         is_prepared = needs_preparation(topic.config, headers, now_ms)
         if topic.config.is_compacted and not is_prepared:
@@ -119,9 +124,19 @@ class Appender:
             prepare = preparation(topic_name, topic.config, now_ms).run if is_prepared else PreparedBatches
             waiting = _own(batches, is_large=is_large)
             return self._enqueue(
-                topic, topic_partition, waiting, headers, acks, sync_later, transaction, prepare
+                topic,
+                topic_partition,
+                waiting,
+                headers,
+                acks,
+                sync_later,
+                transaction,
+                expected_end,
+                prepare,
             )
-        return self._append(topic, topic_partition, batches, headers, acks, sync_later, transaction)
+        return self._append(
+            topic, topic_partition, batches, headers, acks, sync_later, transaction, expected_end
+        )
 
     def _is_large(self, headers: Sequence[rb.BatchHeader]) -> bool:
         """Return whether a batch takes so long to append that it is queued, and written ahead."""
@@ -159,6 +174,7 @@ class Appender:
         acks: Acks,
         sync_later: bool,
         transaction: TransactionalProduce | None,
+        expected_end: int | None,
     ) -> PendingProduce:
         """Append batches that parse; the engine checks them against the states of their producers."""
         if len(headers) != 1 and any(header.has_producer_id for header in headers):
@@ -178,6 +194,7 @@ class Appender:
             needs_state=needs_state,
             admit=admit,
             transaction=transaction,
+            expected_end=expected_end,
         )
         if ticket.is_placed:
             if not ticket.is_repeat:
@@ -253,6 +270,7 @@ class Appender:
         acks: Acks,
         sync_later: bool,
         transaction: TransactionalProduce | None,
+        expected_end: int | None,
         prepare: Callable[[bytearray | memoryview, list[rb.BatchHeader]], PreparedBatches],
     ) -> PendingProduce:
         """Reserve a position for these batches.
@@ -272,7 +290,14 @@ class Appender:
                 # The topic became compacted while they waited, so no thread has looked for their keys.
                 check_keys(topic.name, prepared.batches, prepared.headers)
             return self._append(
-                current, topic_partition, prepared.batches, prepared.headers, acks, sync_later, transaction
+                current,
+                topic_partition,
+                prepared.batches,
+                prepared.headers,
+                acks,
+                sync_later,
+                transaction,
+                expected_end,
             )
 
         pending = QueuedProduce(*topic_partition, acks)
@@ -314,6 +339,23 @@ class Appender:
         is_busy = any(map(self.queue.is_busy, topic.topic_partitions()))
         is_queued = is_busy or self._is_large(headers)
         return is_queued or needs_preparation(topic.config, headers, self._clock.now_ms())
+
+
+def _check_conditional(expected_end: int, headers: Sequence[rb.BatchHeader], acks: Acks) -> None:
+    """Check what a conditional append may be, whatever the end is.
+
+    Raises ``InvalidRequest``.
+    """
+    if expected_end < 0:
+        raise InvalidRequest(f"the expected end is {expected_end}; it is an offset, 0 or more")
+    if acks is Acks.NONE:
+        raise InvalidRequest(
+            "a conditional append needs acks 1 or all: otherwise nobody learns whether it took place"
+        )
+    if len(headers) != 1:
+        raise InvalidRequest(
+            f"a conditional append has one record batch, not {len(headers)}: it is stored as a whole or not at all"
+        )
 
 
 def _own(batches: bytearray | memoryview, *, is_large: bool) -> bytearray | memoryview:

@@ -17,6 +17,7 @@ from ...errors import (
     ProducerFenced,
     SteleError,
     TransactionAbortable,
+    UnexpectedEnd,
     UnknownProducerMapping,
 )
 from ..engine import AbortedTransaction
@@ -25,6 +26,7 @@ from ..topic_partition import TopicPartition
 from .meta import (
     BatchPlace,
     CommitAnswer,
+    ExpectedEnd,
     LogRow,
     ObjectWrite,
     ProducerRow,
@@ -169,7 +171,13 @@ class _Log:
     aborted: list[AbortedTransaction] = field(default_factory=list[AbortedTransaction])
 
     def place(
-        self, header: BatchHeader, *, is_abort: bool, needs_state: bool, claim: TransactionClaim | None
+        self,
+        header: BatchHeader,
+        *,
+        is_abort: bool,
+        needs_state: bool,
+        claim: TransactionClaim | None,
+        expected: ExpectedEnd | None,
     ) -> BatchPlace:
         """Give a batch its offsets, or say why not."""
         base_offset = self.next_offset
@@ -198,6 +206,8 @@ class _Log:
                     needs_state=needs_state,
                     newest_epoch=self.named_epochs.get(producer_id),
                 )
+                if stored is None and expected is not None:
+                    expected.check(base_offset)
                 if stored is None and claim is not None:
                     self.ids.check(header, claim, is_open_here=producer_id in self.opened)
             except SteleError as error:
@@ -209,6 +219,11 @@ class _Log:
             self.changed.add(producer_id)
             if header.is_transactional:
                 self.opened.setdefault(producer_id, base_offset)
+        elif expected is not None:
+            try:
+                expected.check(base_offset)
+            except UnexpectedEnd as error:
+                return BatchPlace(-1, error=error)
         self.next_offset += header.last_offset_delta + 1
         self.added_bytes += header.size
         return BatchPlace(base_offset)
@@ -302,6 +317,7 @@ def _places(log: _Log, run: RunWrite) -> list[BatchPlace]:
             is_abort=index in run.aborts,
             needs_state=index in run.needs_state,
             claim=run.claims.get(index),
+            expected=run.expected_ends.get(index),
         )
         for index, header in enumerate(run.headers)
     ]

@@ -102,7 +102,7 @@ class Committer:
     """Stores and commits the rotations of one broker.
 
     ``on_ended`` is called when a rotation has ended, before its tickets are done; ``on_committed`` with
-    each log that has new records, and their bytes; ``keep`` with a committed object. ``counts`` is kept up to date.
+    each log that has new records, and their bytes (1 if they are not known); ``keep`` with a committed object. ``counts`` is kept up to date.
     """
 
     def __init__(
@@ -447,8 +447,9 @@ class Committer:
                     durability = min(durability, Durability.SYNCED)
                 for append in contiguous:
                     ended.append((append, [next(batches) for _ in append.headers], durability))
-            if size:
-                self._on_committed(log, size)
+            # Without bytes, the answer to refused batches and repeats tells what other brokers have appended.
+            if log.has_news:
+                self._on_committed(log, max(size, 1))
         for append, batch_places, durability in ended:
             self._end(append, batch_places, durability)
 

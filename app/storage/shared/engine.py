@@ -361,6 +361,7 @@ class SharedEngine:
         admit: Callable[[BatchHeader], None] | None = None,
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
+        expected_end: int | None = None,
     ) -> AppendTicket:
         log = self._logs[topic_partition]
         header = headers[0]
@@ -380,6 +381,7 @@ class SharedEngine:
             needs_state=needs_state,
             is_abort=marker is not None and marker.type is MarkerType.ABORT,
             transaction=transaction if header.is_transactional else None,
+            expected_end=expected_end,
         )
         if self._is_closing or not self._buffer.has_room(append.buffered_bytes):
             self._committer.refused(log, header)

@@ -24,7 +24,7 @@ from uuid import UUID
 from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
-from ...errors import SteleError
+from ...errors import SteleError, UnexpectedEnd
 from ..engine import AbortedTransaction
 from ..topic_partition import TopicPartition
 from ..transactional_produce import TransactionalProduce
@@ -160,6 +160,20 @@ class TransactionClaim(NamedTuple):
     topic_partition: TopicPartition
 
 
+class ExpectedEnd(NamedTuple):
+    """The log end offset at which alone a batch may be stored, and its partition."""
+
+    offset: int
+    topic_partition: TopicPartition
+
+    def check(self, log_end_offset: int) -> None:
+        """Raises ``UnexpectedEnd``."""
+        if log_end_offset != self.offset:
+            raise UnexpectedEnd(
+                **self.topic_partition._asdict(), expected=self.offset, log_end_offset=log_end_offset
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWrite:
     """Batches of one log that follow each other in an object, from ``position`` on.
@@ -167,7 +181,7 @@ class RunWrite:
     Their base offsets are not known yet; ``headers`` have all else that the commit needs, but for the batches
     (by index) that are markers of an abort, and for those that must begin with sequence 0 if nothing is known of
     their producer. Another control batch is the marker of a commit. A batch with a claim is compared with the
-    transactional id that it names.
+    transactional id that it names, and one with an expected end with the end of the log after all batches before it.
     """
 
     log_id: int
@@ -176,6 +190,7 @@ class RunWrite:
     aborts: frozenset[int] = frozenset()
     needs_state: frozenset[int] = frozenset()
     claims: Mapping[int, TransactionClaim] = field(default_factory=dict[int, TransactionClaim])
+    expected_ends: Mapping[int, ExpectedEnd] = field(default_factory=dict[int, ExpectedEnd])
 
 
 class SilentUploader(NamedTuple):

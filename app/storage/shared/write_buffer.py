@@ -19,7 +19,7 @@ from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 from ..engine import AppendTicket
 from ..transactional_produce import TransactionalProduce
 from .log import SharedLog
-from .meta import PartitionId, RunWrite, TransactionClaim
+from .meta import ExpectedEnd, PartitionId, RunWrite, TransactionClaim
 from .runs.object_format import Buffer, ObjectRun, SequenceExtent, footer_bytes, header_bytes
 
 # What an append takes besides its batches: its headers, its ticket, its part of the footer.
@@ -43,6 +43,7 @@ class QueuedAppend:
     needs_state: bool = False
     is_abort: bool = False
     transaction: TransactionalProduce | None = None
+    expected_end: int | None = None
     position: int = -1
 
     @property
@@ -137,14 +138,17 @@ def run_write(log: SharedLog, appends: Sequence[QueuedAppend]) -> RunWrite:
     aborts: set[int] = set()
     needs_state: set[int] = set()
     claims: dict[int, TransactionClaim] = {}
+    expected_ends: dict[int, ExpectedEnd] = {}
     for append in appends:
-        # A batch of a producer, and so a marker, comes alone.
+        # A batch of a producer, and so a marker, comes alone; so does that of a conditional append.
         if append.is_abort:
             aborts.add(len(headers))
         if append.needs_state:
             needs_state.add(len(headers))
         if append.transaction is not None:
             claims[len(headers)] = TransactionClaim(append.transaction, log.topic_partition)
+        if append.expected_end is not None:
+            expected_ends[len(headers)] = ExpectedEnd(append.expected_end, log.topic_partition)
         headers += append.headers
     return RunWrite(
         log_id=log.log_id,
@@ -153,6 +157,7 @@ def run_write(log: SharedLog, appends: Sequence[QueuedAppend]) -> RunWrite:
         aborts=frozenset(aborts),
         needs_state=frozenset(needs_state),
         claims=claims,
+        expected_ends=expected_ends,
     )
 
 

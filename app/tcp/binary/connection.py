@@ -53,7 +53,11 @@ _LENGTH = struct.Struct(">I")
 _PRODUCE = m.MessageType.PRODUCE_REQUEST
 _AUTHENTICATE = m.MessageType.AUTHENTICATE_REQUEST
 _BATCH_REQUESTS = frozenset(
-    (m.MessageType.PRODUCE_BATCH_REQUEST, m.MessageType.TRANSACTIONAL_PRODUCE_REQUEST)
+    (
+        m.MessageType.PRODUCE_BATCH_REQUEST,
+        m.MessageType.TRANSACTIONAL_PRODUCE_REQUEST,
+        m.MessageType.CONDITIONAL_PRODUCE_REQUEST,
+    )
 )
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: at most this.
 _RECORD_OVERHEAD_BYTES = 32

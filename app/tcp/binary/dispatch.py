@@ -26,6 +26,7 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
     m.MetadataRequest: topics.metadata,
     m.HttpListenerRequest: topics.http_listener,
     m.ProduceBatchRequest: produce.produce_batch,
+    m.ConditionalProduceRequest: produce.produce_batch,
     m.FetchRequest: fetch.fetch,
     m.ListOffsetsRequest: fetch.list_offsets,
     m.IsolatedFetchRequest: fetch.fetch,

@@ -126,15 +126,15 @@ _TRANSACTION = Guard(
     lambda listener, access, request: access.require(WRITE_TRANSACTIONAL_ID, request.transactional_id),
 )
 
+_PRODUCE = Guard(
+    (WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
+    lambda listener, access, request: check_produce(listener, access, request.topic),
+)
+
 GUARDS: dict[type[m.Request], Guard] = {
-    m.ProduceRequest: Guard(
-        (WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
-        lambda listener, access, request: check_produce(listener, access, request.topic),
-    ),
-    m.ProduceBatchRequest: Guard(
-        (WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
-        lambda listener, access, request: check_produce(listener, access, request.topic),
-    ),
+    m.ProduceRequest: _PRODUCE,
+    m.ProduceBatchRequest: _PRODUCE,
+    m.ConditionalProduceRequest: _PRODUCE,
     m.ConsumeRequest: Guard((READ_TOPIC,), _check_read),
     m.FlushRequest: _SOMEWHERE,
     # By topic, in the handler.

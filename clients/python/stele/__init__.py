@@ -18,14 +18,14 @@ not load an HTTP client at its start.
 Reading order. A module imports only modules of the lines above its own, or of its own
 package (``make lint`` checks this). Modules on one line do not import each other:
 
-- ``wire``                                                    the shared formats: pure functions over bytes
+- ``schemas``, ``wire``                                       the shared formats: pure functions over bytes
 - ``credentials``, ``forks``                                  what a client logs in with; renewal in a forked child
 - ``config``, ``partitioners``, ``records``, ``serializers``  URL and timeouts; records as the caller sees them
 - ``errors``                                                  the exceptions
 - ``async_concurrency``, ``concurrency``                      what tasks and threads do differently
 - ``operations``                                              one class per request: its frame, its HTTP request
 - ``calls``, ``transport``                                    arguments → operations; operations → the broker
-- ``grouping``, ``tables``                                    reading as a group; compacted topics as mappings
+- ``grouping``, ``registry``, ``tables``                      reading as a group; schemas; compacted topics as mappings
 - ``transactions``                                            what becomes visible together
 - ``async_client``, ``client``                                single calls
 - ``consuming``, ``producing``                                readers that keep a position; batching writers
@@ -55,17 +55,21 @@ if TYPE_CHECKING:
     from .errors import ConnectionLostError as ConnectionLostError
     from .errors import DeserializationError as DeserializationError
     from .errors import GroupError as GroupError
+    from .errors import IncompatibleSchemaError as IncompatibleSchemaError
     from .errors import InvalidRequestError as InvalidRequestError
     from .errors import LeaseLostError as LeaseLostError
     from .errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from .errors import ProduceError as ProduceError
     from .errors import RecordTooLargeError as RecordTooLargeError
+    from .errors import RegistryError as RegistryError
     from .errors import RequestTimedOutError as RequestTimedOutError
     from .errors import SteleClientError as SteleClientError
     from .errors import StorageFailedError as StorageFailedError
     from .errors import TopicExistsError as TopicExistsError
     from .errors import TransactionError as TransactionError
     from .errors import TransactionFencedError as TransactionFencedError
+    from .errors import UnexpectedEndError as UnexpectedEndError
+    from .errors import UnknownSchemaError as UnknownSchemaError
     from .errors import UnknownTopicError as UnknownTopicError
     from .producing.async_producer import AsyncProducer as AsyncProducer
     from .producing.producer import Producer as Producer
@@ -73,6 +77,10 @@ if TYPE_CHECKING:
     from .records import Record as Record
     from .records import RecordMetadata as RecordMetadata
     from .records import TopicPartition as TopicPartition
+    from .registry.async_registry import AsyncSchemaRegistry as AsyncSchemaRegistry
+    from .registry.definitions import Schema as Schema
+    from .registry.registry import SchemaRegistry as SchemaRegistry
+    from .schemas.definitions import Reference as Reference
     from .tables.async_table import AsyncTable as AsyncTable
     from .tables.core import Change as Change
     from .tables.table import Table as Table
@@ -83,6 +91,7 @@ _HOMES = {
     "AsyncClient": ".async_client",
     "AsyncConsumer": ".consuming.async_consumer",
     "AsyncProducer": ".producing.async_producer",
+    "AsyncSchemaRegistry": ".registry.async_registry",
     "AsyncTable": ".tables.async_table",
     "AuthenticationError": ".errors",
     "BrokerUnavailableError": ".errors",
@@ -94,6 +103,7 @@ _HOMES = {
     "DeserializationError": ".errors",
     "Durability": ".wire.messages",
     "GroupError": ".errors",
+    "IncompatibleSchemaError": ".errors",
     "InvalidRequestError": ".errors",
     "LeaseLostError": ".errors",
     "NewRecord": ".records",
@@ -103,7 +113,11 @@ _HOMES = {
     "Record": ".records",
     "RecordMetadata": ".records",
     "RecordTooLargeError": ".errors",
+    "Reference": ".schemas.definitions",
+    "RegistryError": ".errors",
     "RequestTimedOutError": ".errors",
+    "Schema": ".registry.definitions",
+    "SchemaRegistry": ".registry.registry",
     "SteleClientError": ".errors",
     "StorageFailedError": ".errors",
     "Table": ".tables.table",
@@ -111,6 +125,8 @@ _HOMES = {
     "TopicPartition": ".records",
     "TransactionError": ".errors",
     "TransactionFencedError": ".errors",
+    "UnexpectedEndError": ".errors",
+    "UnknownSchemaError": ".errors",
     "UnknownTopicError": ".errors",
 }
 

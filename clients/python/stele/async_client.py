@@ -136,6 +136,7 @@ class AsyncClient(AsyncClosing):
         partition: int | None = None,
         timestamp: Timestamp | None = None,
         acks: AcksLike = "all",
+        expected_end: int | None = None,
         timeout_s: float | None = None,
     ) -> RecordMetadata:
         """Store one record and return its receipt.
@@ -145,12 +146,16 @@ class AsyncClient(AsyncClosing):
         retried, because a retry could store the record twice: check the error's
         ``is_outcome_unknown``, or use a producer.
 
+        With ``expected_end`` the record is stored only at this offset of ``partition``, as the next one. If the
+        outcome is unknown, fetch the record at ``expected_end``: it is this one, another one, or there is none yet.
+
         Raises:
+            UnexpectedEndError: the partition ends elsewhere than at ``expected_end``.
             SteleClientError: the record was not stored, or its outcome is unknown.
         """
         record = NewRecord(value, key=key, headers=headers, partition=partition, timestamp=timestamp)
         try:
-            (receipt,) = await self._produce(topic, [record], acks, Compression.NONE, timeout_s)
+            (receipt,) = await self._produce(topic, [record], acks, Compression.NONE, expected_end, timeout_s)
         except ProduceError as error:
             raise error.errors[0] from None
         return receipt
@@ -162,15 +167,20 @@ class AsyncClient(AsyncClosing):
         *,
         acks: AcksLike = "all",
         compression: Compression = Compression.NONE,
+        expected_end: int | None = None,
         timeout_s: float | None = None,
     ) -> list[RecordMetadata]:
         """Store records in as few batches as possible; return receipts in the order given.
 
+        With ``expected_end`` all of them are stored, as one batch, or none: see ``produce``. They must name one
+        partition. An error is raised as it is, not as a ProduceError.
+
         Raises:
+            UnexpectedEndError: the partition ends elsewhere than at ``expected_end``.
             ProduceError: some records were not accepted. It has their errors by index,
                 and the receipts of the others.
         """
-        return await self._produce(topic, records, acks, compression, timeout_s)
+        return await self._produce(topic, records, acks, compression, expected_end, timeout_s)
 
     async def _produce(
         self,
@@ -178,6 +188,7 @@ class AsyncClient(AsyncClosing):
         given: Iterable[NewRecord | bytes | str],
         acks: AcksLike,
         compression: Compression,
+        expected_end: int | None,
         timeout_s: float | None,
     ) -> list[RecordMetadata]:
         timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
@@ -187,7 +198,10 @@ class AsyncClient(AsyncClosing):
         count = None
         if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, partitions):
             count = await self.partition_count(topic, auto_create=True)
-        groups = calls.group(records, partitions, count)
+        if expected_end is None:
+            groups = calls.group(records, partitions, count)
+        else:
+            groups = calls.conditional_group(records, partitions)
         number, timeout_ms = calls.parse_acks(acks), max(int(timeout_s * 1000), 1)
         operations = [
             Produce(
@@ -197,12 +211,15 @@ class AsyncClient(AsyncClosing):
                 acks=number,
                 timeout_ms=timeout_ms,
                 compression=compression,
+                expected_end=expected_end,
             )
             for target in groups
         ]
         outcomes = await self.transport.call_all(operations, timeout_s=timeout_s)
         if any(isinstance(outcome, UnknownTopicError) for outcome in outcomes):
             self._partition_counts.forget(topic)
+        if expected_end is not None and isinstance(outcomes[0], SteleClientError):
+            raise outcomes[0]
         return calls.collect(groups, outcomes, len(records))
 
     async def fetch(

@@ -26,7 +26,9 @@ _STDERR_BYTES_MAX = 1 << 20
 _STDERR_SHOWN = 8000
 # In a test all consumers start at once; Kafka's delay would cost every group 3 s.
 _FOR_TESTS = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
-_READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+) data=")
+_READY = re.compile(
+    r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+)(?: registry=(\S+):(\d+))? data="
+)
 
 
 class Process(Protocol):
@@ -114,6 +116,7 @@ class BrokerProcess:
         self.http_port: int = 0
         self.binary_port: int = 0
         self.kafka_port: int = 0
+        self.registry_port: int = 0
         self._arguments = list(arguments)
         self._environment = {
             **({} if tls is None else tls.environment),
@@ -131,13 +134,21 @@ class BrokerProcess:
     @property
     def http_url(self) -> str:
         """``https://`` if the broker has TLS; without the options of a URL, so that paths can be added."""
-        return f"{'http' if self.tls is None else 'https'}://{self._userinfo}{self.host}:{self.http_port}"
+        return self._http(self.http_port)
 
     @property
     def binary_url(self) -> str:
         if self.tls is None:
             return f"stele://{self._userinfo}{self.host}:{self.binary_port}"
         return f"stele+tls://{self._userinfo}{self.host}:{self.binary_port}?ca_file={quote(str(self.tls.ca_file))}"
+
+    @property
+    def registry_url(self) -> str:
+        """The URL of the schema registry; as ``http_url``."""
+        return self._http(self.registry_port)
+
+    def _http(self, port: int) -> str:
+        return f"{'http' if self.tls is None else 'https'}://{self._userinfo}{self.host}:{port}"
 
     @property
     def _userinfo(self) -> str:
@@ -190,6 +201,7 @@ class BrokerProcess:
         arguments = ["serve", "--data-dir", str(self.data_dir)]
         arguments += ["--host", self.host, "--http-port", str(self.http_port)]
         arguments += ["--binary-port", str(self.binary_port), "--kafka-port", str(self.kafka_port)]
+        arguments += ["--registry-port", str(self.registry_port)]
         arguments += self._arguments
         with self._stderr_path.open("ab") as stderr:
             process = self.spawn(arguments, stderr, environment)
@@ -203,6 +215,8 @@ class BrokerProcess:
         self.host, self.http_port = ready[1], int(ready[2])
         self.binary_port = int(ready[4])
         self.kafka_port = int(ready[6])
+        # Unless it is turned off.
+        self.registry_port = int(ready[8] or self.registry_port)
 
     def _hold_ports(self) -> None:
         """Choose the ports that are still open; elsewhere than on Linux the broker does that.
@@ -214,6 +228,7 @@ class BrokerProcess:
         self.http_port = self.http_port or hold_port(self, self.host)
         self.binary_port = self.binary_port or hold_port(self, self.host)
         self.kafka_port = self.kafka_port or hold_port(self, self.host)
+        self.registry_port = self.registry_port or hold_port(self, self.host)
 
     def _add_user(self, login: BrokerLogin, environment: Mapping[str, str]) -> None:
         with self._stderr_path.open("ab") as stderr:

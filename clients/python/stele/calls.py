@@ -191,6 +191,18 @@ def group(
     return groups
 
 
+def conditional_group(records: Sequence[OutgoingRecord], partitions: Sequence[int | None]) -> list[Group]:
+    """Return the one group of a conditional append.
+
+    Raises:
+        ValueError: the records do not all name the same partition.
+    """
+    partition, *others = set(partitions)
+    if partition is None or others:
+        raise ValueError("expected_end is that of one partition; name the same partition in all records")
+    return [Group(partition, list(range(len(records))), list(records))]
+
+
 def collect(
     groups: Sequence[Group], outcomes: Sequence[list[RecordOutcome] | SteleClientError], count: int
 ) -> list[RecordMetadata]:

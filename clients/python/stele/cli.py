@@ -22,6 +22,7 @@ COMMANDS = {
     "top": ("top", "top", "Show live rates, connections, syncs and group lag."),
     "groups": ("groups", "groups", "List, describe, configure, reset and delete groups."),
     "topics": ("topics", "topics", "List, create, describe, alter and delete topics."),
+    "schemas": ("schemas", "schemas", "List, register, check and delete schemas."),
     "transactions": ("transactions", "transactions", "List, describe and abort transactions."),
     "quotas": ("quotas", "quotas", "List, set and remove quotas of clients."),
     "produce": ("produce", "produce", "Write records from a file or standard input."),

@@ -17,6 +17,7 @@ from .credentials import NO_CREDENTIALS, Credentials, resolve
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_TCP_PORT = 9009
 DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
+DEFAULT_REGISTRY_URL = "http://127.0.0.1:8081"
 
 
 FilePath = str | os.PathLike[str]
@@ -317,6 +318,12 @@ def url_from_environment(environment: Mapping[str, str] | None = None) -> str:
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
     return f"stele://{host}:{port or DEFAULT_TCP_PORT}"
+
+
+def registry_url_from_environment(environment: Mapping[str, str] | None = None) -> str:
+    """Read the URL of the schema registry from ``STELE_REGISTRY_URL``."""
+    env = os.environ if environment is None else environment
+    return env.get("STELE_REGISTRY_URL") or DEFAULT_REGISTRY_URL
 
 
 def _boolean(text: str) -> bool:

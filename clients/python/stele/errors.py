@@ -13,6 +13,7 @@
     ├── TopicExistsError                the topic to create exists
     ├── InvalidRequestError             an invalid name, number or configuration
     ├── OffsetOutOfRangeError           the offset was deleted, or is past the log end
+    ├── UnexpectedEndError              of a conditional append: the partition ends elsewhere
     ├── RecordTooLargeError             a record or request exceeds a limit
     ├── CorruptRecordsError             stored bytes fail their CRC
     ├── AuthenticationError             the broker needs a login, or refused this one
@@ -27,6 +28,9 @@
     │   └── TransactionError            the transaction cannot go on; it is aborted
     │       └── TransactionFencedError  another producer began with this transactional id
     ├── ProduceError                    some of several records failed; .errors by index
+    ├── RegistryError                   the schema registry refused a request; .error_code is its own
+    │   ├── UnknownSchemaError          no such subject, version or schema
+    │   └── IncompatibleSchemaError     the compatibility level of the subject forbids the schema
     ├── SerializationError              a serializer failed; nothing was sent
     ├── DeserializationError            a deserializer failed; .record has the bytes
     ├── DataLossError                   stele.spark: records of a query are gone
@@ -150,6 +154,20 @@ class OffsetOutOfRangeError(SteleClientError):
         self.high_watermark = high_watermark
 
 
+class UnexpectedEndError(SteleClientError):
+    """The partition ends at ``log_end_offset``, not where a conditional append expected it.
+
+    Nothing was stored. Readers may not see all records before the end yet: fetch with ``wait_ms``, and append again
+    with the new end.
+    """
+
+    default_code = ErrorCode.UNEXPECTED_END
+
+    def __init__(self, message: str, *, code: ErrorCode | None = None, log_end_offset: int = -1) -> None:
+        super().__init__(message, code=code)
+        self.log_end_offset = log_end_offset
+
+
 class RecordTooLargeError(SteleClientError):
     default_code = ErrorCode.MESSAGE_TOO_LARGE
 
@@ -250,6 +268,24 @@ class ProduceError(SteleClientError):
         self.results: list[RecordMetadata | None] = list(results)
         self.retriable: bool = all(error.retriable for error in errors.values())
         self.is_outcome_unknown: bool = any(error.is_outcome_unknown for error in errors.values())
+
+
+class RegistryError(SteleClientError):
+    """The schema registry refused a request; ``error_code`` is its own, or the HTTP status."""
+
+    def __init__(self, message: str, *, status: int, error_code: int) -> None:
+        super().__init__(message, code=ErrorCode.INVALID_REQUEST)
+        self.error_code = error_code
+        self.retriable: bool = status >= 500
+        self.is_outcome_unknown: bool = self.retriable
+
+
+class UnknownSchemaError(RegistryError):
+    """The registry has no such subject, version or schema, or it was deleted."""
+
+
+class IncompatibleSchemaError(RegistryError):
+    """The compatibility level of the subject forbids the schema; nothing was registered."""
 
 
 class SerializationError(SteleClientError):
@@ -367,6 +403,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.PARTITION_OWNED: PartitionOwnedError,
     ErrorCode.PARTITION_NOT_OWNED: GroupError,
     ErrorCode.LEASE_FENCED: LeaseLostError,
+    ErrorCode.UNEXPECTED_END: UnexpectedEndError,
 }
 
 
@@ -381,9 +418,15 @@ def connection_error(message: str) -> SteleClientError:
     return BrokerUnavailableError(message)
 
 
-def error_for(code: ErrorCode, message: str, **fields: Any) -> SteleClientError:
-    """Return the typed error for an error response; ``fields`` are those of an OffsetOutOfRangeError."""
+def error_for(
+    code: ErrorCode, message: str, *, log_start_offset: int = -1, log_end_offset: int = -1
+) -> SteleClientError:
+    """Return the typed error for an error response; the offsets are those of errors that have them."""
     cls = _CLASSES.get(code, SteleClientError)
     if cls is OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(message, code=code, **fields)
+        return OffsetOutOfRangeError(
+            message, code=code, log_start_offset=log_start_offset, high_watermark=log_end_offset
+        )
+    if cls is UnexpectedEndError:
+        return UnexpectedEndError(message, code=code, log_end_offset=log_end_offset)
     return cls(message, code=code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar, cast
@@ -281,6 +281,16 @@ class GroupDescription:
     members: list[GroupMember]
     partitions: list[PartitionLag]
     type: str = "classic"
+
+
+def keys_of(records: Iterable[Record[bytes]]) -> Iterator[tuple[bytes, Headers]]:
+    """Yield the keys of records, and the headers beside them."""
+    return ((record.key, record.headers) for record in records if record.key is not None)
+
+
+def values_of(records: Iterable[Record[bytes]]) -> Iterator[tuple[bytes, Headers]]:
+    """Yield the values of records, and the headers beside them; none of a tombstone."""
+    return ((record.value, record.headers) for record in records if record.value is not None)
 
 
 def to_bytes(value: bytes | str | None) -> bytes | None:

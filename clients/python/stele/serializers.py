@@ -4,12 +4,17 @@ A serializer is any callable ``(object) -> bytes``, a deserializer any callable
 ``(bytes) -> object``. Their exceptions become SerializationError and
 DeserializationError. A value of None is a tombstone and is not passed to either.
 ``json_type`` checks values against a type, for msgspec structs, dataclasses,
-TypedDicts, pydantic models and plain Python types.
+TypedDicts, pydantic models and plain Python types. ``stele.registry`` makes those of
+schemas in a registry.
+
+A ``HeadedSerializer`` has headers for its records. A deserializer that needs the headers of a record,
+or has to load something before it can read a value, is a ``PreparingDeserializer``, or an
+``AsyncPreparingDeserializer`` for asyncio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -19,6 +24,67 @@ T = TypeVar("T")
 
 Serializer = Callable[[T], bytes]
 Deserializer = Callable[[bytes], T]
+Headers = Sequence[tuple[str, bytes | None]]
+HeadedValue = tuple[bytes, Headers]
+
+
+class HeadedSerializer(Generic[T]):
+    """A serializer whose ``headers`` a producer adds to each record with a value."""
+
+    headers: Headers = ()
+
+    def __call__(self, value: T) -> bytes:
+        raise NotImplementedError
+
+
+class HeadedDeserializer(Generic[T]):
+    """A deserializer of keys or values that looks at the headers of their records."""
+
+    def __call__(self, data: bytes, headers: Headers = ()) -> T:
+        raise NotImplementedError
+
+
+class PreparingDeserializer(HeadedDeserializer[T]):
+    """A deserializer that is asked to prepare for values before it gets them."""
+
+    def prepare(self, values: Iterable[HeadedValue]) -> None:
+        """Load what the values need.
+
+        A value that cannot be read is an error of its call, not of this one.
+
+        Raises:
+            SteleClientError: it cannot be loaded now; the values are asked for again.
+        """
+        raise NotImplementedError
+
+
+class AsyncPreparingDeserializer(HeadedDeserializer[T]):
+    """The same for asyncio, where a call cannot wait."""
+
+    async def prepare(self, values: Iterable[HeadedValue]) -> None:
+        """Load what the values need; see ``PreparingDeserializer``."""
+        raise NotImplementedError
+
+
+def preparing(deserializer: object) -> PreparingDeserializer[Any] | None:
+    """Return a deserializer that is asked to prepare; None for others."""
+    if isinstance(deserializer, PreparingDeserializer):
+        return cast("PreparingDeserializer[Any]", deserializer)
+    return None
+
+
+def async_preparing(deserializer: object) -> AsyncPreparingDeserializer[Any] | None:
+    """Return a deserializer for asyncio that is asked to prepare; None for others."""
+    if isinstance(deserializer, AsyncPreparingDeserializer):
+        return cast("AsyncPreparingDeserializer[Any]", deserializer)
+    return None
+
+
+def headed(deserializer: Deserializer[T]) -> Callable[[bytes, Headers], T]:
+    """Return a deserializer as a function of the bytes and the headers of their record."""
+    if isinstance(deserializer, HeadedDeserializer):
+        return cast("HeadedDeserializer[T]", deserializer)
+    return lambda data, _: deserializer(data)
 
 
 def bytes_serializer(value: bytes | str) -> bytes:

@@ -97,7 +97,7 @@ def test_every_broker_shows_the_same_survey(brokers: Brokers) -> None:
             assert one["process"]["id"] == broker.pid
             assert one["heartbeat_age_ms"] < 5000
             assert f"http://{one['endpoints']['http']['host']}:{one['http_port']}" == broker.http_url
-            assert set(one["connections"]) == {"http", "binary", "kafka"}
+            assert set(one["connections"]) == {"http", "binary", "kafka", "registry"}
         assert sum(one["totals"]["records_in"] for one in survey["brokers"]) >= 1
         (total,) = (one for one in survey["objects"] if one["state"] == "committed")
         assert total["store"] == "inline"

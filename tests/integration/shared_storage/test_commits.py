@@ -13,12 +13,13 @@ import pytest
 
 from app.cluster.postgres.catalog import PostgresCatalog
 from app.cluster.postgres.database import PostgresDatabase
-from app.errors import ProducerFenced
+from app.errors import ProducerFenced, UnexpectedEnd
 from app.postgres.connector import Connection, Connector
 from app.postgres.pool import PostgresPool
 from app.postgres.session import PostgresSession
 from app.storage.shared.meta import (
     CommitUnknown,
+    ExpectedEnd,
     LogRow,
     MetaUnavailable,
     ObjectFenced,
@@ -27,6 +28,7 @@ from app.storage.shared.meta import (
     RunsWanted,
 )
 from app.storage.shared.postgres.meta import PostgresMeta
+from app.storage.topic_partition import TopicPartition
 from load.postgres_server import PostgresServer
 from tests.support.postgres_proxy import AtCommit, PostgresProxy
 from tests.support.shared_meta import UPLOADERS, batch, written_object
@@ -73,6 +75,43 @@ async def test_a_commit_whose_answer_is_lost_happens_once(
     # Once more, as after a second lost answer.
     assert await meta.commit_objects(objects, computed=answer) is answer
     assert (await meta.log_rows([log.log_id]))[log.log_id].next_offset == 6
+
+
+def _at_end(key: str, log: LogRow, offset: int) -> ObjectWrite:
+    """Return an object with one batch that expects its log to end at ``offset``."""
+    expected = {0: ExpectedEnd(offset, TopicPartition("orders", 0))}
+    return written_object(key, [(log.log_id, [batch(1)])], expected_ends=[expected])
+
+
+async def test_of_commits_at_once_one_gets_the_end_that_all_expect(meta: PostgresMeta) -> None:
+    log = await _log(meta)
+    for end in range(5):
+        answers = await asyncio.gather(
+            *(meta.commit_objects([_at_end(f"w/{end}/{number}", log, end)]) for number in range(8))
+        )
+        places = [answer[0][0].places[0] for answer in answers]
+        assert [place.base_offset for place in places if place.error is None] == [end]
+        errors = [place.error for place in places if place.error is not None]
+        assert [error.log_end_offset for error in errors if isinstance(error, UnexpectedEnd)] == [end + 1] * 7
+
+
+@pytest.mark.parametrize("fault", [AtCommit.LOSE_ANSWER, AtCommit.LOSE_REQUEST])
+async def test_a_conditional_commit_that_is_repeated_is_decided_by_the_end_when_it_happened(
+    server: PostgresServer, schema: str, meta: PostgresMeta, fault: AtCommit
+) -> None:
+    """Another broker has moved the end before it is repeated."""
+    log = await _log(meta)
+    objects = [_at_end("w/1", log, 0)]
+    unknown = await _lose_commit(server, schema, fault, objects)
+    is_committed = fault is AtCommit.LOSE_ANSWER
+    other = await meta.commit_objects([written_object("w/2", [(log.log_id, [batch(2)])])])
+    assert other[0][0].places[0].base_offset == int(is_committed)
+    place = (await meta.commit_objects(objects, computed=unknown.answer))[0][0].places[0]
+    if is_committed:
+        assert place.base_offset == 0
+    else:
+        assert isinstance(place.error, UnexpectedEnd)
+        assert (place.error.expected, place.error.log_end_offset) == (0, 2)
 
 
 async def test_batches_of_an_earlier_version_of_a_named_producer_are_refused_wherever_they_are_late(

@@ -19,7 +19,7 @@ from tests.support.http_application import application
 from tests.support.openapi_document import recorded_document
 
 # Headers of HTTP itself, which OpenAPI describes elsewhere.
-PLAIN_HEADERS = {"accept", "content-length", "content-type", "transfer-encoding"}
+PLAIN_HEADERS = {"accept", "content-length", "content-type", "cookie", "transfer-encoding"}
 
 
 class Reads:
@@ -51,6 +51,11 @@ class Reads:
                 if key not in PLAIN_HEADERS:
                     note(("header", key))
                 return super().get(key, default)
+
+            def getlist(self, key: str) -> list[str]:
+                if key not in PLAIN_HEADERS:
+                    note(("header", key))
+                return super().getlist(key)
 
         monkeypatch.setattr(requests, "QueryParams", WatchedQuery)
         monkeypatch.setattr(requests, "Headers", WatchedHeaders)

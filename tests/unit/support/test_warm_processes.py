@@ -12,7 +12,7 @@ from stele.broker_process import run_broker
 
 from tests.support.warm_processes import WarmProcess, run_stele
 
-SERVE = ["serve", "--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
+SERVE = ["serve", "--http-port", "0", "--binary-port", "0", "--kafka-port", "0", "--registry-port", "0"]
 
 
 def serve(tmp_path: Path, *, env: dict[str, str] | None = None) -> WarmProcess:

@@ -103,6 +103,7 @@ REQUESTS: list[m.Request] = [
     m.TransactionalProduceRequest(
         topic="t", partition=3, acks=m.ACKS_ALL, batches=b"batch", transactional_id="cdc"
     ),
+    m.ConditionalProduceRequest(topic="t", partition=3, acks=1, batches=b"batch", expected_end=2**40),
     m.EndTransactionRequest(transactional_id="cdc", producer_id=2**40, producer_epoch=7, is_commit=True),
     m.EndTransactionRequest(transactional_id="", producer_id=-1, producer_epoch=-1, is_commit=False),
     m.HttpListenerRequest(),
@@ -260,6 +261,25 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
         log_append_time_ms=-1,
         log_start_offset=0,
         durability=m.Durability.SYNCED,
+    ),
+    m.ConditionalProduceResponse(
+        partition=3,
+        base_offset=5,
+        last_offset=7,
+        log_append_time_ms=-1,
+        log_start_offset=0,
+        durability=m.Durability.SYNCED,
+    ),
+    m.ConditionalProduceResponse(
+        partition=3,
+        base_offset=-1,
+        last_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        durability=m.Durability.NONE,
+        code=ErrorCode.UNEXPECTED_END,
+        message="größe",
+        log_end_offset=2**40,
     ),
     m.EndTransactionResponse(producer_id=2**40, producer_epoch=8),
     m.CommitTransactionsResponse(),

@@ -1,7 +1,7 @@
 // The brokers of a cluster as a table, and sums over them.
 import { brief, bytes, count, duration, h, table, time } from "./dom.js";
 
-export const NAMES = { http: "HTTP", binary: "Binary", kafka: "Kafka" };
+export const NAMES = { http: "HTTP", binary: "Binary", kafka: "Kafka", registry: "Registry" };
 
 // The live brokers of a survey; those that clients are shown if there is no survey.
 export const listed = (cluster) => cluster.survey?.brokers ?? cluster.brokers.map((broker) => ({ ...broker, status: "live" }));
@@ -23,7 +23,7 @@ export function sums(brokers) {
 
 function address(broker) {
   const ports = broker.endpoints ?? {};
-  return ["http", "binary", "kafka"].filter((name) => ports[name]).map((name) =>
+  return Object.keys(NAMES).filter((name) => ports[name]).map((name) =>
     h("div", null, h("span", { class: "soft" }, `${NAMES[name]} `), h("span", { class: "mono" }, `${ports[name].host}:${ports[name].port}`)));
 }
 

@@ -16,8 +16,9 @@ const OPERATIONS = {
   TRANSACTIONAL_ID: ["WRITE", "DESCRIBE", "TWO_PHASE_COMMIT"],
   DELEGATION_TOKEN: ["DESCRIBE"],
   USER: ["CREATE_TOKENS", "DESCRIBE_TOKENS"],
+  SUBJECT: ["READ", "WRITE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"],
 };
-const KINDS = { TOPIC: "topic", GROUP: "group", CLUSTER: "the cluster", TRANSACTIONAL_ID: "transactional id", DELEGATION_TOKEN: "delegation token", USER: "user" };
+const KINDS = { TOPIC: "topic", GROUP: "group", CLUSTER: "the cluster", TRANSACTIONAL_ID: "transactional id", DELEGATION_TOKEN: "delegation token", USER: "user", SUBJECT: "subject" };
 
 const host = (rule) => (rule.host === "*" ? "any address" : rule.host);
 const isAllowed = (rule) => rule.permission === "ALLOW";

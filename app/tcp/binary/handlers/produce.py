@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from stele.wire import messages as m
+from stele.wire.record_batch import NO_TIMESTAMP
 
 from ....broker.producing.produce import Acks
-from ....errors import RequestTimedOut
+from ....errors import RequestTimedOut, UnexpectedEnd
 from ....storage.transactional_produce import TransactionalProduce
 from ...deferred_response import DeferredResponse
+from ...errors import error_code_of
 from ...response_queue import Buffers
 from .context import Answer, BinaryListener
 
@@ -19,20 +21,34 @@ def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> A
     """
     acks = Acks.parse(request.acks)
     transaction: TransactionalProduce | None = None
+    expected_end: int | None = None
     answer = m.ProduceBatchResponse
     if isinstance(request, m.TransactionalProduceRequest):
         transaction = TransactionalProduce(transactional_id=request.transactional_id, adds_partitions=True)
         answer = m.TransactionalProduceResponse
-    pending = listener.broker.produce(
-        request.topic, request.partition, bytearray(request.batches), acks=acks, transaction=transaction
-    )
+    elif isinstance(request, m.ConditionalProduceRequest):
+        expected_end, answer = request.expected_end, m.ConditionalProduceResponse
+    try:
+        pending = listener.broker.produce(
+            request.topic,
+            request.partition,
+            bytearray(request.batches),
+            acks=acks,
+            transaction=transaction,
+            expected_end=expected_end,
+        )
+    except UnexpectedEnd as error:
+        return _unexpected_end(error)
 
     def receipt(has_ended: bool) -> bytes:
         if not has_ended:
             raise RequestTimedOut(
                 f"the sync of {pending.topic}-{pending.partition}", timeout_ms=_timeout_ms(listener, request)
             )
-        produced = pending.result()
+        try:
+            produced = pending.result()
+        except UnexpectedEnd as error:
+            return _unexpected_end(error)
         is_promised = acks is not Acks.NONE
         return answer(
             partition=produced.partition,
@@ -46,6 +62,20 @@ def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> A
     if pending.future is None or pending.done:
         return receipt(True)
     return DeferredResponse(future=pending.future, timeout_ms=_timeout_ms(listener, request), make=receipt)
+
+
+def _unexpected_end(error: UnexpectedEnd) -> bytes:
+    return m.ConditionalProduceResponse(
+        partition=error.partition,
+        base_offset=m.UNKNOWN_OFFSET,
+        last_offset=m.UNKNOWN_OFFSET,
+        log_append_time_ms=NO_TIMESTAMP,
+        log_start_offset=m.UNKNOWN_OFFSET,
+        durability=m.Durability.NONE,
+        code=error_code_of(error),
+        message=str(error),
+        log_end_offset=error.log_end_offset,
+    ).encode()
 
 
 def _timeout_ms(listener: BinaryListener, request: m.ProduceBatchRequest) -> int:

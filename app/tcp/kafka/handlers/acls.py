@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 
 from stele.wire.error_codes import ErrorCode
 
 from ....cluster.acls import AclRecord
-from ....errors import AuthorizationDisabled, SteleError
-from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, Acl, AclFilter
+from ....errors import AuthorizationDisabled, InvalidAcl, SteleError
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, Acl, AclFilter, ResourceType
 from ....security.acls import Acls
 from ....security.audit import Peer, log_change
 from ....work_budget import visited
@@ -48,8 +49,16 @@ def _log(context: Context, operation: str, acl: Acl) -> None:
     log_change(peer, principal=str(context.principal), operation=operation, resource=str(acl))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KafkaFilter(AclFilter):
+    """Selects no rules about subjects, for which the protocol has no type."""
+
+    def selects(self, acl: Acl) -> bool:
+        return acl.resource_type is not ResourceType.SUBJECT and AclFilter.selects(self, acl)
+
+
 def _filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    return AclFilter.of(
+    return _KafkaFilter.of(
         resource_type=request.resource_type_filter,
         resource_name=request.resource_name_filter,
         pattern_type=request.pattern_type_filter,
@@ -117,6 +126,8 @@ async def create_acls(context: Context, request: CreateAclsRequest) -> CreateAcl
 
 
 def _created(creation: AclCreation) -> Acl:
+    if creation.resource_type == ResourceType.SUBJECT:
+        raise InvalidAcl("the Kafka protocol has no rules about subjects; add them over HTTP")
     return Acl.of(
         AclRecord(
             creation.resource_type,

@@ -3,8 +3,10 @@
 - ``common``, ``server``                 a client and its options; the server's code
 - ``results``                            results as text or JSON, and confirmations
 - ``inputs``, ``outputs``, ``progress``  files → records, records → text, a progress line
+- ``registries``                         the schema registry, and records as its schemas describe them
 - ``produce``, ``consume``, ``table``      writing and printing records
 - ``topics``, ``groups``, ``transactions``, ``quotas``, ``top``   administration and live metrics
+- ``schemas``                            schemas and subjects of the registry
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
 - ``replica``                            restores from a replica in a bucket (``restore``), and looks at it
 - ``users``, ``acls``                    users and API keys (``user``, ``key``), access rules; over HTTP or offline

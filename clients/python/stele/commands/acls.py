@@ -28,6 +28,7 @@ _RESOURCES = {
     "group": "GROUP",
     "transactional_id": "TRANSACTIONAL_ID",
     "user_principal": "USER",
+    "subject": "SUBJECT",
 }
 
 
@@ -49,6 +50,7 @@ def _resource(command: F) -> F:
         click.option("--group", metavar="NAME", help="A group; * stands for all."),
         click.option("--transactional-id", metavar="NAME", help="A transactional id; * stands for all."),
         click.option("--user-principal", metavar="User:NAME", help="A user, for its API keys."),
+        click.option("--subject", metavar="NAME", help="A subject of the schema registry; * stands for all."),
         click.option("--cluster", is_flag=True, help="The cluster."),
         click.option("--prefixed", is_flag=True, help="All names that begin with NAME."),
     ):

@@ -13,6 +13,7 @@ from ..consuming.consumer import Consumer
 from ..wire.notation import parse_time, parse_whole
 from .common import connected, url_option
 from .outputs import Writer, partitions_option, printing, record_options
+from .registries import decoding, registry_option
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -40,6 +41,7 @@ from .outputs import Writer, partitions_option, printing, record_options
     help="With read_uncommitted, also print records of open and aborted transactions.",
 )
 @record_options()
+@registry_option
 @url_option
 def consume(
     topic: str,
@@ -49,11 +51,14 @@ def consume(
     max_records: int | None,
     isolation: Isolation,
     writer: Writer,
+    raw: bool,
+    registry: str | None,
     url: str | None,
 ) -> None:
     """Print the records of TOPIC.
 
-    Stops at the end of the topic, unless --follow is given.
+    Stops at the end of the topic, unless --follow is given. Keys and values that name a schema of the
+    registry are decoded and printed as JSON.
 
     \b
     stele consume greetings
@@ -74,9 +79,9 @@ def consume(
     ):
         # A broker that is down at the start is reported; after that, an outage is waited for.
         client.ping()
-        with printing(writer) as write:
+        with decoding(registry, url, is_raw=raw) as decoded, printing(writer) as write:
             for records in consumer.batches():
-                write(records[:left])
+                write(decoded(records[:left]))
                 left -= len(records)
                 if left <= 0:
                     break

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, TypeVar
@@ -30,6 +31,19 @@ _FORMAT = click.option(
     show_default=True,
     help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
 )
+_RAW = click.option(
+    "--raw", is_flag=True, help="Print keys and values as they are, also those that have a schema."
+)
+
+
+@dataclass(slots=True)
+class DecodedRecord(Record[bytes]):
+    """A record whose key, value or both are the JSON text of what a schema describes."""
+
+    key_schema: dict[str, Any] | None = None
+    value_schema: dict[str, Any] | None = None
+
+
 # What ``--format text`` prints before the value.
 _FIELDS: dict[str, Callable[[Record[bytes]], bytes]] = {
     "partition": lambda record: str(record.partition).encode(),
@@ -51,19 +65,19 @@ def partitions_option(command: F) -> F:
 def record_options(*, always: Container[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options of a command that prints records.
 
-    The command gets ``writer`` in their place. The fields in ``always`` are shown without an option.
+    The command gets ``writer`` and ``raw`` in their place. The fields in ``always`` are shown without an option.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(*, form: str, **arguments: Any) -> None:
+        def run(*, form: str, raw: bool, **arguments: Any) -> None:
             shown = [field for field in _FIELDS if field in always or arguments.pop(field)]
-            command(writer=writer_of(form, shown), **arguments)
+            command(writer=writer_of(form, shown), raw=raw or form == "hex", **arguments)
 
         for field in reversed([field for field in _FIELDS if field not in always]):
             text = f"Print the {field} of each record, with --format text."
             run = click.option(f"--{field.removesuffix('s')}s", field, is_flag=True, help=text)(run)
-        return _FORMAT(run)
+        return _FORMAT(_RAW(run))
 
     return decorate
 
@@ -117,7 +131,20 @@ def text_writer(shown: Sequence[str]) -> Writer:
 
 def ndjson_line(record: Record[bytes]) -> bytes:
     """Format a record as one line of JSON."""
-    return msgspec.json.encode(record_as_json(record)) + b"\n"
+    return msgspec.json.encode(_as_json(record)) + b"\n"
+
+
+def _as_json(record: Record[bytes]) -> dict[str, Any]:
+    document = record_as_json(record)
+    if isinstance(record, DecodedRecord):
+        for part, data, schema, name in (
+            ("key", record.key, record.key_schema, "key_schema"),
+            ("value", record.value, record.value_schema, "schema"),
+        ):
+            if data is not None and schema is not None:
+                document.pop(f"{part}_b64", None)
+                document |= {part: msgspec.Raw(data), name: schema}
+    return document
 
 
 class JsonArray:
@@ -129,7 +156,7 @@ class JsonArray:
     def __call__(self, record: Record[bytes]) -> bytes:
         before = b",\n " if self._is_begun else b"[\n "
         self._is_begun = True
-        return before + msgspec.json.encode(record_as_json(record))
+        return before + msgspec.json.encode(_as_json(record))
 
     def end(self) -> bytes:
         return b"\n]\n" if self._is_begun else b"[]\n"

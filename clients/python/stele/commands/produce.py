@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, Literal
 
 import click
+import msgspec
 
 from ..errors import ProduceError
 from ..producing.producer import Producer
+from ..records import NewRecord
+from ..schemas.definitions import InvalidValue
 from ..wire.compression import Compression
 from .common import connected, url_option
 from .inputs import Input, csv_rows, lines, ndjson
 from .progress import Progress
+from .registries import encoder, registry_connected, registry_option
 
 _SYNC = {"all": "on disk", "1": "appended", "0": "sent"}
 
@@ -55,6 +60,21 @@ _SYNC = {"all": "on disk", "1": "appended", "0": "sent"}
     show_default=True,
     help="Compression of the batches; over stele:// only.",
 )
+@click.option(
+    "--schema",
+    metavar="latest|ID|FILE",
+    help="Encode each value, which is JSON, with a schema: the latest of the subject, the one with this id, "
+    "or the one in FILE (.avsc, .json, .proto), which is registered.",
+)
+@click.option("--subject", metavar="NAME", help="Subject of --schema.  [default: TOPIC-value]")
+@registry_option
+@click.option(
+    "--if-end",
+    "expected_end",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="Write the records only if the partition ends at OFFSET, all of them or none; needs --partition.",
+)
 @url_option
 def produce(
     topic: str,
@@ -65,6 +85,10 @@ def produce(
     partition: int | None,
     acks: Literal["all", "1", "0"],
     compression: str,
+    schema: str | None,
+    subject: str | None,
+    registry: str | None,
+    expected_end: int | None,
     url: str | None,
 ) -> None:
     """Write records to TOPIC, from FILE or standard input.
@@ -72,23 +96,41 @@ def produce(
     \b
     echo hello | stele produce greetings
     stele produce orders orders.ndjson --key-field customer
+    stele produce orders orders.ndjson --schema order.avsc
     """
     form = form or _format_of(getattr(file, "name", ""))
     if key_separator and form != "lines":
         raise click.UsageError("--key-separator works with --format lines only; use --key-field")
     if key_field and form == "lines":
         raise click.UsageError("--key-field works with --format ndjson and csv only; use --key-separator")
+    if expected_end is not None:
+        if partition is None:
+            raise click.UsageError("--if-end is the end of one partition; give --partition, too")
+        with connected(url) as client, _encoding(topic, schema, subject, registry, url) as encoded:
+            receipts = client.produce_many(
+                topic,
+                [
+                    NewRecord(record.value, key=record.key, partition=partition)
+                    for record in encoded(_inputs(file, form, key_field, key_separator))
+                ],
+                acks=acks,
+                compression=Compression[compression.upper()],
+                expected_end=expected_end,
+            )
+        click.echo(f"{len(receipts):,} records {_SYNC[acks]} from offset {expected_end} on", err=True)
+        return
     started_s = time.monotonic()
     count = 0
     with (
         connected(url) as client,
+        _encoding(topic, schema, subject, registry, url) as encoded,
         Progress(_size(file)) as progress,
         Producer(
             client, topic, acks=acks, compression=Compression[compression.upper()], linger_ms=5
         ) as producer,
     ):
         try:
-            for record in _inputs(file, form, key_field, key_separator):
+            for record in encoded(_inputs(file, form, key_field, key_separator)):
                 producer.send(record.value, key=record.key, partition=partition)
                 count += 1
                 progress.advance(record.consumed_bytes)
@@ -102,6 +144,30 @@ def produce(
             raise click.ClickException(f"{error} (record {failed}{'…' * (len(error.errors) > 5)})") from error
     seconds = max(time.monotonic() - started_s, 1e-6)
     click.echo(f"{count:,} records {_SYNC[acks]} in {seconds:.1f} s ({count / seconds:,.0f}/s)", err=True)
+
+
+@contextmanager
+def _encoding(
+    topic: str, schema: str | None, subject: str | None, registry: str | None, url: str | None
+) -> Generator[Callable[[Iterator[Input]], Iterator[Input]]]:
+    """Yield a function that encodes the values of records with ``--schema``."""
+    if schema is None:
+        if subject is not None or registry is not None:
+            raise click.UsageError("--subject and --registry need --schema")
+        yield lambda records: records
+        return
+    with registry_connected(registry, url) as client:
+        serializer = encoder(client, topic, schema, subject)
+
+        def encoded(records: Iterator[Input]) -> Iterator[Input]:
+            for number, record in enumerate(records, 1):
+                try:
+                    value = serializer(msgspec.json.decode(record.value))
+                except (msgspec.DecodeError, InvalidValue) as error:
+                    raise click.ClickException(f"record {number} cannot be encoded: {error}") from error
+                yield record._replace(value=value)
+
+        yield encoded
 
 
 def _format_of(name: object) -> str:

@@ -33,6 +33,12 @@ from .server import server_module
     help="Port of the Kafka listener; 0 picks a free port.  [default: 9092]",
 )
 @click.option(
+    "--registry-port",
+    type=int,
+    metavar="PORT",
+    help="Port of the schema registry; 0 picks a free port.  [default: 8081]",
+)
+@click.option(
     "--advertised-host",
     metavar="HOST",
     help="Host that clients should connect to.  [default: the bound address]",
@@ -86,10 +92,10 @@ def serve(others: tuple[str, ...], **flags: Any) -> None:
     """Run a broker until SIGINT or SIGTERM.
 
     Every setting can also be set in the environment, as STELE_ and its name in
-    capitals (STELE_HTTP_PORT=8081). When the broker is ready it prints one line:
+    capitals (STELE_HTTP_PORT=8082). When the broker is ready it prints one line:
 
     \b
-        stele ready http=HOST:PORT binary=HOST:PORT kafka=HOST:PORT data=DIR
+        stele ready http=HOST:PORT binary=HOST:PORT kafka=HOST:PORT registry=HOST:PORT data=DIR
     """
     # What a start makes stays, and collections would visit it again and again. The broker enables them when it is ready.
     gc.disable()

@@ -6,6 +6,7 @@ import click
 
 from .common import connected, url_option
 from .outputs import Writer, partitions_option, printing, record_options
+from .registries import decoding, registry_option
 
 
 @click.command()
@@ -19,6 +20,7 @@ from .outputs import Writer, partitions_option, printing, record_options
     help="Print changes as they come, until ctrl-c; a null value deletes the key.",
 )
 @record_options(always={"key"})
+@registry_option
 @url_option
 def table(
     topic: str,
@@ -26,11 +28,14 @@ def table(
     partitions: tuple[int, ...],
     follow: bool,
     writer: Writer,
+    raw: bool,
+    registry: str | None,
     url: str | None,
 ) -> None:
     """Print the newest record of every key of TOPIC, which must be compacted.
 
-    Text shows the key and the value of each record. Deleted keys are left out.
+    Text shows the key and the value of each record. Deleted keys are left out. Keys and values that name
+    a schema of the registry are decoded and printed as JSON.
 
     \b
     stele table users
@@ -41,13 +46,13 @@ def table(
         raise click.UsageError("--key prints one record, and --follow changes; give one of the two")
     if key is not None and len(partitions) > 1:
         raise click.UsageError("--key looks in one partition or in all; give --partition once, or not at all")
-    with connected(url) as client:
+    with connected(url) as client, decoding(registry, url, is_raw=raw) as decoded:
         if key is not None:
             record = client.lookup(topic, key, partition=partitions[0] if partitions else None)
             if record is None:
                 raise click.ClickException(f"topic {topic!r} has no key {key!r}, or it was deleted")
             with printing(writer) as write:
-                write([record])
+                write(decoded([record]))
             return
         # A broker that is down at the start is reported; after that, an outage is waited for.
         client.ping()
@@ -56,8 +61,8 @@ def table(
             printing(writer) as write,
         ):
             changes = rows.changes()
-            write(sorted(rows.records(), key=lambda record: (record.partition, record.offset)))
+            write(decoded(sorted(rows.records(), key=lambda record: (record.partition, record.offset))))
             for change in changes if follow else ():
                 # A key that retention removed has no record to print.
                 if change.record is not None:
-                    write([change.record])
+                    write(decoded([change.record]))

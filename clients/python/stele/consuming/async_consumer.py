@@ -10,10 +10,10 @@ from ..async_client import AsyncClient
 from ..async_concurrency import AsyncClosing, run_until, sleep
 from ..calls import At
 from ..errors import ClosedError, SteleClientError
-from ..operations.fetch import Fetch, FetchOutcome
+from ..operations.fetch import Fetch, FetchOutcome, fetched_records
 from ..operations.topics import TopicId
-from ..records import Record
-from ..serializers import Deserializer, bytes_deserializer
+from ..records import Record, values_of
+from ..serializers import Deserializer, async_preparing, bytes_deserializer
 from .async_fetching import AsyncFetching
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 
@@ -60,6 +60,7 @@ class AsyncConsumer(AsyncClosing, Generic[V]):
     ) -> None:
         """See ``ConsumerOptions`` for the settings. Raises ValueError for an invalid one."""
         self._client = client
+        self._preparing = async_preparing(deserializer)
         self._core = ConsumerCore(
             topic,
             deserializer or cast("Deserializer[V]", bytes_deserializer),
@@ -205,6 +206,8 @@ class AsyncConsumer(AsyncClosing, Generic[V]):
         await self._fetching.fetch(deadline_s)
 
     async def _accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> None:
+        if self._preparing is not None:
+            await self._preparing.prepare(values_of(fetched_records(outcomes)))
         for partition in self._core.accept(fetch, outcomes):
             policy = self._core.options.on_out_of_range
             assert policy != "error"

@@ -11,10 +11,10 @@ from ..calls import At
 from ..client import Client
 from ..concurrency import Closing, run_until, sleep
 from ..errors import ClosedError, SteleClientError
-from ..operations.fetch import Fetch, FetchOutcome
+from ..operations.fetch import Fetch, FetchOutcome, fetched_records
 from ..operations.topics import TopicId
-from ..records import Record
-from ..serializers import Deserializer, bytes_deserializer
+from ..records import Record, values_of
+from ..serializers import Deserializer, bytes_deserializer, preparing
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 from .fetching import Fetching
 
@@ -61,6 +61,7 @@ class Consumer(Closing, Generic[V]):
     ) -> None:
         """See ``ConsumerOptions`` for the settings. Raises ValueError for an invalid one."""
         self._client = client
+        self._preparing = preparing(deserializer)
         self._core = ConsumerCore(
             topic,
             deserializer or cast("Deserializer[V]", bytes_deserializer),
@@ -206,6 +207,8 @@ class Consumer(Closing, Generic[V]):
         self._fetching.fetch(deadline_s)
 
     def _accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> None:
+        if self._preparing is not None:
+            self._preparing.prepare(values_of(fetched_records(outcomes)))
         for partition in self._core.accept(fetch, outcomes):
             policy = self._core.options.on_out_of_range
             assert policy != "error"

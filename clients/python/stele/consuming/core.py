@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
 from ..records import FetchedRecords, Record
-from ..serializers import Deserializer
+from ..serializers import Deserializer, headed
 from ..transport.base import retry_pause_s
 from ..wire.messages import FetchPartition
 
@@ -125,7 +125,7 @@ class ConsumerCore(Generic[V]):
     ) -> None:
         self.topic = topic
         self.options = options
-        self._deserializer = deserializer
+        self._deserialize = headed(deserializer)
         self._fetches_many = fetches_many
         # None before the start, and with a broker that is older than fetches by id.
         self.topic_id: str | None = None
@@ -311,7 +311,7 @@ class ConsumerCore(Generic[V]):
             value = None
         else:
             try:
-                value = self._deserializer(record.value)
+                value = self._deserialize(record.value, record.headers)
             except Exception as error:  # a deserializer is the user's and may raise anything
                 raise DeserializationError(
                     f"the value of {record.topic}-{record.partition} offset {record.offset} "

@@ -109,10 +109,12 @@ class Operation(Generic[R_co]):
 
     ``is_repeatable``: executing it twice has the effect of once, so a client may retry
     it when a connection breaks. ``wait_s``: how long the broker may hold back the
-    response (a long poll).
+    response (a long poll). ``moves_on``: the HTTP statuses after which the next call asks
+    another broker.
     """
 
     is_repeatable: ClassVar[bool] = False
+    moves_on: ClassVar[frozenset[int]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -142,6 +144,10 @@ class Operation(Generic[R_co]):
     def from_http(self, answer: HttpAnswer) -> R_co:
         """Return the result of a response with a status below 400."""
         raise NotImplementedError
+
+    def error_of(self, answer: HttpAnswer) -> SteleClientError:
+        """Return the error of a response with a status of 400 or above."""
+        return problem(answer)
 
     def from_problem(self, error: SteleClientError) -> R_co:
         """Return an error as part of the result, or raise it (the default)."""
@@ -201,7 +207,7 @@ def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
         SteleClientError: the typed error of the broker.
     """
     if answer.status >= 400:
-        return operation.from_problem(problem(answer))
+        return operation.from_problem(operation.error_of(answer))
     try:
         return operation.from_http(answer)
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
@@ -250,7 +256,7 @@ def error_from_problem(document: Mapping[str, Any], *, status: int) -> SteleClie
         code,
         message,
         log_start_offset=_int(document, "log_start_offset"),
-        high_watermark=_int(document, "log_end_offset"),
+        log_end_offset=_int(document, "log_end_offset"),
     )
     if isinstance(retriable := document.get("retriable"), bool):
         error.retriable = retriable

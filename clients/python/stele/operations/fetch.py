@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
@@ -22,6 +22,13 @@ PARTITION_BYTES_MAX = 1024 * 1024
 DECODED_BYTES_MAX = 64 * 1024 * 1024
 
 FetchOutcome = FetchedRecords | SteleClientError
+
+
+def fetched_records(outcomes: Iterable[FetchOutcome]) -> Iterator[Record[bytes]]:
+    """Yield the records that were fetched."""
+    for outcome in outcomes:
+        if isinstance(outcome, FetchedRecords):
+            yield from outcome.records
 
 
 class Fetch(Operation[list[FetchOutcome]]):
@@ -161,7 +168,7 @@ def partition_error(fetched: m.FetchedPartition) -> SteleClientError:
         fetched.code,
         fetched.message or fetched.code.name,
         log_start_offset=fetched.log_start_offset,
-        high_watermark=fetched.high_watermark,
+        log_end_offset=fetched.high_watermark,
     )
 
 

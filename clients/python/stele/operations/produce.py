@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..errors import ProtocolError, SteleClientError
+from ..errors import ProtocolError, SteleClientError, error_for
 from ..records import OutgoingRecord, RecordMetadata
 from ..wire import messages as m
 from ..wire.compression import Compression
@@ -33,7 +33,8 @@ class Produce(Operation[list[RecordOutcome]]):
     ``partition`` None lets the broker choose: over the binary protocol one partition
     for the batch, in turn; over HTTP one per record, by key. With a producer id the
     partition is required, because sequences are per partition. ``timeout_ms`` is how
-    long the broker may wait for acks=all; over HTTP the broker's setting applies.
+    long the broker may wait for acks=all; over HTTP the broker's setting applies. With ``expected_end`` it is a
+    conditional append: a partition that ends elsewhere is an UnexpectedEndError.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class Produce(Operation[list[RecordOutcome]]):
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
+    expected_end: int | None = None
 
     def to_frame(self) -> m.Request:
         builder = BatchBuilder(
@@ -56,9 +58,19 @@ class Produce(Operation[list[RecordOutcome]]):
         append = builder.append
         for record in self.records:
             append(timestamp_ms=record.timestamp, value=record.value, key=record.key, headers=record.headers)
+        partition = m.ANY_PARTITION if self.partition is None else self.partition
+        if self.expected_end is not None:
+            return m.ConditionalProduceRequest(
+                topic=self.topic,
+                partition=partition,
+                acks=self.acks,
+                timeout_ms=self.timeout_ms,
+                batches=builder.build(),
+                expected_end=self.expected_end,
+            )
         return m.ProduceBatchRequest(
             topic=self.topic,
-            partition=m.ANY_PARTITION if self.partition is None else self.partition,
+            partition=partition,
             acks=self.acks,
             timeout_ms=self.timeout_ms,
             batches=builder.build(),
@@ -66,6 +78,8 @@ class Produce(Operation[list[RecordOutcome]]):
 
     def from_frame(self, response: m.Response) -> list[RecordOutcome]:
         answer = expect(response, m.ProduceBatchResponse)
+        if isinstance(answer, m.ConditionalProduceResponse) and answer.code:
+            raise error_for(answer.code, answer.message, log_end_offset=answer.log_end_offset)
         topic, partition, durability = self.topic, answer.partition, answer.durability
         stamp, offset = answer.log_append_time_ms, answer.base_offset
         if offset < 0:
@@ -82,6 +96,8 @@ class Produce(Operation[list[RecordOutcome]]):
         headers = {"Content-Type": NDJSON}
         if self.partition is not None:
             params["partition"] = str(self.partition)
+        if self.expected_end is not None:
+            headers["If-Match"] = f'"{self.expected_end}"'
         if self.producer_id != NO_PRODUCER_ID:
             headers["Producer-Id"] = str(self.producer_id)
             headers["Producer-Epoch"] = str(self.producer_epoch)

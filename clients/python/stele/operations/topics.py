@@ -244,6 +244,19 @@ class HttpListener(m.HttpListenerRequest, Operation[m.HttpListenerResponse]):
         return expect(response, m.HttpListenerResponse)
 
 
+class RegistryListener(Operation[int | None]):
+    """Ask for the port of the schema registry of the broker; None if it has none. Over HTTP."""
+
+    is_repeatable = True
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path="/v1/overview")
+
+    def from_http(self, answer: HttpAnswer) -> int | None:
+        ports = {listener["name"]: listener["port"] for listener in answer.json()["listeners"]}
+        return ports.get("registry")
+
+
 class Ping(m.MetadataRequest, NoResult):
     """The smallest request, to check that the broker answers."""
 

@@ -25,7 +25,7 @@ from ..records import (
     to_headers,
     to_timestamp_ms,
 )
-from ..serializers import Serializer
+from ..serializers import HeadedSerializer, Serializer
 from ..transport.base import BACKOFF_FIRST_S, BACKOFF_MAX_S, retry_pause_s
 from ..wire.messages import Durability
 from .lane import Batch, Identity, Lane
@@ -61,6 +61,7 @@ class ProducerCore(Generic[V]):
         self.buffered_bytes: int = 0
         self.last_error: SteleClientError | None = None
         self._serializer = serializer
+        self._headers = serializer.headers if isinstance(serializer, HeadedSerializer) else ()
         self._partitioner = make_partitioner(options.partitioner)
         # A transport without order needs a limit of one batch in flight.
         self._in_flight_max = options.in_flight_max if keeps_order else 1
@@ -118,6 +119,8 @@ class ProducerCore(Generic[V]):
             data,
             to_headers(headers) if headers else [],
         )
+        if self._headers and data is not None:
+            record.headers.extend(self._headers)
         size = record.size
         if size > self.options.buffer_bytes_max:
             raise RecordTooLargeError(

@@ -18,9 +18,11 @@ from ..async_concurrency import (
     run_until,
 )
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
+from ..operations.fetch import fetched_records
 from ..operations.tables import TableFetch
 from ..operations.topics import TopicId
-from ..serializers import Deserializer
+from ..records import Record, keys_of, values_of
+from ..serializers import Deserializer, async_preparing
 from ..transport.async_transport import AsyncCaller
 from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
 
@@ -69,6 +71,7 @@ class AsyncTable(TableCore[K, V], AsyncClosing):
             fetches_many=client.transport.fetches_many,
         )
         self._client = client
+        self._preparing = (async_preparing(key), keys_of), (async_preparing(value), values_of)
         # Guards what ``TableCore`` keeps.
         self._state = AsyncMonitor()
         self._starts: AsyncSharedCalls[None, None] = AsyncSharedCalls()
@@ -148,10 +151,12 @@ class AsyncTable(TableCore[K, V], AsyncClosing):
         try:
             if isinstance(operation, TableFetch):
                 page = await self._client.call(operation)
+                await self._prepare(page.records)
                 with self._state:
                     self.accept_page(operation, page, time.time())
             else:
                 outcomes = await self._client.call(operation)
+                await self._prepare(list(fetched_records(outcomes)))
                 with self._state:
                     self.accept_fetch(operation, outcomes, time.time())
         except SteleClientError as error:
@@ -160,6 +165,11 @@ class AsyncTable(TableCore[K, V], AsyncClosing):
             with self._state:
                 pause_s = self.pause_s_after(operation, error, None if is_patient else time.monotonic())
             await self._state.wait_for(lambda: self._is_closed, pause_s)
+
+    async def _prepare(self, records: Sequence[Record[bytes]]) -> None:
+        for deserializer, parts_of in self._preparing:
+            if deserializer is not None:
+                await deserializer.prepare(parts_of(records))
 
     async def _advance(
         self, group: Sequence[int], is_done: Callable[[], bool], *, deadline_s: float | None = None

@@ -20,7 +20,7 @@ from ..errors import (
 from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
 from ..operations.tables import TableFetch, TablePage
 from ..records import FetchedRecords, Record, RecordMetadata
-from ..serializers import Deserializer
+from ..serializers import Deserializer, headed
 from ..transport.base import retry_pause_s
 from ..wire import messages as m
 
@@ -156,8 +156,8 @@ class TableCore(Mapping[K, V]):
     ) -> None:
         self.topic = topic
         self.options = options
-        self._key = key
-        self._value = value
+        self._key = headed(key)
+        self._value = headed(value)
         self._fetches_many = fetches_many
         self._records: dict[K, Record[V] | DeserializationError] = {}
         self._partitions: dict[int, _Partition] = {}
@@ -427,7 +427,7 @@ class TableCore(Mapping[K, V]):
             # Of the time before the topic was compacted.
             return None
         try:
-            key = self._key(record.key)
+            key = self._key(record.key, record.headers)
         except Exception as error:  # a deserializer is the user's and may raise anything
             raise _rejected("key", record, error) from error
         held = self._records.get(key)
@@ -444,7 +444,7 @@ class TableCore(Mapping[K, V]):
                 self._notify(key, Change(key=key, value=None, record=cast("Record[V]", record)))
             return None
         try:
-            value = self._value(record.value)
+            value = self._value(record.value, record.headers)
         except Exception as error:  # noqa: BLE001 - a deserializer is the user's; reading the key raises it
             rejected = self._records[key] = _rejected("value", record, error)
             self._notify(key, rejected)

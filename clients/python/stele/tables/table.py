@@ -19,9 +19,11 @@ from ..concurrency import (
     run_until,
 )
 from ..errors import ClosedError, RequestTimedOutError, SteleClientError
+from ..operations.fetch import fetched_records
 from ..operations.tables import TableFetch
 from ..operations.topics import TopicId
-from ..serializers import Deserializer
+from ..records import Record, keys_of, values_of
+from ..serializers import Deserializer, preparing
 from ..transport.transport import Caller
 from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
 
@@ -70,6 +72,7 @@ class Table(TableCore[K, V], Closing):
             fetches_many=client.transport.fetches_many,
         )
         self._client = client
+        self._preparing = (preparing(key), keys_of), (preparing(value), values_of)
         # Guards what ``TableCore`` keeps.
         self._state = Monitor()
         self._starts: SharedCalls[None, None] = SharedCalls()
@@ -149,10 +152,12 @@ class Table(TableCore[K, V], Closing):
         try:
             if isinstance(operation, TableFetch):
                 page = self._client.call(operation)
+                self._prepare(page.records)
                 with self._state:
                     self.accept_page(operation, page, time.time())
             else:
                 outcomes = self._client.call(operation)
+                self._prepare(list(fetched_records(outcomes)))
                 with self._state:
                     self.accept_fetch(operation, outcomes, time.time())
         except SteleClientError as error:
@@ -161,6 +166,11 @@ class Table(TableCore[K, V], Closing):
             with self._state:
                 pause_s = self.pause_s_after(operation, error, None if is_patient else time.monotonic())
             self._state.wait_for(lambda: self._is_closed, pause_s)
+
+    def _prepare(self, records: Sequence[Record[bytes]]) -> None:
+        for deserializer, parts_of in self._preparing:
+            if deserializer is not None:
+                deserializer.prepare(parts_of(records))
 
     def _advance(
         self, group: Sequence[int], is_done: Callable[[], bool], *, deadline_s: float | None = None

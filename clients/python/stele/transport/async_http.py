@@ -140,6 +140,8 @@ class AsyncHttpTransport:
                 if self._client.is_closed:
                     # httpx does not close a connection that was being opened meanwhile.
                     await response.extensions["network_stream"].aclose()
+                if response.status_code in operation.moves_on:
+                    self._endpoints.move_on(endpoint)
                 return result(operation, response)
 
     async def call_all(

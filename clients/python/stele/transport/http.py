@@ -141,6 +141,8 @@ class HttpTransport:
                 if self._client.is_closed:
                     # httpx does not close a connection that was being opened meanwhile.
                     response.extensions["network_stream"].close()
+                if response.status_code in operation.moves_on:
+                    self._endpoints.move_on(endpoint)
                 return result(operation, response)
 
     def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:

@@ -102,11 +102,12 @@ class ErrorCode(IntEnum):
     INVALID_SHARE_SESSION_EPOCH = 123
     INVALID_REGULAR_EXPRESSION = 128
     SHARE_SESSION_LIMIT_REACHED = 133
-    # Stele's own, for ownership and leases, which Kafka lacks. Kafka clients never receive them.
+    # Stele's own, for ownership, leases and conditional appends, which Kafka lacks. Kafka clients never receive them.
     PARTITION_NOT_ASSIGNED = 10_001
     PARTITION_OWNED = 10_002
     PARTITION_NOT_OWNED = 10_003
     LEASE_FENCED = 10_004
+    UNEXPECTED_END = 10_005
 
     @property
     def retriable(self) -> bool:

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
+from stele.wire.record_batch import check_produced
+
+from app.errors import UnexpectedEnd
 from app.storage.shared.meta import KnownLog, LogRow
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_partition import TopicPartition
-from tests.support.batches import ORDERS, spec_of
+from tests.support.batches import ORDERS, batch_of, spec_of
 from tests.support.engines import append_synced, open_shared_engine
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_time import SimulatedClock, simulated
@@ -98,3 +102,22 @@ async def test_a_poll_for_very_many_waiting_readers_asks_for_some_and_the_next_f
     assert len(frozenset[int]().union(*meta.polls)) == 2_500
     watch.close()
     await engine.close()
+
+
+@simulated
+async def test_a_refused_append_tells_waiting_readers_of_the_end_that_it_has_found() -> None:
+    """No later poll would: the broker knows that end already."""
+    meta, store = ModelMeta(SimulatedClock().now_ms), ModelStore()
+    options = replace(OPTIONS, poll_interval_ms=3_600_000)
+    writer, reader = [await open_shared_engine(meta, store, number, options) for number in (1, 2)]
+    waiting = asyncio.create_task(reader.wait({ORDERS: 0}, 1, 7 * 24 * 3_600_000))
+    await append_synced(writer, b"a")
+    batch = batch_of([b"b"])
+    ticket = reader.append(ORDERS, batch, check_produced(batch), sync=True, expected_end=0)
+    assert ticket.future is not None
+    with pytest.raises(UnexpectedEnd):
+        await ticket.future
+    async with asyncio.timeout(60):
+        await waiting
+    for engine in (writer, reader):
+        await engine.close()

@@ -16,6 +16,7 @@ import pytest
 
 from app.cluster.shared_transactions import EndOfTransaction
 from app.errors import CorruptLog
+from app.storage.engine import AppendTicket
 from app.storage.shared.cleaning_work import CleaningWork
 from app.storage.shared.commit_rules import Decision, ProducerKey
 from app.storage.shared.committer import Committer, Pending
@@ -28,6 +29,7 @@ from app.storage.shared.meta import (
     CleaningPlan,
     CommitAnswer,
     CommitUnknown,
+    ExpectedEnd,
     KeyRuns,
     LogRow,
     MergedObject,
@@ -41,6 +43,7 @@ from app.storage.shared.upkeep import KeyIndexing, Upkeep
 from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
 from tests.support.compacted_transactions import CompactedTransactionsCluster
+from tests.support.conditional_cluster import ConditionalCluster
 from tests.support.failover_cluster import FailoverCluster
 from tests.support.histories import seed_ranges, silenced
 from tests.support.model_meta import ModelMeta, ModelObject
@@ -83,6 +86,11 @@ def test_no_promise_is_broken_when_the_database_fails_over(seeds: range) -> None
 @pytest.mark.parametrize("seeds", seed_ranges(5, 50))
 def test_no_promise_is_broken_in_transactions_on_compacted_topics(seeds: range) -> None:
     run_all(seeds, CompactedTransactionsCluster)
+
+
+@pytest.mark.parametrize("seeds", seed_ranges(30, 200))
+def test_no_promise_is_broken_in_conditional_appends(seeds: range) -> None:
+    run_all(seeds, ConditionalCluster)
 
 
 def run_all(seeds: range, cluster_class: type[Cluster]) -> None:
@@ -149,6 +157,30 @@ class CommitWithoutClaims(ModelMeta):
         return super().decide(
             [replace(written, runs=[replace(run, claims={}) for run in written.runs]) for written in objects]
         )
+
+
+class CommitWithoutEnds(ModelMeta):
+    """Does not look at the ends that batches expect."""
+
+    def decide(self, objects: Sequence[ObjectWrite]) -> Decision:
+        return super().decide(
+            [
+                replace(written, runs=[replace(run, expected_ends={}) for run in written.runs])
+                for written in objects
+            ]
+        )
+
+
+class EngineThatComparesAlone(SharedEngine):
+    """Compares an expected end with what this broker knows, before the commit."""
+
+    def append(
+        self, topic_partition: TopicPartition, *batches: Any, expected_end: int | None = None, **options: Any
+    ) -> AppendTicket:
+        end = self.state(topic_partition).log_end_offset
+        if expected_end is not None:
+            ExpectedEnd(expected_end, topic_partition).check(end)
+        return super().append(topic_partition, *batches, **options)
 
 
 class MarkersOfOneLog(ModelTransactions):
@@ -336,6 +368,13 @@ FAILOVER_MUTANTS: dict[str, type[SharedEngine]] = {
 }
 
 
+# For conditional appends.
+CONDITIONAL_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
+    "a commit that does not look at ends": (SharedEngine, CommitWithoutEnds),
+    "an end that one broker alone compares": (EngineThatComparesAlone, ModelMeta),
+}
+
+
 # For compacted topics.
 COMPACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
     "a replacement that is not compared with its plan": (SharedEngine, CleaningWithoutComparison),
@@ -407,6 +446,12 @@ def test_each_mutant_of_transactions_on_compacted_topics_is_noticed(mutant: str)
 )
 def test_each_mutant_of_failovers_is_noticed(mutant: str) -> None:
     assert_noticed(mutant, engine_class=FAILOVER_MUTANTS[mutant], cluster_class=FailoverCluster)
+
+
+@pytest.mark.parametrize("mutant", CONDITIONAL_MUTANTS)
+def test_each_mutant_of_conditional_appends_is_noticed(mutant: str) -> None:
+    engine_class, meta_class = CONDITIONAL_MUTANTS[mutant]
+    assert_noticed(mutant, engine_class=engine_class, meta_class=meta_class, cluster_class=ConditionalCluster)
 
 
 @pytest.mark.parametrize("mutant", TRANSACTION_MUTANTS)

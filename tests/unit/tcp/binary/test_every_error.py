@@ -34,6 +34,7 @@ DECIDES: dict[type[m.Request], set[str]] = {
     m.ProduceRequest: {"broker.topic"},
     m.ProduceBatchRequest: {"broker.topic"},
     m.TransactionalProduceRequest: {"broker.topic"},
+    m.ConditionalProduceRequest: {"broker.topic"},
 }
 
 

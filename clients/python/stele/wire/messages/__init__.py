@@ -81,6 +81,8 @@ from .logins import AuthenticateResponse as AuthenticateResponse
 from .produce import ACKS_ALL as ACKS_ALL
 from .produce import ANY_PARTITION as ANY_PARTITION
 from .produce import UNKNOWN_OFFSET as UNKNOWN_OFFSET
+from .produce import ConditionalProduceRequest as ConditionalProduceRequest
+from .produce import ConditionalProduceResponse as ConditionalProduceResponse
 from .produce import Durability as Durability
 from .produce import FlushTopicRequest as FlushTopicRequest
 from .produce import FlushTopicResponse as FlushTopicResponse

@@ -85,6 +85,8 @@ class MessageType(IntEnum):
     INIT_UNLESS_OPEN_RESPONSE = 0x4C
     TOPIC_FETCH_REQUEST = 0x4D
     TOPIC_FETCH_RESPONSE = 0x4E
+    CONDITIONAL_PRODUCE_REQUEST = 0x4F
+    CONDITIONAL_PRODUCE_RESPONSE = 0x50
 
 
 # Errors of these types have a text and no number.

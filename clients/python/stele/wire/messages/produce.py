@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Annotated
 
+from ..error_codes import ErrorCode
 from ..schema import Bool, Int8, Int16, Int32, Int64
-from .base import Request, Response, message
+from .base import Code, Request, Response, message
 from .codec import MessageError
 from .frame_types import MessageType
 
@@ -66,6 +67,25 @@ class ProduceBatchResponse(Response):
     log_append_time_ms: Int64
     log_start_offset: Int64
     durability: Annotated[Durability, "int8", _durability]
+
+
+@message(MessageType.CONDITIONAL_PRODUCE_REQUEST)
+class ConditionalProduceRequest(ProduceBatchRequest):
+    """Append one batch, if the log end offset of the partition is ``expected_end``.
+
+    ``partition`` and ``acks`` are not -1 and 0 as otherwise they may be.
+    """
+
+    expected_end: Int64
+
+
+@message(MessageType.CONDITIONAL_PRODUCE_RESPONSE)
+class ConditionalProduceResponse(ProduceBatchResponse):
+    """The receipt, or the code UNEXPECTED_END with the actual end: then nothing was stored."""
+
+    code: Code = ErrorCode.NONE
+    message: str = ""
+    log_end_offset: Int64 = UNKNOWN_OFFSET
 
 
 @message(MessageType.FLUSH_TOPIC_REQUEST)
