@@ -165,8 +165,7 @@ def _explain(
         f"PostgreSQL   {postgres_url}",
         f"objects      {'in PostgreSQL' if store == 'inline' else store}",
         *(
-            f"broker {number}     {broker.http_url}  {broker.binary_url}  kafka {broker.kafka_bootstrap}  "
-            f"registry {broker.registry_url}"
+            f"broker {number}     {broker.http_url}  {broker.binary_url}  kafka {broker.kafka_bootstrap}"
             f"  process {broker.pid}"
             for number, broker in enumerate(brokers, 1)
         ),
@@ -174,6 +173,7 @@ def _explain(
         # Of a broker that survives what the last line suggests.
         f"console      {brokers[coordinator % len(brokers)].http_url}/console/cluster",
         f"Kafka        bootstrap.servers={','.join(broker.kafka_bootstrap for broker in brokers)}",
+        f"registry     schema.registry.url={','.join(broker.registry_url for broker in brokers)}",
         f"members      curl -s {brokers[coordinator % len(brokers)].http_url}/v1/cluster",
         f"failover     kill -9 {brokers[coordinator - 1].pid}  (broker {coordinator}; the others"
         " take over its consumer groups within 6 seconds)",

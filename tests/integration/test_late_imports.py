@@ -64,6 +64,18 @@ def use_http(http: httpx.Client) -> None:
                 http.get(re.sub(r"\{\w+\}", "a", named), headers={"Accept": media_type})
 
 
+def use_registry(http: httpx.Client) -> None:
+    schemas = {"AVRO": '"int"', "JSON": "{}", "PROTOBUF": 'syntax = "proto3"; message A { int32 a = 1; }'}
+    for kind, schema in schemas.items():
+        body = {"schema": schema, "schemaType": kind}
+        for path in ("subjects/a", "compatibility/subjects/a"):
+            http.post(f"/{path}{kind}/versions", json=body)
+        http.post(f"/subjects/a{kind}", json=body)
+    for path, operations in http.get("/openapi.json").json()["paths"].items():
+        for method in operations:
+            http.request(method, re.sub(r"\{\w+\}", "1", path), json={})
+
+
 def use_kafka(bootstrap: str) -> None:
     for codec in CODECS:
         settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "transactional.id": codec}
@@ -95,6 +107,8 @@ def use_client(url: str) -> None:
 def test_requests_import_nothing_in_the_event_loop(broker: Watched) -> None:
     with httpx.Client(base_url=broker.http_url, timeout=60) as http:
         use_http(http)
+    with httpx.Client(base_url=broker.registry_url, timeout=60) as registry:
+        use_registry(registry)
     use_kafka(broker.kafka_bootstrap)
     use_client(broker.binary_url)
     broker.stop()

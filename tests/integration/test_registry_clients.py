@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, schema_registry
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
@@ -17,9 +17,13 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from schema_registry import client as other
+from schema_registry.client import schema as other_schemas
+from schema_registry.client.errors import ClientError
 from stele.broker_process import BrokerLogin, BrokerProcess, run_broker
 
-HEADER: Any = getattr(schema_registry, "header_schema_id_serializer")  # noqa: B009 (its type is not known)
+from tests.support.confluent_serializers import header_schema_id_serializer
+
 ORDER = json.dumps(
     {
         "type": "record",
@@ -96,7 +100,7 @@ def serializers(kind: str, write: Any, read: Any, conf: dict[str, Any]) -> tuple
     [
         ("prefix", {}),
         # The GUID of the schema in a header, in place of its id before the value.
-        ("header", {"schema.id.serializer": HEADER}),
+        ("header", {"schema.id.serializer": header_schema_id_serializer}),
         ("normalized", {"normalize.schemas": True}),
     ],
 )
@@ -136,3 +140,22 @@ def test_it_logs_in_by_user_info() -> None:
         with client_of(plain) as client, pytest.raises(SchemaRegistryError) as refused:
             client.get_subjects()
         assert (refused.value.http_status_code, refused.value.error_code) == (401, 40101)
+
+
+def test_another_client_registers_reads_checks_and_deletes(broker: BrokerProcess) -> None:
+    client: Any = other.SchemaRegistryClient(url=broker.registry_url)
+    order, text = other_schemas.AvroSchema(ORDER), other_schemas.AvroSchema({"type": "string"})
+    schema_id = client.register("other-value", order)
+    assert client.get_by_id(schema_id) is not None
+    assert client.check_version("other-value", order).schema_id == schema_id
+    assert client.get_schema_subject_versions(schema_id)
+    assert not client.test_compatibility("other-value", text)
+    with pytest.raises(ClientError):
+        client.register("other-value", text)
+    assert client.update_compatibility("NONE", "other-value")
+    assert client.get_compatibility("other-value") == "NONE"
+    client.register("other-value", text)
+    assert client.get_versions("other-value") == [1, 2]
+    assert client.delete_version("other-value", 1) == 1
+    assert client.delete_subject("other-value") == [2]
+    assert client.get_schema("other-value") is None

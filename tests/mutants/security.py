@@ -131,6 +131,43 @@ SECURITY_MUTANTS = (
         "tests/unit/api/test_direct_produce.py",
         "right_that_ends",
     ),
+    # A subject of the registry has two names, one of which no rule knows; rights on what is referred to, on a schema by
+    # its id, on what all subjects fall back to; and the Kafka protocol removes rules that it cannot show.
+    Mutant(
+        "app/api/registry/rights.py",
+        "    return Name.parse(subject).qualified\n",
+        "    return subject\n",
+        "tests/integration/test_registry_access.py",
+        "whole_name",
+    ),
+    Mutant(
+        "app/api/registry/routes/subjects.py",
+        "    require_references(request, subject, body)\n",
+        "",
+        "tests/integration/test_registry_access.py",
+        "write_allows",
+    ),
+    Mutant(
+        "app/api/registry/routes/schemas.py",
+        "    await _require_read(request, found)\n    return found\n",
+        "    return found\n",
+        "tests/integration/test_registry_access.py",
+        "without_a_rule",
+    ),
+    Mutant(
+        "app/api/registry/rights.py",
+        "        if not name.subject and name.context in (DEFAULT_CONTEXT, GLOBAL_CONTEXT):\n",
+        "        if False:\n",
+        "tests/integration/test_registry_access.py",
+        "rights_of_their_own",
+    ),
+    Mutant(
+        "app/tcp/kafka/handlers/acls.py",
+        "acl.resource_type is not ResourceType.SUBJECT and ",
+        "",
+        "tests/integration/test_registry_access.py",
+        "neither_shows",
+    ),
     # A client creates a topic by the right to write to it, because it existed before.
     Mutant(
         "app/tcp/binary/connection.py",

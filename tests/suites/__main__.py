@@ -16,8 +16,9 @@ from pathlib import Path
 from stele.broker_process import run_broker
 
 from .results import Verdict, judge
+from .running import Run, Suite, free_range
 from .sources import Unavailable
-from .table import SUITES, Run, Suite, free_range
+from .table import SUITES
 
 _WORK = Path(__file__).resolve().parents[2] / ".conformance" / "suites"
 # Beside the builds of other suites, a start may take long.

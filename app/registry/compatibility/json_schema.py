@@ -23,15 +23,16 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from stele.schemas.json_schema import JsonSchema
-from stele.schemas.json_schema.evaluation import Budget, TooComplex, applied
-from stele.schemas.json_schema.nodes import NUMBERS, TYPES, Node
-from stele.schemas.json_schema.patterns import matches
+from stele.schemas.json_schema.evaluation import Budget, TooComplex
+from stele.schemas.json_schema.nodes import Node
 from stele.schemas.json_schema.reasons import names_of, quote
 from stele.schemas.json_schema.validators import write_schema
+from stele.schemas.json_schema.values import NUMBERS, TYPES
 
 from .json_schema_values import (
     ALTERNATIVES,
     ANY,
+    INTEGERS,
     MAY_OVERLAP,
     UNEVALUATED,
     Knowledge,
@@ -74,7 +75,7 @@ def incompatibilities(reader: JsonSchema, writer: JsonSchema) -> Problems:
     """
     try:
         return list(dict.fromkeys(find_problems(reader.root, writer.root, "all")))
-    except TooComplex:
+    except (TooComplex, RecursionError):
         return ["#: the schemas are too complex to compare"]
 
 
@@ -296,7 +297,7 @@ class _Comparison:
             factors = [
                 base.keywords["multipleOf"] for base in known.bases(values) if "multipleOf" in base.keywords
             ]
-            if known.types(values) & NUMBERS == frozenset({"integer"}):
+            if known.types(values) & NUMBERS == INTEGERS:
                 factors.append(1)
             if all(_fraction(factor) % _fraction(words["multipleOf"]) for factor in factors):
                 text = f"numbers that are no multiples of {quote(words['multipleOf'])} were accepted"
@@ -382,7 +383,7 @@ class _Comparison:
         # Those that mark an alternative first: most alternatives differ in them.
         for name in [*sorted(marks), *sorted(theirs.union(properties) - marks)]:
             inner = known.of_property(values, name)
-            for target in applied(reader, name):
+            for target in known.applied(reader, name):
                 problems = yield from self._why_not(inner, target, mode, is_inside=True)
                 if problems and target.is_false:
                     problems = [_problem(target, f"the property {quote(name)} is no longer accepted")]
@@ -434,7 +435,9 @@ class _Comparison:
             *(known.accepted(base["propertyNames"]) for base in bases if "propertyNames" in base)
         )
         names |= {("is", frozenset({"string"}))}
-        if _takes_all_strings(target):
+        # A pattern that may be empty and says nothing of where it stands is found in every text.
+        pattern = target.keywords.get("pattern", "^") if len(target.keywords) == 1 else "^"
+        if not any(sign in pattern for sign in ("^", "$", "\\", "(?")) and known.is_accepted("", target):
             return True
         if not (yield from self._why_not(names, target, "exactly any", is_inside=True)):
             return True
@@ -449,7 +452,9 @@ class _Comparison:
         bases = [base.keywords for base in known.bases(values)]
         required = known.required(values)
         for name, needed in reader.keywords.get("dependentRequired", {}).items():
-            theirs = required.union(*(base.get("dependentRequired", {}).get(name, ()) for base in bases))
+            theirs = required.union(
+                [name], *(base.get("dependentRequired", {}).get(name, ()) for base in bases)
+            )
             if not theirs.issuperset(needed) and not known.is_empty(known.of_property(values, name)):
                 text = f"objects with {quote(name)} did not need the same properties"
                 yield _problem(reader, text, "dependentRequired")
@@ -482,14 +487,6 @@ class _Comparison:
             self._texts[node] = json.dumps(write_schema(node), sort_keys=True)
             self._budget.spend(len(self._texts[node]) // 100)
         return self._texts[node]
-
-
-def _takes_all_strings(node: Node) -> bool:
-    """Return whether a node has only a pattern that is found in every string: one that may be empty."""
-    words = node.keywords
-    if words.keys() != {"pattern"} or any(sign in words["pattern"] for sign in ("^", "$", "\\", "(?")):
-        return False
-    return matches(words["pattern"], "")
 
 
 def _fraction(number: float) -> Fraction:

@@ -20,8 +20,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from stele.schemas.json_schema.evaluation import Budget, Evaluation, applied, type_of
-from stele.schemas.json_schema.nodes import NUMBERS, TYPES, Node
+from stele.schemas.json_schema.evaluation import Budget, Evaluation
+from stele.schemas.json_schema.nodes import Node
+from stele.schemas.json_schema.patterns import Patterns
+from stele.schemas.json_schema.values import NUMBERS, TYPES, type_of
 
 Atom = tuple[str, Any]
 Values = frozenset[Atom]
@@ -31,6 +33,8 @@ Limit = tuple[float, bool]
 
 # What marks an alternative stands near its top; no proof needs more.
 _LEVELS_MAX = 20
+INTEGERS = frozenset(("integer",))
+_OBJECTS = frozenset(("object",))
 MAY_OVERLAP: frozenset[str] = frozenset(("object", "array"))
 UNEVALUATED = frozenset(("unevaluatedProperties", "unevaluatedItems"))
 ALTERNATIVES = ("anyOf", "oneOf", "if")
@@ -46,7 +50,8 @@ class Knowledge:
 
     def __init__(self, budget: Budget) -> None:
         self.spend = budget.spend
-        self._evaluation = Evaluation(budget)
+        self._evaluation = Evaluation(budget, Patterns())
+        self.applied = self._evaluation.applied
         self._made = 0
         self._levels = 0
         self._atoms: dict[Node, Values] = {}
@@ -211,7 +216,7 @@ class Knowledge:
             (low, is_low_out), (high, is_high_out) = self.lowest(values), self.highest(values)
             if low > high or (low == high and (is_low_out or is_high_out)):
                 return True
-        if types == frozenset({"object"}) and any(
+        if types == _OBJECTS and any(
             self.is_empty(self.of_property(values, name)) for name in sorted(self.required(values))
         ):
             return True
@@ -235,7 +240,7 @@ class Knowledge:
         words = (("minimum", False), ("exclusiveMinimum", True))
         limits = [limit for base in self.bases(values) for limit in limits_of(base, words)]
         limit = max(limits, default=(-_INFINITY, False))
-        if self.types(values) & NUMBERS == frozenset({"integer"}) and limit[0] > -_INFINITY:
+        if self.types(values) & NUMBERS == INTEGERS and limit[0] > -_INFINITY:
             number = int(limit[0] // 1) + (limit[1] or limit[0] % 1 != 0)
             return number, False
         return limit
@@ -244,7 +249,7 @@ class Knowledge:
         words = (("maximum", False), ("exclusiveMaximum", True))
         limits = [limit for base in self.bases(values) for limit in limits_of(base, words)]
         limit = min(limits, key=lambda each: (each[0], not each[1]), default=(_INFINITY, False))
-        if self.types(values) & NUMBERS == frozenset({"integer"}) and limit[0] < _INFINITY:
+        if self.types(values) & NUMBERS == INTEGERS and limit[0] < _INFINITY:
             number = int(limit[0] // 1) - (limit[1] and limit[0] % 1 == 0)
             return number, False
         return limit
@@ -257,7 +262,7 @@ class Knowledge:
     def of_property(self, values: Values, name: str) -> Values:
         bases = self.bases(values)
         self.spend(sum(1 + len(base.keywords.get("patternProperties", ())) for base in bases))
-        inner = [self.accepted(node) for base in bases for node in applied(base, name)]
+        inner = [self.accepted(node) for base in bases for node in self.applied(base, name)]
         return ANY.union(*inner)
 
     def of_item(self, values: Values, index: int) -> Values:

@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.long
 
 BROKERS = (1, 2, 3)
-PORTS = ("HTTP", "BINARY", "KAFKA")
+PORTS = ("HTTP", "BINARY", "KAFKA", "REGISTRY")
 
 
 def published(service: dict[str, Any]) -> set[int]:

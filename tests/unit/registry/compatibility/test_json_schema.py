@@ -621,7 +621,7 @@ def test_values_of_a_schema_are_cut_in_messages() -> None:
         pytest.param(
             {
                 "properties": {f"p{i}": INTEGER for i in range(1_000)},
-                "patternProperties": {f"^p{i}": INTEGER for i in range(900)},
+                "patternProperties": {f"^p{i}": INTEGER for i in range(100)},
             },
             id="very many patterns",
         ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jsonschema_rs
 
 from ..definitions import InvalidSchema
-from .reasons import Refusal
+from .reasons import Refusal, cut
+from .values import is_array, is_object
 
 # A record of the topic ``_schemas`` holds no more.
 TEXT_CHARACTERS_MAX = 1 << 20
@@ -55,17 +56,17 @@ def read_documents(text: str, references: Mapping[str, str]) -> list[Document]:
     if sum(map(len, references.values())) + len(text) > ALL_CHARACTERS_MAX:
         raise InvalidSchema(f"with its references the schema has more than {ALL_CHARACTERS_MAX} characters")
     documents: list[Document] = []
-    for name, each in {"": text, **references}.items():
-        schema = read_json(each, name)
+    for name, each in [("", text), *references.items()]:
+        schema = read_json(each, cut(name))
         draft = _draft_of(schema)
-        check_schema(schema, draft, f"{name}#")
+        check_schema(schema, draft, f"{cut(name)}#")
         documents.append(Document(name, schema, draft))
     return documents
 
 
 def check_schema(schema: Any, draft: Draft, place: str) -> None:
     """Refuse what is no schema of its draft. ``place`` is where it stands."""
-    if not isinstance(schema, dict) and (draft == 4 or not isinstance(schema, bool)):
+    if not is_object(schema) and (draft == 4 or not isinstance(schema, bool)):
         raise InvalidSchema(f"{place}: a schema is an object{'' if draft == 4 else ', true or false'}")
     try:
         _meta_schema(draft).validate(schema)
@@ -150,18 +151,18 @@ def _integer(text: str) -> int:
 def _check_depth(value: Any, prefix: str) -> None:
     level = [value]
     for _ in range(DEPTH_MAX):
-        level = [inner for each in level if isinstance(each, dict | list) for inner in _members(each)]
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if is_object(each) else each if is_array(each) else ())
+        ]
         if not level:
             return
     raise InvalidSchema(f"{prefix}it has more than {DEPTH_MAX} levels")
 
 
-def _members(value: Any) -> Any:
-    return cast("dict[str, Any]", value).values() if isinstance(value, dict) else value
-
-
 def _draft_of(schema: Any) -> Draft:
-    uri = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
+    uri = schema.get("$schema") if is_object(schema) else None
     if not isinstance(uri, str):
         return DEFAULT_DRAFT
     return _META_SCHEMAS.get(uri.split("://", 1)[-1].rstrip("#"), DEFAULT_DRAFT)

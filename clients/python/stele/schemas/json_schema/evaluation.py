@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 from .nodes import Node
-from .patterns import matches
+from .patterns import Patterns
 from .reasons import Refusal, meant
+from .values import identity_of, is_array, is_object, type_of
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "minimum": lambda value, limit: value >= limit,
@@ -27,26 +28,6 @@ _SIZES: dict[type, tuple[str, str]] = {
     list: ("minItems", "maxItems"),
     dict: ("minProperties", "maxProperties"),
 }
-
-
-def type_of(value: Any) -> str:
-    """Return which of ``nodes.TYPES`` a JSON value has."""
-    if value is None:
-        return "null"
-    if isinstance(value, float):
-        return "integer" if value.is_integer() else "fraction"
-    names: dict[type, str] = {bool: "boolean", int: "integer", str: "string", list: "array"}
-    return names.get(value.__class__, "object")
-
-
-def identity_of(value: Any) -> Any:
-    """Return what is equal for two JSON values if they are: 1 is 1.0, but not true."""
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return dict, frozenset((name, identity_of(each)) for name, each in members.items())
-    if isinstance(value, list):
-        return list, tuple(map(identity_of, cast("list[Any]", value)))
-    return isinstance(value, bool), value
 
 
 class TooComplex(Exception):
@@ -68,8 +49,9 @@ class Budget:
 class Evaluation:
     """Asks nodes about values, which must not change or end meanwhile. Raises ``TooComplex``."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, patterns: Patterns) -> None:
         self._budget = budget
+        self._patterns = patterns
         self._known: dict[tuple[Node, int], Refusal | None] = {}
         self._lists: dict[Node, frozenset[Any]] = {}
 
@@ -100,16 +82,20 @@ class Evaluation:
                 yield Refusal((), least, words[least], value)
             if most in words and len(value) > words[most]:
                 yield Refusal((), most, words[most], value)
-        if isinstance(value, str) and "pattern" in words and not matches(words["pattern"], value):
+        if (
+            isinstance(value, str)
+            and "pattern" in words
+            and not self._patterns.match(words["pattern"], value)
+        ):
             yield Refusal((), "pattern", words["pattern"], value)
         if type(value) in (int, float):
             for word, is_within in _COMPARED.items():
                 if word in words and not is_within(value, words[word]):
                     yield Refusal((), word, words[word], value)
-        if isinstance(value, list):
-            yield from self._of_array(node, cast("list[Any]", value))
-        if isinstance(value, dict):
-            yield from self._of_object(node, cast("dict[str, Any]", value))
+        if is_array(value):
+            yield from self._of_array(node, value)
+        if is_object(value):
+            yield from self._of_object(node, value)
         yield from self._of_alternatives(words, value)
 
     def _listed(self, node: Node) -> frozenset[Any]:
@@ -188,7 +174,7 @@ class Evaluation:
         for name, item in value.items():
             if "propertyNames" in words and self.refusal(words["propertyNames"], name):
                 yield Refusal((name,), "propertyNames", None, item)
-            for inner in applied(node, name):
+            for inner in self.applied(node, name):
                 if refusal := self.refusal(inner, item):
                     yield self._of_property(inner, words.get("additionalProperties"), item, refusal).within(
                         name
@@ -200,6 +186,17 @@ class Evaluation:
                 if name not in evaluated and (refusal := self.refusal(inner, item)):
                     yield self._of_property(inner, inner, item, refusal).within(name)
 
+    def applied(self, node: Node, name: str) -> list[Node]:
+        """Return the nodes that a node applies to the property ``name``."""
+        words = node.keywords
+        found: list[Node] = [words["properties"][name]] if name in words.get("properties", ()) else []
+        for pattern, inner in words.get("patternProperties", {}).items():
+            if self._patterns.match(pattern, name):
+                found.append(inner)
+        if not found and "additionalProperties" in words:
+            found.append(words["additionalProperties"])
+        return found
+
     def _of_property(self, inner: Node, additional: Node | None, item: Any, refusal: Refusal) -> Refusal:
         is_extra = inner is additional and inner.is_false
         return Refusal((), "additionalProperties", None, item) if is_extra else refusal
@@ -208,7 +205,7 @@ class Evaluation:
         words = node.keywords
         if is_inner and "unevaluatedProperties" in words:
             return set(value)
-        evaluated = {name for name in value if applied(node, name)}
+        evaluated = {name for name in value if self.applied(node, name)}
         return evaluated.union(*(self._evaluated_names(part, value) for part in self._applied(node, value)))
 
     def _applied(self, node: Node, value: Any) -> Iterator[Node]:
@@ -222,17 +219,5 @@ class Evaluation:
             then = words.get("else" if self.refusal(words["if"], value) else "then")
             if then is not None:
                 yield then
-        if isinstance(value, dict):
+        if is_object(value):
             yield from (part for name, part in words.get("dependentSchemas", {}).items() if name in value)
-
-
-def applied(node: Node, name: str) -> list[Node]:
-    """Return the nodes that a node applies to the property ``name``."""
-    words = node.keywords
-    found: list[Node] = [words["properties"][name]] if name in words.get("properties", ()) else []
-    found += [
-        inner for pattern, inner in words.get("patternProperties", {}).items() if matches(pattern, name)
-    ]
-    if not found and "additionalProperties" in words:
-        found.append(words["additionalProperties"])
-    return found

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, cast
+from typing import Any
 from urllib.parse import unquote, urljoin
 
 from ..definitions import InvalidSchema
 from .documents import Document, Draft, check_schema
 from .reasons import cut, escape, quote
+from .values import NUMBERS, is_array, is_object
 
 NODES_MAX = 100_000
-# Validating one value visits all nodes that apply to it without going inside of it. A schema of people has some ten,
-# and alternatives of alternatives multiply: each `$ref` counts as often as it is met.
-IN_PLACE_MAX = 10_000
 _PLACE_CHARACTERS_MAX = 300
-
-TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", "integer", "fraction"})
-NUMBERS: Final = frozenset({"integer", "fraction"})
 
 # Keyword → the first draft that has it, by what its value is.
 _PLAIN: dict[str, Draft] = {
@@ -40,7 +35,8 @@ LISTS: dict[str, Draft] = {"allOf": 4, "anyOf": 4, "oneOf": 4, "prefixItems": 20
 MAPS: dict[str, Draft] = {"properties": 4, "patternProperties": 4, "dependentSchemas": 2019}
 _DEFINITIONS: dict[str, Draft] = {"definitions": 4, "$defs": 2019}
 _REFERENCES: dict[str, Draft] = {"$ref": 4, "$recursiveRef": 2019, "$dynamicRef": 2020}
-IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+# Where nodes stand that apply to the same value.
+IN_PLACE = frozenset(("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"))
 
 
 class Node:
@@ -76,6 +72,13 @@ class Node:
     def is_false(self) -> bool:
         return self.keywords.get("enum") == []
 
+    def patterns(self) -> Iterator[tuple[str, str]]:
+        """Yield its patterns, each after the word that holds it."""
+        if "pattern" in self.keywords:
+            yield "pattern", self.keywords["pattern"]
+        for pattern in self.keywords.get("patternProperties", ()):
+            yield "patternProperties", pattern
+
     def children(self, words: Iterable[str] | None = None) -> Iterator[Node]:
         """Yield the nodes that its ``words`` hold, all if None, in their order."""
         for word, value in self.keywords.items():
@@ -93,8 +96,7 @@ def build(documents: list[Document]) -> list[Node]:
     """Return all nodes, that of the first document first.
 
     Raises:
-        InvalidSchema: A reference leads nowhere or to itself, or there are too many nodes, or too many of them
-            apply to one value.
+        InvalidSchema: A reference leads nowhere, or there are too many nodes.
     """
     return _Builder(documents).nodes
 
@@ -125,9 +127,9 @@ class _Builder:
         self._is_ambiguous = False
         self._dynamic_reference: Node | None = None
         for document in documents:
-            node = self._new(None, f"{document.name}#", document.draft)
+            node = self._new(None, f"{cut(document.name)}#", document.draft)
             resource = _Resource(document.name, document.draft, node, document.schema)
-            self._by_name[document.name] = resource
+            self._by_name.setdefault(document.name, resource)
             self._keep(node, document.schema)
             self._unread.append((node, document.schema, resource))
         while self._unread or self._unresolved:
@@ -140,7 +142,6 @@ class _Builder:
                 f"{self._dynamic_reference.place}: a dynamic reference to one of several anchors is not supported"
             )
         self.nodes = list(self._nodes.values())
-        _check_in_place(self.nodes)
 
     # ── reading ──
 
@@ -152,24 +153,24 @@ class _Builder:
 
     def _keep(self, node: Node, schema: Any) -> None:
         # The documents live as long as the builder, so an id is that of one schema only.
-        self._nodes[id(cast("object", schema)) if isinstance(schema, dict) else -node.number] = node
+        self._nodes[id(schema) if is_object(schema) else -node.number] = node
 
     def _inner(self, parent: Node, step: str, schema: Any, resource: _Resource) -> Node:
         """Return the node of a schema within another one, to be read later."""
-        known = self._nodes.get(id(cast("object", schema))) if isinstance(schema, dict) else None
+        known = self._nodes.get(id(schema)) if is_object(schema) else None
         if known is not None:
             return known
         node = self._new(parent, step, resource.draft)
-        self._keep(node, cast("object", schema))
-        self._unread.append((node, cast("object", schema), resource))
+        self._keep(node, schema)
+        self._unread.append((node, schema, resource))
         return node
 
     def _read(self, node: Node, schema: Any, resource: _Resource) -> None:
         if schema is False:
             node.keywords["enum"] = []
-        if not isinstance(schema, dict):
+        if not is_object(schema):
             return
-        words = cast("dict[str, Any]", schema)
+        words = schema
         draft = resource.draft
         resource = self._identify(node, words, resource)
         for word, since in _DEFINITIONS.items():
@@ -222,11 +223,10 @@ class _Builder:
 
     def _read_items(self, node: Node, words: dict[str, Any], resource: _Resource) -> None:
         items = words.get("items")
-        if isinstance(items, list):
-            first = cast("list[Any]", items)
-            if first:
+        if is_array(items):
+            if items:
                 node.keywords["prefixItems"] = [
-                    self._inner(node, f"/items/{i}", item, resource) for i, item in enumerate(first)
+                    self._inner(node, f"/items/{i}", item, resource) for i, item in enumerate(items)
                 ]
             if "additionalItems" in words:
                 node.keywords["items"] = self._inner(
@@ -297,16 +297,15 @@ class _Builder:
         value = resource.schema
         for step in pointer[1:].split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, dict) and name in value:
-                value = cast("dict[str, Any]", value)[name]
-            elif isinstance(value, list) and re.fullmatch(r"0|[1-9]\d{0,8}", name, re.ASCII):
-                items = cast("list[Any]", value)
-                if int(name) >= len(items):
-                    return None
-                value = items[int(name)]
+            if is_object(value) and name in value:
+                value = value[name]
+            elif (
+                is_array(value) and re.fullmatch(r"0|[1-9]\d{0,8}", name, re.ASCII) and int(name) < len(value)
+            ):
+                value = value[int(name)]
             else:
                 return None
-        if not isinstance(value, dict) or id(cast("Any", value)) not in self._nodes:
+        if not is_object(value) or id(value) not in self._nodes:
             check_schema(value, resource.draft, f"{resource.node.place}{pointer}")
         return self._inner(resource.node, pointer, value, resource)
 
@@ -316,29 +315,3 @@ def _join(base: str, reference: str, node: Node) -> str:
         return urljoin(base, reference)
     except ValueError:
         raise InvalidSchema(f"{node.place}: {quote(reference)} is no reference") from None
-
-
-def _check_in_place(nodes: Iterable[Node]) -> None:
-    """Refuse schemas that apply themselves, or too many others, to one value."""
-    weights: dict[Node, int] = {}
-    for start in nodes:
-        path: list[tuple[Node, Iterator[Node]]] = [(start, start.children(_APPLIED))]
-        on_path = {start}
-        while path and start not in weights:
-            node, rest = path[-1]
-            inner = next((each for each in rest if each not in weights), None)
-            if inner is None:
-                weight = 1 + sum(weights[each] for each in node.children(_APPLIED))
-                if weight > IN_PLACE_MAX:
-                    raise InvalidSchema(f"{node.place}: more than {IN_PLACE_MAX} schemas apply to one value")
-                weights[node] = weight
-                on_path.discard(node)
-                path.pop()
-            elif inner in on_path:
-                raise InvalidSchema(f"{inner.place}: the schema refers to itself without end")
-            else:
-                on_path.add(inner)
-                path.append((inner, inner.children(_APPLIED)))
-
-
-_APPLIED = frozenset((*IN_PLACE, "$ref"))

@@ -1,13 +1,14 @@
 """Regular expressions of schemas, matched in bounded time.
 
-They are matched by an engine that takes linear time. It has no lookaround and no back references: patterns that
-need them are matched with a bounded number of steps, and a text for which these are too few does not match.
+They are matched by an engine that takes linear time. It has no lookaround and no back references: the few patterns
+of a schema that need them are matched with a bounded number of steps, of which each may read the whole text. A text
+for which these are too few, or which is too long, does not match.
 """
 
 from __future__ import annotations
 
-import functools
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import jsonschema_rs
@@ -16,62 +17,67 @@ from ..definitions import InvalidSchema
 from .nodes import Node
 from .reasons import quote
 
-# Compiling them takes some 50 ms per MiB, during which no other Python runs. Most take less than the smallest step,
-# a class of letters repeated 500 times the largest.
-_BYTES_STEPS = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
-_ALL_BYTES_MAX = 1 << 24
+# What a pattern may take in memory, in steps by which it is counted: most take 1 or 2 KiB, `\\p{L}{1,256}` takes 64. No
+# other Python runs while one is compiled or matched, and a larger one takes longer: with jsonschema-rs 0.60, whose
+# engine counts no repetitions, 128 KiB take 3 µs per character, and 1 MiB 160 µs.
+_SIZES = (1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17)
+_ALL_SIZES_MAX = 1 << 21
+# With the longest text the steps of a pattern take 0.2 s.
 _STEPS_MAX = 1_000
+STEPPED_CHARACTERS_MAX = 1 << 14
+# As much as nine of them may apply to one text.
+_SIZE_OF_STEPPED = 14 << 10
 
-_LINEAR = jsonschema_rs.RegexOptions(size_limit=_BYTES_STEPS[-1])
-_BOUNDED = jsonschema_rs.FancyRegexOptions(backtrack_limit=_STEPS_MAX, size_limit=_BYTES_STEPS[-1])
+_LINEAR = jsonschema_rs.RegexOptions(size_limit=_SIZES[-1])
+_BOUNDED = jsonschema_rs.FancyRegexOptions(backtrack_limit=_STEPS_MAX, size_limit=_SIZES[-1])
 _NEEDS_STEPS = re.compile(r"\(\?<?[=!]|\(\?>|\\[1-9]|\\k")
 
 
-def check_patterns(nodes: list[Node]) -> bool:
-    """Check the patterns of all nodes. Return whether one of them needs a bound of steps.
+def sizes_of_patterns(nodes: list[Node]) -> dict[str, int]:
+    """Return how large the patterns of all nodes are.
 
     Raises:
         InvalidSchema: One is no regular expression, or they are too large.
     """
-    left = _ALL_BYTES_MAX
-    checked: set[str] = set()
-    needs_steps = False
+    sizes: dict[str, int] = {}
     for node in nodes:
-        words = node.keywords
-        own = [("pattern", words["pattern"])] if "pattern" in words else []
-        for word, pattern in [
-            *own,
-            *(("patternProperties", each) for each in words.get("patternProperties", ())),
-        ]:
-            if pattern in checked:
+        for word, pattern in node.patterns():
+            if pattern in sizes:
                 continue
-            checked.add(pattern)
-            needs_steps |= _NEEDS_STEPS.search(pattern) is not None
             size = _size_of(pattern)
             if size is None:
                 raise InvalidSchema(
                     f"{node.place}/{word}: {quote(pattern)} is no regular expression, or one with too many repetitions"
                 )
-            left -= size
-            if left < 0:
+            sizes[pattern] = size
+            if sum(sizes.values()) > _ALL_SIZES_MAX:
                 raise InvalidSchema(f"{node.place}/{word}: the patterns up to here are too large together")
-    return needs_steps
+    return sizes
+
+
+def need_steps(patterns: Iterable[str]) -> bool:
+    """Return whether any of the patterns is matched in steps."""
+    return any(map(_needs_steps, patterns))
+
+
+def _needs_steps(pattern: str) -> bool:
+    return _NEEDS_STEPS.search(pattern) is not None
 
 
 def _size_of(pattern: str) -> int | None:
-    for size in _BYTES_STEPS:
+    for size in _SIZES:
         try:
             _compile(pattern, size)
         except ValueError:
             continue
-        return size
+        return max(size, _SIZE_OF_STEPPED) if _needs_steps(pattern) else size
     return None
 
 
 def _compile(pattern: str, size: int) -> Any:
     options = (
         jsonschema_rs.FancyRegexOptions(backtrack_limit=_STEPS_MAX, size_limit=size)
-        if _NEEDS_STEPS.search(pattern)
+        if _needs_steps(pattern)
         else jsonschema_rs.RegexOptions(size_limit=size)
     )
     return compile_schema({"pattern": pattern}, options)
@@ -88,11 +94,16 @@ def compile_schema(schema: Any, options: Any) -> jsonschema_rs.Validator:
     )
 
 
-@functools.lru_cache(maxsize=1_000)
-def _matcher(pattern: str) -> jsonschema_rs.Validator:
-    return _compile(pattern, _BYTES_STEPS[-1])
+class Patterns:
+    """Matches texts with patterns that were checked, and keeps what it has compiled."""
 
+    def __init__(self) -> None:
+        self._compiled: dict[str, jsonschema_rs.Validator] = {}
 
-def matches(pattern: str, text: str) -> bool:
-    """Return whether a pattern, which was checked, is found in ``text``."""
-    return _matcher(pattern).is_valid(text)
+    def match(self, pattern: str, text: str) -> bool:
+        """Return whether a pattern is found in ``text``."""
+        if len(text) > STEPPED_CHARACTERS_MAX and _needs_steps(pattern):
+            return False
+        if pattern not in self._compiled:
+            self._compiled[pattern] = _compile(pattern, _SIZES[-1])
+        return self._compiled[pattern].is_valid(text)

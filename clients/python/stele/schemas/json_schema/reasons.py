@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
+
+from .values import NUMBERS, is_array, type_of
 
 _POINTER_CHARACTERS_MAX = 300
 _QUOTED_CHARACTERS_MAX = 100
@@ -92,9 +94,9 @@ def cut(text: str, characters: int = _QUOTED_CHARACTERS_MAX) -> str:
 
 def quote(value: Any) -> str:
     """Return what a schema asks for. It is part of the schema, not of the value."""
-    if isinstance(value, list):
+    if is_array(value):
         # Larger ones would be cut off anyway.
-        return cut(", ".join(map(quote, cast("list[Any]", value)[:20])))
+        return cut(", ".join(map(quote, value[:20])))
     return cut(json.dumps(value, ensure_ascii=False, default=str))
 
 
@@ -102,10 +104,12 @@ def names_of(types: Iterable[str]) -> str:
     """Return types as JSON Schema names them: a number is an integer or a fraction."""
     names = set(types)
     if "fraction" in names:
-        names = names - {"integer", "fraction"} | {"number"}
+        names = names - NUMBERS | {"number"}
     return " or ".join(sorted(names))
 
 
 def _kind_of(value: Any) -> str:
-    names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array"}
-    return "null" if value is None else names.get(value.__class__, "an object")
+    if value is None:
+        return "null"
+    name = {"fraction": "number"}.get(type_of(value), type_of(value))
+    return f"{'an' if name[0] in 'aio' else 'a'} {name}"

@@ -9,13 +9,15 @@ from typing import Any, cast
 import msgspec
 
 from ..definitions import InvalidSchema, InvalidValue, SchemaType
+from .bounds import check_efforts
 from .documents import read_documents, write_json
 from .evaluation import Budget, Evaluation, TooComplex
 from .nodes import Node, build
-from .patterns import check_patterns
+from .patterns import STEPPED_CHARACTERS_MAX, Patterns, need_steps, sizes_of_patterns
 from .validators import Validator
+from .values import is_object
 
-# A second, as much as a person waits for the reason.
+# Up to a second: the value is refused in any case.
 _REASON_STEPS_MAX = 100_000
 
 
@@ -43,33 +45,37 @@ class JsonSchema:
     take them: the last one.
     """
 
-    @property
-    def type(self) -> SchemaType:
-        return "JSON"
-
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
         documents = read_documents(text, references)
         self._document = documents[0].schema
         nodes = build(documents)
         self.root: Node = nodes[0]
-        self._validator = Validator(self.root, needs_steps=check_patterns(nodes))
+        sizes = sizes_of_patterns(nodes)
+        check_efforts(nodes, sizes)
+        self._needs_steps = need_steps(sizes)
+        self._validator = Validator(self.root, needs_steps=self._needs_steps)
+        self._patterns = Patterns()
         self.canonical: str = write_json(self._document)
+
+    @property
+    def type(self) -> SchemaType:
+        return "JSON"
 
     @property
     def full_name(self) -> str | None:
         """The title, as in other registries."""
-        title = self._document.get("title") if isinstance(self._document, dict) else None
+        title = self._document.get("title") if is_object(self._document) else None
         return title if isinstance(title, str) and title else None
 
     def normalized(self) -> str:
         return write_json(self._document, sort_keys=True)
 
     def encode(self, value: Any) -> bytes:
-        self._check_value(value)
         try:
             data = msgspec.json.encode(value)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             raise InvalidValue("", "it is no JSON value") from None
+        self._check_value(value, len(data))
         # Numbers that JSON does not have are written as null.
         if b"null" in data and not _is_finite(value):
             raise InvalidValue("", "NaN and infinities are no numbers of JSON")
@@ -77,18 +83,21 @@ class JsonSchema:
 
     def decode(self, data: bytes | memoryview) -> Any:
         value = _read(data)
-        self._check_value(value)
+        self._check_value(value, len(data))
         return value
 
     def check(self, data: bytes | memoryview) -> None:
         """Check bytes as ``decode`` does."""
-        self._check_value(_read(data))
+        self._check_value(_read(data), len(data))
 
-    def _check_value(self, value: Any) -> None:
+    def _check_value(self, value: Any, size: int) -> None:
+        if self._needs_steps and size > STEPPED_CHARACTERS_MAX:
+            reason = f"patterns with lookaround or back references are matched in up to {STEPPED_CHARACTERS_MAX} bytes"
+            raise InvalidValue("", reason)
         try:
             if self._validator.is_valid(value):
                 return
-            refusal = Evaluation(Budget(_REASON_STEPS_MAX)).refusal(self.root, value)
+            refusal = Evaluation(Budget(_REASON_STEPS_MAX), self._patterns).refusal(self.root, value)
         except ValueError:
             raise InvalidValue("", "it is no JSON value") from None
         except (TooComplex, RecursionError):
@@ -114,10 +123,10 @@ def _is_finite(value: Any) -> bool:
     left = [value]
     while left:
         each = left.pop()
-        if isinstance(each, dict | list | tuple):
-            left.extend(
-                cast("dict[str, Any]", each).values() if isinstance(each, dict) else cast("list[Any]", each)
-            )
+        if is_object(each):
+            left += each.values()
+        elif isinstance(each, list | tuple):
+            left += cast("list[Any]", each)
         elif isinstance(each, float) and not math.isfinite(each):
             return False
     return True

@@ -8,6 +8,7 @@ from ..definitions import InvalidSchema
 from .nodes import LISTS, MAPS, ONE, Node
 from .patterns import compile_schema, options_for
 from .reasons import cut
+from .values import NUMBERS
 
 
 class Validator:
@@ -68,5 +69,4 @@ def write_schema(root: Node) -> Any:
 
 
 def _write_type(types: frozenset[str]) -> list[str]:
-    is_number = "fraction" in types
-    return sorted((types - {"integer", "fraction"}) | {"number"} if is_number else types)
+    return sorted(types - NUMBERS | {"number"} if "fraction" in types else types)
