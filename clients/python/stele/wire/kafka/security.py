@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Int16, Int32, Int64, at, message
-
-from ..api import Api
+from ..schema import Int16, Int32, Int64, at, message
+from .api import Api
 
 # ── SaslHandshake (api key 17): chooses the SASL mechanism (KIP-43).
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Int8, Int16, Int32, Int64, Records, Uuid, at, message
-
-from ..api import Api
+from ..schema import Bool, Int8, Int16, Int32, Int64, Records, Uuid, at, message
+from .api import Api
 
 # ── ShareGroupHeartbeat (api key 76): keeps a member in a share group (KIP-932).
 #

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Int8, Int16, Int32, Int64, at, message
-
-from ..api import Api
+from ..schema import Int8, Int16, Int32, Int64, at, message
+from .api import Api
 
 # ── ListOffsets (api key 2): finds first, next and timestamped offsets.
 

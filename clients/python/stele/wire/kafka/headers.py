@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from stele.wire.schema import MalformedMessage, skip_tagged_fields
+from ..schema import MalformedMessage, skip_tagged_fields
 
 SIZE = struct.Struct(">i")
 # An api key, a version and a correlation id.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Float64, Int8, Int16, Int32, message
-
-from ..api import Api
+from ..schema import Bool, Float64, Int8, Int16, Int32, message
+from .api import Api
 
 # ── DescribeClientQuotas (api key 48): lists quotas of clients and users (KIP-546).
 

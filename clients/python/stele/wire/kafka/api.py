@@ -5,12 +5,11 @@ Its key, the versions that are served, its two messages.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from stele.wire import schema
-
-from ...work_budget import Steps
+from .. import schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,9 @@ class Api:
         request, _ = schema.read_message(self.request, version, self.is_flexible(version), buffer, position)
         return request
 
-    def read_request_in_steps(self, version: int, buffer: schema.Buffer, position: int = 0) -> Steps[Any]:
+    def read_request_in_steps(
+        self, version: int, buffer: schema.Buffer, position: int = 0
+    ) -> Generator[None, None, Any]:
         """``read_request`` in steps that are short enough for a turn of the loop."""
         if not self.reads_request:
             return self.request()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from stele.wire.schema import Bool, Int8, Int16, Int32, at, message
-
-from ..api import Api
+from ..schema import Bool, Int8, Int16, Int32, at, message
+from .api import Api
 
 
 class ResourceType(IntEnum):

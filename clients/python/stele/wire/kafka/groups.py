@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Int8, Int16, Int32, at, message
-
-from ..api import Api
+from ..schema import Bool, Int8, Int16, Int32, at, message
+from .api import Api
 
 # ── FindCoordinator (api key 10): finds the broker that coordinates a group.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Int8, Int16, Int32, Int64, at, message
-
-from ..api import Api
+from ..schema import Bool, Int8, Int16, Int32, Int64, at, message
+from .api import Api
 
 # ── InitProducerId (api key 22): assigns an id to an idempotent producer.
 

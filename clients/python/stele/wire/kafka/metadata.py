@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import NO_UUID, Bool, Int8, Int16, Int32, Uuid, at, message
-
-from ..api import Api
+from ..schema import NO_UUID, Bool, Int8, Int16, Int32, Uuid, at, message
+from .api import Api
 
 # ── Metadata (api key 3): returns brokers, topics, partitions and leaders.
 #

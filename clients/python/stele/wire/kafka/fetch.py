@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import NO_UUID, Int8, Int16, Int32, Int64, Records, Rows, Uuid, at, message
-
-from ..api import Api
+from ..schema import NO_UUID, Int8, Int16, Int32, Int64, Records, Rows, Uuid, at, message
+from .api import Api
 
 
 @message

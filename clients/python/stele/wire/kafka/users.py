@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Int8, Int16, Int32, message
-
-from ..api import Api
+from ..schema import Int8, Int16, Int32, message
+from .api import Api
 
 # ── DescribeUserScramCredentials (api key 50): lists SCRAM users (KIP-554).
 

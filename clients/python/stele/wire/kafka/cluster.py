@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import NO_UUID, Bool, Int8, Int16, Int32, Int64, UInt16, Uuid, at, message
-
-from ..api import Api
+from ..schema import NO_UUID, Bool, Int8, Int16, Int32, Int64, UInt16, Uuid, at, message
+from .api import Api
 
 # ── ElectLeaders (api key 43): elects the leaders of partitions.
 #

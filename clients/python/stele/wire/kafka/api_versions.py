@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Int16, Int32, Int64, at, message
-
-from ..api import Api
+from ..schema import Bool, Int16, Int32, Int64, at, message
+from .api import Api
 
 
 @message

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Int8, Int16, Int32, Int64, UInt16, message
-
-from ..api import Api
+from ..schema import Bool, Int8, Int16, Int32, Int64, UInt16, message
+from .api import Api
 
 # ── StreamsGroupHeartbeat (api key 88): keeps a Kafka Streams member (KIP-1071).
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import NO_UUID, Bool, Int16, Int32, Int64, Uuid, at, message
-
-from ..api import Api
+from ..schema import NO_UUID, Bool, Int16, Int32, Int64, Uuid, at, message
+from .api import Api
 
 # ── OffsetCommit (api key 8): stores the committed offsets of a group.
 

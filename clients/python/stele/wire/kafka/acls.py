@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Int8, Int16, Int32, message
-
-from ..api import Api
+from ..schema import Int8, Int16, Int32, message
+from .api import Api
 
 # ── DescribeAcls (api key 29): lists access rules.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stele.wire.schema import Bool, Int8, Int16, Int32, Uuid, at, message
-
-from ..api import Api
+from ..schema import Bool, Int8, Int16, Int32, Uuid, at, message
+from .api import Api
 
 # ── ConsumerGroupHeartbeat (api key 68): keeps a member in its group (KIP-848).
 #
