@@ -18,7 +18,7 @@ from stele.wire.isolation_level import IsolationLevel
 
 from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
-from ..errors import BrokerClosing, OffsetOutOfRange, StorageError, UnknownTopic
+from ..errors import BrokerClosing, MirroredTopic, OffsetOutOfRange, StorageError, UnknownTopic
 from ..settings import Settings
 from ..storage.engine import (
     AppendTicket,
@@ -40,6 +40,7 @@ from .dynamic_configs import DynamicConfigs
 from .listeners import Endpoint
 from .placement import Placement
 from .producing.appending import Appender
+from .producing.copies import Copies
 from .producing.partitioner import Partitioner
 from .producing.produce import Acks, PendingProduce
 from .producing.produce_queue import QueueSize
@@ -123,6 +124,10 @@ class Broker:
             clock=clock,
             settings=settings,
         )
+        # Listeners call it directly.
+        self.copies = Copies(
+            engine=engine, topics=self._topics, producers=self._producers, appender=self._appender
+        )
         engine.observe_appends(
             lambda name: self._tail_subscriptions.readable(*name),
             lambda: self._tail_subscriptions.partitions(self._topics),
@@ -176,6 +181,7 @@ class Broker:
         self.quotas.begin_close()
         self._topic_changes.begin_close()
         self._appender.begin_close()
+        self.copies.begin_close()
         self._producers.begin_close()
         self._reader.begin_close()
         self._tail_subscriptions.wake_all()
@@ -431,6 +437,7 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InternalTopic: only the broker writes to it.
+            MirroredTopic: only its mirror does.
             InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             UnexpectedEnd: see below.
@@ -685,8 +692,11 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition: the partition does not exist.
             OffsetOutOfRange: it is past the high watermark, or negative.
+            MirroredTopic: it begins where its source does.
         """
         name = self._partition(topic, partition)
+        if mirror := self._topics.topic(topic).config.mirror:
+            raise MirroredTopic(topic, mirror)
         if self._is_closing:
             raise BrokerClosing
         await self._engine.refresh([name])

@@ -15,6 +15,7 @@
     │   │   ├── TopicNotCompacted    only compacted topics are read by key
     │   │   ├── InvalidTopicName
     │   │   ├── InternalTopic        belongs to the broker; clients cannot write to it or change it
+    │   │   ├── MirroredTopic        a copy; only its mirror writes to it
     │   │   ├── InvalidPartitionCount
     │   │   └── TooManyPartitions    more than the broker may have in total
     │   ├── InvalidConfig            an unknown name, a value out of bounds, or two that contradict
@@ -215,6 +216,7 @@ from .topics import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopicName,
+    MirroredTopic,
     NotLeader,
     TooManyPartitions,
     TopicDiffers,
@@ -299,6 +301,7 @@ __all__ = [
     "LockNotHeld",
     "LogDirFailed",
     "MemberIdRequired",
+    "MirroredTopic",
     "MissingKey",
     "NotCoordinator",
     "NotLeader",

@@ -34,7 +34,11 @@ _VALUE_CHARACTERS_MAX = 32_767
 # Kafka's minimum is 1 MiB. Below 1 KiB nearly every record would get a file of its own.
 _SEGMENT_BYTES_MIN = 1024
 _BROKER_FLUSH_MS = -1
+_MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+MIRROR = "stele.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,8 @@ class TopicConfig:
     acks: Acks = "synced"
     memory_records: int = 10_000
     is_dead_letter_topic: bool = False
+    # The mirror that alone may write to the topic; empty: it is no copy.
+    mirror: str = ""
 
     def as_strings(self) -> dict[str, str]:
         """Return every configuration as it is shown, by its Kafka name."""
@@ -182,6 +188,12 @@ def _flush_ms(text: str) -> int:
 
 def _show_flush_ms(value: object) -> str:
     return str(INT64_MAX if value == _BROKER_FLUSH_MS else value)
+
+
+def _mirror(text: str) -> str:
+    if text and not _MIRROR_NAME.fullmatch(text):
+        raise ValueError("it must be the name of a mirror: letters, digits, '.', '_' and '-', at most 100")
+    return text
 
 
 _NOT_USED = "Stored and shown; it changes nothing."
@@ -428,6 +440,12 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
     "stele.memory.records": ConfigEntry(
         "memory_records", ConfigType.INT, int32(1, 10_000_000), "Records a memory partition keeps."
     ),
+    MIRROR: ConfigEntry(
+        "mirror",
+        ConfigType.STRING,
+        _mirror,
+        "The mirror that alone writes to this topic, set when it makes the topic and removed by its promotion.",
+    ),
 }
 
 
@@ -516,6 +534,8 @@ def check_topic_config(config: TopicConfig) -> None:
                 str(local),
                 f"no more stays on the disk than in all: it must not be above {name}, which is {total}",
             )
+    if config.mirror and config.storage == "memory":
+        raise InvalidConfig(MIRROR, config.mirror, "a copy is kept on disk; use stele.storage=disk")
     if config.is_compacted and config.storage == "memory":
         raise InvalidConfig(
             "cleanup.policy",
