@@ -206,6 +206,8 @@ class _Parts:
         catalog = settings.data_dir.absolute() / CATALOG
         stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
         security = await open_security(settings, stores, SystemClock())
+        registry = SchemaRegistry(broker)
+        broker.set_contracts(registry.contracts)
         replica = None
         if bucket is not None and engine is not None:
             replica = await open_replica(bucket, engine, broker, groups)
@@ -216,7 +218,7 @@ class _Parts:
             groups=groups,
             transactions=transactions,
             security=security,
-            registry=SchemaRegistry(broker),
+            registry=registry,
             bucket=bucket,
             replica=replica,
         )

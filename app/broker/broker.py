@@ -40,6 +40,7 @@ from .dynamic_configs import DynamicConfigs
 from .listeners import Endpoint
 from .placement import Placement
 from .producing.appending import Appender
+from .producing.contracts import Contracts
 from .producing.copies import Copies
 from .producing.partitioner import Partitioner
 from .producing.produce import Acks, PendingProduce
@@ -438,7 +439,7 @@ class Broker:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InternalTopic: only the broker writes to it.
             MirroredTopic: only its mirror does.
-            InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
+            InvalidBatch, InvalidTimestamp, MissingKey, BrokenContract, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             UnexpectedEnd: see below.
             InvalidTransactionState: the batch is outside of the open transaction of its producer.
@@ -454,6 +455,10 @@ class Broker:
         caller of an append with an unknown outcome must read what is at ``expected_end``.
         """
         return self._appender.produce(topic, partition, batches, acks, sync_later, transaction, expected_end)
+
+    def set_contracts(self, contracts: Contracts) -> None:
+        """Hold topics to ``contracts``; without them, topics that have one accept no records."""
+        self._appender.contracts = contracts
 
     # ── transactions ──
 

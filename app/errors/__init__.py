@@ -24,6 +24,7 @@
     │   ├── InvalidBatch             (``records``) bytes that are not RecordBatch v2
     │   ├── InvalidTimestamp         records from too far in the past or in the future
     │   ├── MissingKey               records without a key in a compacted topic
+    │   ├── BrokenContract           records without the schemas that their topic asks for
     │   ├── UnsupportedCompression   the request's version does not allow the codec
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
@@ -165,6 +166,7 @@ from .quotas import QuotaExceeded
 from .records import (
     RECORD_ERRORS_MAX,
     BatchTooLarge,
+    BrokenContract,
     DuplicateSequence,
     InvalidAcks,
     InvalidBatch,
@@ -252,6 +254,7 @@ __all__ = [
     "AuthorizationDisabled",
     "AuthorizationError",
     "BatchTooLarge",
+    "BrokenContract",
     "BrokerClosing",
     "BrokerIdTaken",
     "CatalogFailed",
