@@ -38,6 +38,7 @@ from .cluster import Cluster, SoloCluster
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
 from .listeners import Endpoint
+from .mirrors import MirrorDefinitions
 from .placement import Placement
 from .producing.appending import Appender
 from .producing.contracts import Contracts
@@ -153,6 +154,8 @@ class Broker:
         )
         # Listeners call it directly, as they call ``keyed``.
         self.storage = StorageViews(engine=engine, topics=self._topics, virtual=self._virtual)
+        # Listeners call it directly.
+        self.mirrors = MirrorDefinitions(self._catalog)
         # Compacted topics by key; listeners call it directly.
         self.keyed = KeyedReader(engine=engine, topics=self._topics)
         self._is_closing = False
@@ -164,6 +167,7 @@ class Broker:
         await self.quotas.open()
         await self._topics.open()
         await self._producers.open()
+        await self.mirrors.open()
 
     def _facts(self) -> BrokerFacts:
         bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka.port)

@@ -18,6 +18,7 @@
     │   │   ├── MirroredTopic        a copy; only its mirror writes to it
     │   │   ├── InvalidPartitionCount
     │   │   └── TooManyPartitions    more than the broker may have in total
+    │   ├── UnknownMirror
     │   ├── InvalidConfig            an unknown name, a value out of bounds, or two that contradict
     │   ├── InvalidReplicationFactor
     │   ├── InvalidReplicaAssignment
@@ -226,6 +227,7 @@ from .topics import (
     TopicExists,
     TopicNotCompacted,
     TopicRecreated,
+    UnknownMirror,
     UnknownPartition,
     UnknownTopic,
     UnknownTopicId,
@@ -349,6 +351,7 @@ __all__ = [
     "UnexpectedEnd",
     "UnknownCredential",
     "UnknownMember",
+    "UnknownMirror",
     "UnknownPartition",
     "UnknownProducerMapping",
     "UnknownTopic",
