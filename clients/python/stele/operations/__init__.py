@@ -21,4 +21,5 @@ modules.
 - ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
 - ``quotas``        quotas of users, client ids and addresses
 - ``replica``       the replica in a bucket
+- ``mirrors``       what a mirror writes into its copies
 """
