@@ -29,7 +29,6 @@ COMMANDS = {
     "consume": ("consume", "consume", "Print the records of a topic."),
     "table": ("table", "table", "Print the newest record per key of a compacted topic."),
     "cdc": ("cdc", "cdc", "Stream changes of PostgreSQL tables into topics."),
-    "mirror": ("mirror", "mirror", "Copy topics of another cluster, with the same offsets."),
     "pipeline": ("pipeline", "pipeline", "List and run the bundled Spark pipelines."),
     "user": ("users", "user", "Add, list and delete users, and change passwords."),
     "key": ("users", "key", "Create, list and delete API keys."),

@@ -10,6 +10,5 @@
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
 - ``replica``                            restores from a replica in a bucket (``restore``), and looks at it
 - ``users``, ``acls``                    users and API keys (``user``, ``key``), access rules; over HTTP or offline
-- ``supervised``                       what a broker runs beside itself
-- ``cdc``, ``mirror``, ``pipeline``        changes of PostgreSQL, other clusters, Spark pipelines
+- ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

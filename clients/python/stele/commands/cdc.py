@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import select
 import signal
 import sys
 import threading
@@ -16,7 +18,6 @@ import click
 from click.core import ParameterSource
 
 from .common import refuse_password
-from .supervised import end_with_parent
 
 if TYPE_CHECKING:
     from ..cdc.status import Status
@@ -130,7 +131,7 @@ def cdc(
     if metrics_port is not None:
         _serve_metrics(status, metrics_port)
     if supervised:
-        threading.Thread(target=end_with_parent, args=(connector.stop, silence), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(connector.stop, silence), daemon=True).start()
     ended = threading.Event()
     reporter = threading.Thread(target=_report, args=(status, ended, supervised), daemon=True)
     reporter.start()
@@ -163,6 +164,21 @@ def cdc(
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _end_with_parent(stop: Callable[[], None], silence_s: float | None) -> None:
+    """Call ``stop`` when standard input closes.
+
+    That is when the broker that started this process ends. One of several brokers writes to it while it has the
+    lease of the connector. If that stops for ``silence_s``, because the broker is paused or has ended, another
+    one is about to go on: this process ends at once, because it holds the lock of the slot.
+    """
+    # Not sys.stdin: the interpreter cannot exit while a thread holds the lock of its buffer.
+    while select.select([0], [], [], silence_s)[0] and os.read(0, 4096):
+        pass
+    if silence_s is not None:
+        os._exit(1)
+    stop()
 
 
 def _serve_metrics(status: Status, port: int) -> None:
