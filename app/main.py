@@ -40,6 +40,7 @@ from .composition import (
     start_problem,
 )
 from .errors import SteleError
+from .mirrors.supervisor import Mirrors
 from .network.accept_loop import AcceptOptions
 from .network.admission import (
     Admission,
@@ -206,6 +207,8 @@ class _Parts:
         catalog = settings.data_dir.absolute() / CATALOG
         stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
         security = await open_security(settings, stores, SystemClock())
+        registry = SchemaRegistry(broker)
+        broker.set_contracts(registry.contracts)
         replica = None
         if bucket is not None and engine is not None:
             replica = await open_replica(bucket, engine, broker, groups)
@@ -216,7 +219,7 @@ class _Parts:
             groups=groups,
             transactions=transactions,
             security=security,
-            registry=SchemaRegistry(broker),
+            registry=registry,
             bucket=bucket,
             replica=replica,
         )
@@ -356,6 +359,7 @@ async def _start_listeners(
     ports: Mapping[ListenerName, _Port],
     limits: _Limits,
     cdc: CdcSupervisor,
+    mirrors: Mirrors,
     traces: Traces | None,
 ) -> _Listeners:
     broker, security = parts.broker, parts.security
@@ -389,6 +393,7 @@ async def _start_listeners(
         traces=traces,
         forwarding=forwarding,
         replica=parts.replica,
+        mirrors=mirrors,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()
@@ -474,9 +479,11 @@ async def run(settings: Settings) -> None:
         ),
         open_files_max=open_files_for_connections(open_files),
     )
-    cdc = CdcSupervisor(settings, _own_url(settings, ports["binary"]), security.cdc_key())
+    own_url = _own_url(settings, ports["binary"])
+    cdc = CdcSupervisor(settings, own_url, security.process_key("cdc"))
+    mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -500,6 +507,7 @@ async def run(settings: Settings) -> None:
         _announce(settings, ports)
         if shared is None:
             cdc.start()
+            mirrors.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -509,8 +517,8 @@ async def run(settings: Settings) -> None:
         # First, so that clients and leases move while this broker still answers.
         await shared.leave()
     await reload.close()
-    # The CDC connector is a client of the listeners, so it stops first.
-    await cdc.close()
+    # Its processes are clients of the listeners, so they stop first.
+    await asyncio.gather(cdc.close(), mirrors.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

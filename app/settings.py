@@ -186,6 +186,12 @@ class Settings(BaseModel):
         description="Restore the data directory at the start if it does not exist or is empty: true takes the replica of replicate_to, any other value is the URL of one.",
     )
 
+    # ── mirrors ──
+    mirror_secrets_dir: Path | None = Field(
+        default=None,
+        description="Directory of the files that mirrors may name as ${file:NAME} for secrets of their sources.",
+    )
+
     # ── shared storage ──
     storage: Literal["embedded", "shared"] = Field(
         default="embedded",

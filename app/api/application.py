@@ -66,6 +66,7 @@ from .routes import (
     users,
 )
 from .routes import groups as group_routes
+from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
 )
@@ -73,7 +74,7 @@ from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView, ReplicaView
+from .state import ApiState, CdcView, MirrorsView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ def create_application(
     listeners: Sequence[ListenerView] = (),
     security: ListenerSecurity | None = None,
     replica: ReplicaView | None = None,
+    mirrors: MirrorsView | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -170,6 +172,7 @@ def create_application(
         security,
         acls,
         replica,
+        mirrors,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -178,8 +181,9 @@ def create_application(
     counts = app.state.request_counts = RequestCounts(registry)
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
-    if cdc is not None:
-        registry.register(cdc.collector)
+    for part in (cdc, mirrors):
+        if part is not None:
+            registry.register(part.collector)
     for router in (
         topics.route.router,
         produce.route.router,
@@ -196,6 +200,7 @@ def create_application(
         transaction_routes.route.router,
         transactions_admin.route.router,
         cdc_routes.route.router,
+        mirrors_routes.route.router,
         replica_routes.route.router,
         quotas.route.router,
         overview.route.router,

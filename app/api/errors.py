@@ -65,6 +65,7 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.MirroredTopic: ProblemKind(
         409, "mirrored-topic", "The topic is a copy", ErrorCode.POLICY_VIOLATION
     ),
+    errors.UnknownMirror: ProblemKind(404, "unknown-mirror", "Unknown mirror", ErrorCode.RESOURCE_NOT_FOUND),
     errors.InvalidPartitionCount: ProblemKind(
         400, "invalid-partition-count", "Invalid number of partitions", ErrorCode.INVALID_PARTITIONS
     ),
@@ -86,6 +87,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
     errors.MissingKey: ProblemKind(
         400, "missing-key", "Record without a key in a compacted topic", ErrorCode.INVALID_RECORD
+    ),
+    errors.BrokenContract: ProblemKind(
+        422, "broken-contract", "Record breaks the contract of its topic", ErrorCode.INVALID_RECORD
     ),
     errors.UnsupportedCompression: ProblemKind(
         400,
@@ -385,7 +389,10 @@ STATUSES = {
     413: ("TooLarge", "The body is too large"),
     415: ("UnsupportedMediaType", "The media type or the coding of the body is not supported"),
     416: ("PastTheEnd", "Past the end of the log"),
-    422: ("IdempotencyKeyReused", "The idempotency key belongs to a request with another body"),
+    422: (
+        "Unprocessable",
+        "A record breaks the contract of its topic, or another request has the idempotency key",
+    ),
     429: ("TooManyRequests", "Too many requests of this kind; see Retry-After"),
     500: ("CorruptLog", "The stored data is corrupt; continue at next_offset"),
     503: ("Unavailable", "Temporarily unavailable; see Retry-After"),
@@ -402,6 +409,7 @@ class RecordError(TypedDict):
     index: int
     type: ProblemType
     detail: str
+    pointer: NotRequired[Annotated[str, Shown("the place in the key or value, a JSON pointer")]]
     kafka_code: NotRequired[int]
     retriable: NotRequired[bool]
 
@@ -429,6 +437,8 @@ _HTTP_CODES = {413: ErrorCode.MESSAGE_TOO_LARGE, 500: ErrorCode.UNKNOWN_SERVER_E
 # Fields of errors that a program can act on; they become fields of the problem.
 _FIELDS = (
     "topic",
+    "index",
+    "pointer",
     "group",
     "member_id",
     "current_generation",

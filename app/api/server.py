@@ -36,7 +36,7 @@ from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
 from .routes.status import VERSION
-from .state import CdcView, ReplicaView
+from .state import CdcView, MirrorsView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -142,6 +142,7 @@ class HttpServer(HttpListener):
         traces: Traces | None = None,
         forwarding: Forwarding | None = None,
         replica: ReplicaView | None = None,
+        mirrors: MirrorsView | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -157,6 +158,7 @@ class HttpServer(HttpListener):
             listeners=listeners,
             security=security,
             replica=replica,
+            mirrors=mirrors,
         )
         state = self.state = application.state
         # Traces are made by the application, of every request.

@@ -38,8 +38,10 @@ from .cluster import Cluster, SoloCluster
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
 from .listeners import Endpoint
+from .mirrors import MirrorDefinitions
 from .placement import Placement
 from .producing.appending import Appender
+from .producing.contracts import Contracts
 from .producing.copies import Copies
 from .producing.partitioner import Partitioner
 from .producing.produce import Acks, PendingProduce
@@ -152,6 +154,8 @@ class Broker:
         )
         # Listeners call it directly, as they call ``keyed``.
         self.storage = StorageViews(engine=engine, topics=self._topics, virtual=self._virtual)
+        # Listeners call it directly.
+        self.mirrors = MirrorDefinitions(self._catalog)
         # Compacted topics by key; listeners call it directly.
         self.keyed = KeyedReader(engine=engine, topics=self._topics)
         self._is_closing = False
@@ -163,6 +167,7 @@ class Broker:
         await self.quotas.open()
         await self._topics.open()
         await self._producers.open()
+        await self.mirrors.open()
 
     def _facts(self) -> BrokerFacts:
         bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka.port)
@@ -438,7 +443,7 @@ class Broker:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InternalTopic: only the broker writes to it.
             MirroredTopic: only its mirror does.
-            InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
+            InvalidBatch, InvalidTimestamp, MissingKey, BrokenContract, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             UnexpectedEnd: see below.
             InvalidTransactionState: the batch is outside of the open transaction of its producer.
@@ -454,6 +459,10 @@ class Broker:
         caller of an append with an unknown outcome must read what is at ``expected_end``.
         """
         return self._appender.produce(topic, partition, batches, acks, sync_later, transaction, expected_end)
+
+    def set_contracts(self, contracts: Contracts) -> None:
+        """Hold topics to ``contracts``; without them, topics that have one accept no records."""
+        self._appender.contracts = contracts
 
     # ── transactions ──
 

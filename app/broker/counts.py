@@ -13,6 +13,8 @@ class Counts:
     appended_records: int = 0
     appended_bytes: int = 0
     fetched_bytes: int = 0
+    # Records that broke the contract of their topic.
+    contract_refusals: int = 0
     # Requests that ended with an error outside of the tree of errors.
     internal_errors: int = 0
     dead_letters: int = 0

@@ -39,10 +39,12 @@ from ..storage.topic_config import (
     MIRROR,
     TopicConfig,
     check_topic_config,
+    contract_of,
     explicit_configs,
     parse_topic_config,
     stored_topic_config,
     type_of_topic_config,
+    without_aliases,
 )
 from ..storage.topic_partition import TopicPartition
 from ..work_budget import WorkBudget, visited
@@ -55,6 +57,8 @@ logger = logging.getLogger(__name__)
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
+# The topic of the schema registry, which clients may read and write.
+SCHEMAS = "_schemas"
 
 NAME_LENGTH_MAX = 249
 # More conflicts in a row mean that something else is wrong.
@@ -102,6 +106,16 @@ def validate_topic_name(name: str) -> None:
         raise InvalidTopicName(name, "'.' and '..' are directories")
     if not _NAME.fullmatch(name):
         raise InvalidTopicName(name, "it may have letters, digits, '.', '_' and '-'")
+
+
+def _check_config(name: str, config: TopicConfig) -> None:
+    """Check what values mean together, and for this topic. Raises ``InvalidConfig``."""
+    check_topic_config(config)
+    if name == SCHEMAS and config.has_contract:
+        raise InvalidConfig(
+            *contract_of(config),
+            f"topic '{SCHEMAS}' has the schemas themselves, and its records have none",
+        )
 
 
 def is_topic_name(name: str) -> bool:
@@ -288,7 +302,7 @@ class Topics:
         async with self._changes:
             self._refuse_name(name)
             explicit = explicit_configs(configs)
-            check_topic_config(parse_topic_config(explicit, defaults=self._defaults))
+            _check_config(name, parse_topic_config(explicit, defaults=self._defaults))
             partitions = placement.count(name, default=default_partitions, broker_ids=broker_ids)
             self._check_partitions(name, partitions, more=partitions)
             record = TopicRecord(name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=explicit)
@@ -366,7 +380,7 @@ class Topics:
         async with self._changes:
             existing = self._topics.get(name)
             merged = {} if existing is None else as_stored(existing.configs, type_of_topic_config)
-            for key, value in configs.items():
+            for key, value in without_aliases(configs).items():
                 if value is None:
                     if key not in CONFIG_ENTRIES:
                         raise InvalidConfig.unknown(key, None)
@@ -374,7 +388,7 @@ class Topics:
                 else:
                     merged[key] = value
             shown = parse_topic_config(merged, defaults=self._defaults)
-            check_topic_config(shown)
+            _check_config(name, shown)
             topic = self.topic(name)
             config = shown.enforced()
             if config.storage != topic.config.storage:

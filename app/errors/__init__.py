@@ -18,12 +18,14 @@
     │   │   ├── MirroredTopic        a copy; only its mirror writes to it
     │   │   ├── InvalidPartitionCount
     │   │   └── TooManyPartitions    more than the broker may have in total
+    │   ├── UnknownMirror
     │   ├── InvalidConfig            an unknown name, a value out of bounds, or two that contradict
     │   ├── InvalidReplicationFactor
     │   ├── InvalidReplicaAssignment
     │   ├── InvalidBatch             (``records``) bytes that are not RecordBatch v2
     │   ├── InvalidTimestamp         records from too far in the past or in the future
     │   ├── MissingKey               records without a key in a compacted topic
+    │   ├── BrokenContract           records without the schemas that their topic asks for
     │   ├── UnsupportedCompression   the request's version does not allow the codec
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
@@ -165,6 +167,7 @@ from .quotas import QuotaExceeded
 from .records import (
     RECORD_ERRORS_MAX,
     BatchTooLarge,
+    BrokenContract,
     DuplicateSequence,
     InvalidAcks,
     InvalidBatch,
@@ -224,6 +227,7 @@ from .topics import (
     TopicExists,
     TopicNotCompacted,
     TopicRecreated,
+    UnknownMirror,
     UnknownPartition,
     UnknownTopic,
     UnknownTopicId,
@@ -252,6 +256,7 @@ __all__ = [
     "AuthorizationDisabled",
     "AuthorizationError",
     "BatchTooLarge",
+    "BrokenContract",
     "BrokerClosing",
     "BrokerIdTaken",
     "CatalogFailed",
@@ -346,6 +351,7 @@ __all__ = [
     "UnexpectedEnd",
     "UnknownCredential",
     "UnknownMember",
+    "UnknownMirror",
     "UnknownPartition",
     "UnknownProducerMapping",
     "UnknownTopic",

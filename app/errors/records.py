@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .base import RequestError
 
@@ -13,10 +13,14 @@ RECORD_ERRORS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """The reason why a record caused its batch to be refused; ``index`` counts from 0."""
+    """The reason why a record caused its batch to be refused; ``index`` counts from 0.
+
+    ``pointer`` is the place within the key or value, a JSON pointer, if its schema refuses it.
+    """
 
     index: int
     reason: str
+    pointer: str = ""
 
     def __str__(self) -> str:
         return f"record {self.index} was refused: {self.reason}"
@@ -65,6 +69,33 @@ class MissingKey(RequestError):
         super().__init__(f"{self.record_errors[0]}{more}; none of the batch was stored")
         self.topic = topic
         self.refused = refused
+
+
+class BrokenContract(RequestError):
+    """``refused`` records lack the schemas that their topic asks for, or their schemas do not describe them.
+
+    ``record_errors`` names the first of them. ``index`` and ``pointer`` are those of the first one; the index is that
+    within the batch, unless the error was ``renumbered``.
+    """
+
+    def __init__(self, topic: str, record_errors: Sequence[RecordError], *, refused: int = 1) -> None:
+        more = f"; {refused - 1} more were refused" if refused > 1 else ""
+        super().__init__(f"{record_errors[0]}{more}; none of the batch was stored")
+        self.topic = topic
+        self.record_errors = tuple(record_errors)
+        self.refused = refused
+        self.index = record_errors[0].index
+        self.pointer = record_errors[0].pointer
+
+    def renumbered(self, indexes: Sequence[int]) -> BrokenContract:
+        """Return the error with the indexes of a request, given those of the records of the batch."""
+        errors = [replace(error, index=indexes[error.index]) for error in self.record_errors]
+        return BrokenContract(self.topic, errors, refused=self.refused)
+
+    def at(self, index: int) -> BrokenContract:
+        """Return the error of the record with an index: itself, if that record is refused only with the others."""
+        own = [error for error in self.record_errors if error.index == index]
+        return BrokenContract(self.topic, own) if own else self
 
 
 class UnsupportedCompression(RequestError):

@@ -107,6 +107,12 @@ class MirroredTopic(TopicError):
         self.mirror = mirror
 
 
+class UnknownMirror(RequestError):
+    def __init__(self, mirror: str) -> None:
+        super().__init__(f"there is no mirror {short(mirror)!r}; see: stele mirror list")
+        self.mirror = mirror
+
+
 class InvalidPartitionCount(TopicError):
     def __init__(self, topic: str, partitions: int, reason: str, *, message: str | None = None) -> None:
         super().__init__(

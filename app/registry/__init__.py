@@ -14,5 +14,6 @@ Reading order:
 - ``types``, ``compatibility``    the types of schemas; whether data of one can be read with another
 - ``parsed``                      schemas that were parsed, in threads
 - ``store``                       the topic: read to its end, and appended to if it still ends there
+- ``contracts``                   what topics ask of their records, checked in the threads of the broker
 - ``service``                     the registry, as a listener calls it
 """

@@ -46,6 +46,12 @@ class ParsedSchemas:
             state, version.name, content.schema_type, content.text, content.references, is_registered=True
         )
 
+    def characters(self, state: State, version: Version) -> int:
+        """Return the size of a schema with those that it refers to. Raises ``InvalidSchema`` if one is gone."""
+        referred: _Referred = {}
+        _collect(state, version.name, version.content.references, referred, 0)
+        return len(version.content.text) + sum(len(content.text) for content in referred.values())
+
     async def parse(
         self,
         state: State,

@@ -21,6 +21,7 @@ from ..errors import BrokerClosing
 from ..work_budget import SMALL_VISIT, visited
 from . import decisions, registrations, types
 from .contents import Content
+from .contracts import SchemaContracts
 from .decisions import version_number, version_of, visible
 from .definitions import (
     TYPES,
@@ -78,6 +79,8 @@ class SchemaRegistry:
         self._broker = broker
         self._topic = SchemasTopic(broker)
         self._parsed = ParsedSchemas()
+        # What topics ask of their records.
+        self.contracts = SchemaContracts(self._topic, self._parsed, self._aliased)
         # Writers of this broker take turns, so that they do not make each other decide again.
         self._writing = asyncio.Lock()
         self._start: asyncio.Task[None] | None = None

@@ -16,7 +16,7 @@ from stele.wire.record_batch import RecordView, build_rows
 from ..broker.broker import Broker
 from ..broker.producing.produce import Acks
 from ..broker.reading.fetch import PartitionFetch, end_of, read_bound, records_in_turns
-from ..broker.topics import Topic
+from ..broker.topics import SCHEMAS, Topic
 from ..errors import (
     BatchTooLarge,
     BrokerClosing,
@@ -33,7 +33,7 @@ from .topic_format import CANONICAL, Record, Unreadable, read_key, read_value
 
 logger = logging.getLogger(__name__)
 
-TOPIC = "_schemas"
+TOPIC = SCHEMAS
 _PARTITION = (TOPIC, 0)
 _CLEANUP_POLICY = "compact"
 

@@ -411,7 +411,9 @@ class EmbeddedEngine:
         leader_epoch = None
         if is_copy:
             log_append_time_ms = NO_TIMESTAMP
-            self._manager.leader_epoch = max(self._manager.leader_epoch, headers[-1].partition_leader_epoch)
+            self._manager.leader_epoch = max(
+                self._manager.leader_epoch, *(each.partition_leader_epoch for each in headers)
+            )
         else:
             log_append_time_ms = stamp(log.config, batches, headers, self._clock)
             leader_epoch = self._manager.leader_epoch

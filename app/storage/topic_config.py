@@ -14,7 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..errors import InvalidConfig
-from .config_types import INT64_MAX, ConfigType, as_stored, boolean, choice, int32, int64, ratio, split_list
+from .config_types import (
+    INT64_MAX,
+    ConfigType,
+    as_stored,
+    boolean,
+    choice,
+    int32,
+    int64,
+    ratio,
+    split_list,
+    trimmed,
+)
 
 StorageKind = Literal["disk", "memory"]
 # When readers see a batch whose producer waits for a sync.
@@ -23,6 +34,7 @@ Visibility = Literal["synced", "appended"]
 Acks = Literal["synced", "replicated"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 CompressionType = Literal["producer", "uncompressed", "zstd", "lz4", "snappy", "gzip"]
+SchemaValidation = Literal["none", "id", "content"]
 # In the order in which they were set. Empty: neither deleted nor compacted.
 CleanupPolicy = Literal["delete", "compact", "delete,compact", "compact,delete", ""]
 
@@ -36,6 +48,8 @@ _SEGMENT_BYTES_MIN = 1024
 _BROKER_FLUSH_MS = -1
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
+# Before the name of a subject that all records of a topic have.
+FIXED_SUBJECT = "subject:"
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
@@ -86,6 +100,11 @@ class TopicConfig:
     visibility: Visibility = "synced"
     acks: Acks = "synced"
     memory_records: int = 10_000
+    key_schema_validation: SchemaValidation = "none"
+    value_schema_validation: SchemaValidation = "none"
+    # topic, record, topic-record, or FIXED_SUBJECT and a name
+    key_subject_strategy: str = "topic"
+    value_subject_strategy: str = "topic"
     is_dead_letter_topic: bool = False
     # The mirror that alone may write to the topic; empty: it is no copy.
     mirror: str = ""
@@ -100,6 +119,11 @@ class TopicConfig:
     def is_compacted(self) -> bool:
         """Return whether the cleanup policy has ``compact``."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def has_contract(self) -> bool:
+        """Return whether keys or values must have schemas."""
+        return self.value_schema_validation != "none" or self.key_schema_validation != "none"
 
     @property
     def effective_local_retention_ms(self) -> int:
@@ -189,6 +213,15 @@ def _flush_ms(text: str) -> int:
     return _BROKER_FLUSH_MS if milliseconds == INT64_MAX else milliseconds
 
 
+def _subject_strategy(text: str) -> str:
+    strategy = trimmed(text)
+    subject = strategy.removeprefix(FIXED_SUBJECT)
+    is_fixed = subject != strategy and subject and subject.isprintable()
+    if not is_fixed and strategy not in ("topic", "record", "topic-record"):
+        raise ValueError("String must be one of: topic, record, topic-record, subject:NAME")
+    return strategy
+
+
 def _show_flush_ms(value: object) -> str:
     return str(INT64_MAX if value == _BROKER_FLUSH_MS else value)
 
@@ -206,6 +239,11 @@ def _topic_id(text: str) -> str:
 
 
 _NOT_USED = "Stored and shown; it changes nothing."
+_VALIDATION = "What the {} of a record must have: none, the id of a schema of its subject, or content that this schema describes."
+_STRATEGY = (
+    "The subject of the schemas of {}: topic (TOPIC-{}), record (the name of the record), topic-record (TOPIC-NAME), "
+    "or subject:NAME."
+)
 _THROTTLE = "Stored and shown; there is no replication to throttle."
 
 CONFIG_ENTRIES: dict[str, ConfigEntry] = {
@@ -461,7 +499,76 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         _topic_id,
         "The id of the topic that this one is or was a copy of, set by its mirror; it changes nothing.",
     ),
+    "stele.key.schema.validation": ConfigEntry(
+        "key_schema_validation",
+        ConfigType.STRING,
+        choice("none", "id", "content"),
+        _VALIDATION.format("key"),
+    ),
+    "stele.value.schema.validation": ConfigEntry(
+        "value_schema_validation",
+        ConfigType.STRING,
+        choice("none", "id", "content"),
+        _VALIDATION.format("value"),
+    ),
+    "stele.key.subject.name.strategy": ConfigEntry(
+        "key_subject_strategy", ConfigType.STRING, _subject_strategy, _STRATEGY.format("keys", "key")
+    ),
+    "stele.value.subject.name.strategy": ConfigEntry(
+        "value_subject_strategy", ConfigType.STRING, _subject_strategy, _STRATEGY.format("values", "value")
+    ),
 }
+
+
+_VALIDATIONS = {"true": "id", "false": "none"}
+_CONFLUENT = "io.confluent.kafka.serializers.subject."
+_STRATEGIES = {
+    "TopicNameStrategy": "topic",
+    "RecordNameStrategy": "record",
+    "TopicRecordNameStrategy": "topic-record",
+}
+# Names of Confluent Server and Redpanda, and the names for which they stand.
+_ALIASES = {
+    f"{vendor}.{part}.{name}": f"stele.{part}.{ours}"
+    for vendor, validation in (("confluent", "schema.validation"), ("redpanda", "schema.id.validation"))
+    for part in ("key", "value")
+    for name, ours in (
+        (validation, "schema.validation"),
+        ("subject.name.strategy", "subject.name.strategy"),
+    )
+}
+
+
+def without_aliases(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return configurations by the names of this module, those of other products translated.
+
+    Raises:
+        InvalidConfig: a value is none of the other product, or contradicts another one.
+    """
+    translated = {name: value for name, value in configs.items() if name not in _ALIASES}
+    for alias, text in configs.items():
+        name = _ALIASES.get(alias)
+        if name is None:
+            continue
+        if text is None:
+            translated.setdefault(name, None)
+            continue
+        value = _translated(alias, trimmed(text))
+        other = translated.get(name)
+        if other not in (None, value):
+            raise InvalidConfig(alias, text, f"it stands for {name}={value}, which is {other} as well")
+        translated[name] = value
+    return translated
+
+
+def _translated(alias: str, text: str) -> str:
+    """Return the value of ours for which a value of another product stands."""
+    is_strategy = alias.endswith(".strategy")
+    values = _STRATEGIES if is_strategy else _VALIDATIONS
+    value = values.get(text.removeprefix(_CONFLUENT) if is_strategy else text.lower())
+    if value is None:
+        raise InvalidConfig(alias, text, f"String must be one of: {', '.join(values)}")
+    return value
 
 
 def parse_topic_config(
@@ -493,9 +600,9 @@ def parse_topic_config(
 
 
 def explicit_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Return those of a new topic. Raises ``InvalidConfig`` if one is null."""
+    """Return those of a new topic, without aliases. Raises ``InvalidConfig`` if one is null."""
     explicit: dict[str, str] = {}
-    for name, value in configs.items():
+    for name, value in without_aliases(configs).items():
         if value is None:
             message = f"Null value not supported for topic configs: {name[:80]}"
             raise InvalidConfig(
@@ -514,6 +621,13 @@ def type_of_topic_config(name: str) -> ConfigType | None:
     """Return the type of a configuration, None if there is no such name."""
     entry = CONFIG_ENTRIES.get(name)
     return None if entry is None else entry.type
+
+
+def contract_of(config: TopicConfig) -> tuple[str, str]:
+    """Return a configuration that makes the contract of a topic, and its value."""
+    if config.value_schema_validation != "none":
+        return "stele.value.schema.validation", config.value_schema_validation
+    return "stele.key.schema.validation", config.key_schema_validation
 
 
 def check_topic_config(config: TopicConfig) -> None:
@@ -557,4 +671,9 @@ def check_topic_config(config: TopicConfig) -> None:
             config.cleanup_policy,
             "a topic in memory (stele.storage=memory) cannot be compacted; use cleanup.policy=delete, or keep the "
             "topic on disk",
+        )
+    if config.has_contract and config.storage == "memory":
+        raise InvalidConfig(
+            *contract_of(config),
+            "the records of a topic in memory (stele.storage=memory) are not validated; keep the topic on disk",
         )

@@ -13,7 +13,7 @@ from stele.wire.record_batch import Row, build_rows
 
 from ..broker.broker import Broker
 from ..broker.producing.produce import Acks, PendingProduce, Produced
-from ..errors import ProducerFenced, TransactionFenced
+from ..errors import BrokenContract, ProducerFenced, TransactionFenced
 from ..groups.base.messages import CommitRequest, Results
 from ..groups.services import GroupServices
 from ..storage.sequences import SEQUENCE_MODULUS
@@ -31,10 +31,11 @@ class LeaseToSettle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
-    """Records for one partition that fit into one batch."""
+    """Records for one partition that fit into one batch; ``indexes`` are theirs in the request."""
 
     topic_partition: TopicPartition
     rows: Sequence[Row]
+    indexes: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class TransactionWrites:
             TransactionFenced: another producer has begun.
             UnknownProducerMapping, ConcurrentTransactions: see there.
             OutOfOrderSequence: another request wrote to the same transaction at the same time.
+            BrokenContract: a record was refused, and its batch with it; the index is that in the request.
             InvalidBatch, InvalidRequest, StorageError, RequestTimedOut: the records were not accepted.
         """
         transaction = TransactionalProduce(transactional_id=transactional_id, adds_partitions=True)
@@ -103,7 +105,10 @@ class TransactionWrites:
             except ProducerFenced as error:
                 raise _fenced(transactional_id, error) from error
         try:
-            return [await produce.wait(timeout_ms) for produce in pending]
+            return [
+                await _receipt(produce, batch, timeout_ms)
+                for produce, batch in zip(pending, batches, strict=True)
+            ]
         except ProducerFenced as error:
             # A commit of a shared engine judges batches later.
             raise _fenced(transactional_id, error) from error
@@ -140,6 +145,13 @@ class TransactionWrites:
             for error in await stage(request):
                 if error is not None:
                     raise error
+
+
+async def _receipt(produce: PendingProduce, batch: RowBatch, timeout_ms: int) -> Produced:
+    try:
+        return await produce.wait(timeout_ms)
+    except BrokenContract as error:
+        raise error.renumbered(batch.indexes) from None
 
 
 def _fenced(transactional_id: str, error: ProducerFenced) -> TransactionFenced:

@@ -52,6 +52,11 @@ class Bench:
         answer = self.http.put(f"/v1/topics/{topic}", json={"partitions": 2, "configs": configs})
         assert answer.status_code == 201, answer.text
 
+    def require_schemas(self, topic: str) -> None:
+        configs = {"stele.value.schema.validation": "id"}
+        answer = self.http.patch(f"/v1/topics/{topic}", json={"configs": configs})
+        assert answer.status_code == 200, answer.text
+
     def configure(self, configs: dict[str, Any]) -> dict[str, str]:
         answer = self.http.patch(f"/v1/groups/{self.group}/configs", json={"configs": configs})
         assert answer.status_code == 200, answer.text
@@ -286,6 +291,17 @@ def test_a_wrong_configuration_of_a_group_is_refused(
     assert http.get("/v1/groups/g/configs").json()["configs"] == {}
 
 
+def test_a_copy_that_breaks_the_contract_of_the_letters_stays_where_it_is(http: httpx.Client) -> None:
+    bench = Bench(http, **{_COPY: True})
+    bench.require_schemas(bench.letters_topic)
+    bench.produce({"key": "k", "value": "bad", "headers": [{"key": "trace", "value": "7"}], "partition": 0})
+    bench.call("reject", lock=bench.poll()["lock"])
+    (letter,) = bench.letters(1)
+    assert (letter["key"], letter["value"]) == (None, None)
+    assert headers_of(letter)["__dlq.errors.offset"] == "0"
+    assert "trace" not in headers_of(letter)
+
+
 # ── redrive ──
 
 
@@ -314,6 +330,16 @@ def test_redriven_records_are_in_their_partitions_again(http: httpx.Client, is_c
     }
     assert again == {("a", "1", 0, 1), ("b", None, 1, 1), ("c", "3", 1, 1)}
     assert [headers_of(record) for record in polled["records"] if record["key"] == "a"] == [{"trace": "7"}]
+
+
+def test_a_record_that_breaks_the_contract_of_its_topic_is_lost(http: httpx.Client) -> None:
+    bench = Bench(http, **{_COPY: True})
+    bench.produce({"value": "bad", "partition": 0}, {"key": "k", "value": None, "partition": 0})
+    bench.call("reject", lock=bench.poll()["lock"])
+    bench.letters(2)
+    bench.require_schemas(bench.topic)
+    assert bench.call("redrive") == {"topic": bench.letters_topic, "redriven": 1, "lost": 1, "is_more": False}
+    assert [record["value"] for record in bench.poll()["records"]] == [None]
 
 
 def test_letters_of_other_groups_in_the_same_topic_stay_theirs(http: httpx.Client) -> None:

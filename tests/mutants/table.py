@@ -22,6 +22,42 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── contracts of topics ──
+    Mutant(
+        "app/registry/contracts.py",
+        "(part.subject is not None and part.subject not in subjects)",
+        "part.subject is None",
+        "tests/unit/registry/test_contracts.py",
+        "known_at_once",
+    ),
+    Mutant(
+        "app/registry/contracts.py",
+        "            if contract.must_look_up(place):\n                return None\n",
+        "",
+        "tests/unit/registry/test_contracts.py",
+        "known_at_once",
+    ),
+    Mutant(
+        "app/registry/contracts.py",
+        "for version in versions if not version.is_deleted)",
+        "for version in versions)",
+        "tests/unit/registry/test_contracts.py",
+        "deletes_is_noticed",
+    ),
+    Mutant(
+        "app/broker/producing/recompress.py",
+        "            if self.contract is not None:\n                self.contract.conclude()\n",
+        "",
+        "tests/unit/registry/test_contracts.py",
+        "looked_up_together",
+    ),
+    Mutant(
+        "app/tcp/binary/connection.py",
+        " and not self._listener.broker.topic(topic).config.has_contract",
+        "",
+        "tests/integration/test_contracts.py",
+        "nothing_of_its_batch and PRODUCE",
+    ),
     # ── conditional appends ──
     Mutant(
         "app/storage/embedded.py",

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import crc32c
 from stele.wire import record_batch as rb
+from stele.wire.compression import Compression
 
 from app.broker.producing.producer_state import ProducerStates
 from app.clock import Clock
@@ -26,6 +27,7 @@ def batch_of(
     producer_epoch: int = 0,
     base_sequence: int = 0,
     is_transactional: bool = False,
+    compression: Compression = Compression.NONE,
 ) -> bytearray:
     """Return one batch of keyless records, all with the same timestamp."""
     builder = rb.BatchBuilder(
@@ -33,6 +35,7 @@ def batch_of(
         producer_epoch=producer_epoch if producer_id >= 0 else -1,
         base_sequence=base_sequence if producer_id >= 0 else -1,
         is_transactional=is_transactional,
+        compression=compression,
     )
     for value in values:
         builder.append(timestamp_ms=timestamp_ms, value=value)

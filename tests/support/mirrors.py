@@ -121,10 +121,11 @@ def run_mirror(
 
 def partition_of(status: Mapping[str, Any], topic: str, partition: int = 0) -> dict[str, Any]:
     """Return what a status says of a partition; empty if it says nothing."""
+    empty: dict[str, Any] = {}
     for one in status.get("topics", ()):
         if one["topic"] == topic:
-            return next((found for found in one["partitions"] if found["partition"] == partition), {})
-    return {}
+            return next((found for found in one["partitions"] if found["partition"] == partition), empty)
+    return empty
 
 
 # ── comparisons ──

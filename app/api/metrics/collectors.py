@@ -190,6 +190,11 @@ class _BrokerCounters(Collector):
                 counts.fetched_bytes,
             ),
             (
+                "stele_contract_refused_records",
+                "Records over all protocols that broke the schema contract of their topic.",
+                counts.contract_refusals,
+            ),
+            (
                 "stele_internal_errors",
                 "Requests over all protocols that ended with an internal error; the log has the error.",
                 counts.internal_errors,

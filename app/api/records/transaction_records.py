@@ -42,7 +42,13 @@ class TransactionRecords:
 
     @property
     def batches(self) -> list[RowBatch]:
-        return [RowBatch(topic_partition=partition, rows=rows) for partition, rows in self._rows]
+        indexes: list[list[int]] = [[] for _ in self._rows]
+        for index, (number, _) in enumerate(self._places):
+            indexes[number].append(index)
+        return [
+            RowBatch(topic_partition=partition, rows=rows, indexes=numbers)
+            for (partition, rows), numbers in zip(self._rows, indexes, strict=True)
+        ]
 
     async def add_all(self, texts: Sequence[Raw], *, records_max: int) -> None:
         """Check and add records; topics that do not exist are created, unless auto-creation is off.

@@ -25,6 +25,7 @@ from ...broker.producing.timestamps import timestamp_bounds
 from ...broker.topics import Topic
 from ...errors import (
     BatchTooLarge,
+    BrokenContract,
     InvalidRequest,
     InvalidTimestamp,
     MissingKey,
@@ -47,6 +48,7 @@ RESULTS_PER_TURN = 128
 ERROR_WEIGHT = 100
 # Errors in one list of an answer.
 ERRORS_SHOWN_MAX = 1000
+_ERROR_FIELDS = ("type", "detail", "kafka_code", "retriable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,14 @@ class Chunk:
                 await pending.wait(timeout_ms)
             except SteleError as error:
                 del self.appended[partition]
+                if isinstance(error, BrokenContract):
+                    error = error.renumbered(
+                        [
+                            self.first_index + i
+                            for i, number in enumerate(self.partitions)
+                            if number == partition
+                        ]
+                    )
                 self.refused[partition] = error
 
     def error_at(self, index: int) -> SteleError | None:
@@ -90,7 +100,10 @@ class Chunk:
         None if it was stored.
         """
         partition = self.partitions[index]
-        return self.errors[index] if partition == _ERROR else self.refused.get(partition)
+        if partition == _ERROR:
+            return self.errors[index]
+        error = self.refused.get(partition)
+        return error.at(self.first_index + index) if isinstance(error, BrokenContract) else error
 
     @property
     def weight(self) -> int:
@@ -420,13 +433,8 @@ def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:
             error = chunk.error_at(index)
             if error is not None:
                 document = problem_of(error)
-                errors.append(
-                    {
-                        "index": chunk.first_index + index,
-                        "type": document["type"],
-                        "detail": document["detail"],
-                        "kafka_code": document["kafka_code"],
-                        "retriable": document["retriable"],
-                    }
-                )
+                number = chunk.first_index + index
+                # Of the records of a batch that one of them has broken, that one has a place.
+                names = _ERROR_FIELDS + (("pointer",) if document.get("index") == number else ())
+                errors.append({"index": number} | {name: document[name] for name in names})
     return errors

@@ -141,7 +141,7 @@ _TAG = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
     body=_RECORDS,
     answers=_PRODUCED,
     also={207: "Some records were refused; see errors"},
-    errors=(404, 409, 412, 503, 504, 507),
+    errors=(404, 409, 412, 422, 503, 504, 507),
 )
 async def produce(request: Request) -> Response:
     """Append records, and return their positions and their durability.

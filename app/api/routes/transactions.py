@@ -313,7 +313,7 @@ async def begin_transaction(request: Request) -> Response:
     "Append records in a transaction",
     *_PRODUCER,
     body=_RECORDS,
-    errors=(404, 504, 507),
+    errors=(404, 422, 504, 507),
 )
 async def append_to_transaction(request: Request) -> TransactionReceipts:
     """Append records to several topics; readers see them when the transaction commits.

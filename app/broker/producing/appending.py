@@ -15,7 +15,9 @@ An engine may give an append its offsets later. Its records are counted when it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +28,7 @@ from stele.wire.messages import ANY_PARTITION, Durability
 from ...clock import Clock
 from ...errors import (
     BatchTooLarge,
+    BrokenContract,
     BrokerClosing,
     InvalidBatch,
     InvalidRequest,
@@ -39,11 +42,12 @@ from ...storage.topic_partition import TopicPartition
 from ...storage.transactional_produce import TransactionalProduce
 from ..counts import Counts
 from ..topics import Topic, Topics
+from .contracts import Contracts, UnknownSchemas
 from .partitioner import Partitioner
 from .produce import Acks, PendingProduce, QueuedProduce
-from .produce_queue import ProduceQueue
+from .produce_queue import Prepare, ProduceQueue, in_thread
 from .producers import Producers
-from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
+from .recompress import Preparation, PreparedBatches, has_preparation, needs_preparation, preparation
 from .record_keys import check_keys
 from .transaction_gate import MarkerOrder, TransactionGate
 
@@ -72,6 +76,7 @@ class Appender:
             threads=settings.produce_threads, bytes_max=settings.produce_queue_bytes_max
         )
         self.gate: TransactionGate | None = None
+        self.contracts: Contracts | None = None
         self._large_bytes = engine.large_bytes
         self._is_closing = False
 
@@ -120,11 +125,13 @@ class Appender:
             _check_conditional(expected_end, headers, acks)
         now_ms = self._clock.now_ms()
         is_prepared = needs_preparation(topic.config, headers, now_ms)
+        if is_prepared and topic.config.has_contract and self.contracts is None:
+            raise InvalidRequest("this broker has no schemas to validate the records of the topic with")
         if topic.config.is_compacted and not is_prepared:
             check_keys(topic_name, batches, headers)
         is_large = len(batches) > self._large_bytes and self._is_large(headers)
         if is_prepared or is_large or self.queue.is_busy(topic_partition):
-            prepare = preparation(topic_name, topic.config, now_ms).run if is_prepared else PreparedBatches
+            prepare = preparation(topic_name, topic.config, now_ms) if is_prepared else None
             waiting = _own(batches, is_large=is_large)
             return self._enqueue(
                 topic,
@@ -281,11 +288,11 @@ class Appender:
         sync_later: bool,
         transaction: TransactionalProduce | None,
         expected_end: int | None,
-        prepare: Callable[[bytearray | memoryview, list[rb.BatchHeader]], PreparedBatches],
+        preparation: Preparation | None,
     ) -> PendingProduce:
         """Reserve a position for these batches.
 
-        What ``prepare`` returns in a thread is appended there.
+        What ``preparation`` makes of them in a thread is appended there.
         """
 
         def write_ahead(prepared: PreparedBatches) -> Coroutine[Any, Any, PreparedBatches] | None:
@@ -314,12 +321,51 @@ class Appender:
         self.queue.put(
             topic_partition,
             len(batches),
-            prepare=partial(prepare, batches, headers),
+            prepare=self._prepare(topic, batches, headers, preparation),
             write_ahead=write_ahead,
             append=append,
             pending=pending,
         )
         return pending
+
+    def _prepare(
+        self,
+        topic: Topic,
+        batches: bytearray | memoryview,
+        headers: list[rb.BatchHeader],
+        preparation: Preparation | None,
+    ) -> Prepare:
+        if preparation is None:
+            return lambda threads: in_thread(threads, lambda: PreparedBatches(batches, headers))
+        if not topic.config.has_contract:
+            return lambda threads: in_thread(threads, lambda: preparation.run(batches, headers))
+        return lambda threads: asyncio.ensure_future(
+            self._prepare_by_contract(topic, batches, headers, preparation, threads)
+        )
+
+    async def _prepare_by_contract(
+        self,
+        topic: Topic,
+        batches: bytearray | memoryview,
+        headers: list[rb.BatchHeader],
+        preparation: Preparation,
+        threads: Executor,
+    ) -> PreparedBatches:
+        assert self.contracts is not None
+        try:
+            contract = await self.contracts.of(topic.name, topic.config)
+            try:
+                return await in_thread(
+                    threads, lambda: replace(preparation, contract=contract).run(batches, headers)
+                )
+            except UnknownSchemas:
+                complete = await contract.look_up()
+                return await in_thread(
+                    threads, lambda: replace(preparation, contract=complete).run(batches, headers)
+                )
+        except BrokenContract as error:
+            self._counts.contract_refusals += error.refused
+            raise
 
     async def _write_ahead(self, name: TopicPartition, prepared: PreparedBatches) -> PreparedBatches:
         batch = memoryview(prepared.batches)

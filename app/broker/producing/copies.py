@@ -85,7 +85,7 @@ class Copies:
         """Append ``batches`` as they are to a copy that ends at ``expected_end``; return what it has then.
 
         Its log start offset moves up to ``log_start_offset``, and with it the end, if that is before; -1 leaves it. Without
-        batches nothing is appended, and ``expected_end`` does not matter.
+        batches nothing is appended; if the end does not move either, ``expected_end`` does not matter.
 
         Raises:
             UnknownTopic, UnknownPartition, TopicRecreated, InvalidRequest: there is no such copy.
@@ -95,8 +95,10 @@ class Copies:
         """
         name = self._copy(topic_name, topic_id, partition)
         if log_start_offset > self._engine.state(name).log_end_offset:
+            self._check_end(name, expected_end)
             await self._engine.skip_to(name, log_start_offset)
             self._copy(topic_name, topic_id, partition)
+            expected_end = log_start_offset
         if batches:
             headers = await _checked(batches)
             is_large = len(headers) == 1 and headers[0].size > self._engine.large_bytes
@@ -104,12 +106,10 @@ class Copies:
                 batches = memoryview(batches)
                 await self._engine.write_ahead(name, batches, headers[0], is_copy=True)
             self._copy(topic_name, topic_id, partition)
-            end_offset = self._engine.state(name).log_end_offset
-            if end_offset != expected_end:
-                raise UnexpectedEnd(**name._asdict(), expected=expected_end, log_end_offset=end_offset)
-            if headers[0].base_offset < end_offset:
+            self._check_end(name, expected_end)
+            if headers[0].base_offset < expected_end:
                 raise InvalidBatch(
-                    f"it begins at offset {headers[0].base_offset}, and {name} ends at {end_offset}"
+                    f"it begins at offset {headers[0].base_offset}, and {name} ends at {expected_end}"
                 )
             self._appender.append_copies(name, batches, headers)
         state = self._engine.state(name)
@@ -122,6 +122,11 @@ class Copies:
             log_end_offset=state.log_end_offset,
             leader_epoch=self._engine.last_leader_epoch(name),
         )
+
+    def _check_end(self, name: TopicPartition, expected_end: int) -> None:
+        end_offset = self._engine.state(name).log_end_offset
+        if end_offset != expected_end:
+            raise UnexpectedEnd(**name._asdict(), expected=expected_end, log_end_offset=end_offset)
 
     def _copy(self, topic_name: str, topic_id: UUID, partition: int) -> TopicPartition:
         if self._is_closing:

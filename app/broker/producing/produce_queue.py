@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,16 +32,25 @@ logger = logging.getLogger(__name__)
 _JOB_BYTES = 1024
 
 
+# Begins to prepare batches, and returns the future of what is appended.
+Prepare = Callable[[Executor], "asyncio.Future[PreparedBatches]"]
+
+
+def in_thread(threads: Executor, prepare: Callable[[], PreparedBatches]) -> asyncio.Future[PreparedBatches]:
+    """Return the future of what ``prepare`` returns in a thread."""
+    return asyncio.get_running_loop().run_in_executor(threads, prepare)
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """One produce in the queue.
 
-    ``prepare`` runs in a thread, then ``append`` with its result on the event loop; both may raise ``SteleError``.
-    In between comes what ``write_ahead`` returns, if anything; it returns what is appended.
+    ``prepare`` begins with its turn, and uses the threads; then ``append`` with its result on the event loop; both may
+    raise ``SteleError``. In between comes what ``write_ahead`` returns, if anything; it returns what is appended.
     """
 
     size: int
-    prepare: Callable[[], PreparedBatches]
+    prepare: Prepare
     write_ahead: Callable[[PreparedBatches], Coroutine[Any, Any, PreparedBatches] | None]
     append: Callable[[PreparedBatches], PendingProduce]
     pending: QueuedProduce
@@ -120,7 +129,7 @@ class ProduceQueue:
         name: TopicPartition,
         size: int,
         *,
-        prepare: Callable[[], PreparedBatches],
+        prepare: Prepare,
         write_ahead: Callable[[PreparedBatches], Coroutine[Any, Any, PreparedBatches] | None],
         append: Callable[[PreparedBatches], PendingProduce],
         pending: QueuedProduce,
@@ -148,8 +157,7 @@ class ProduceQueue:
         self._threads.shutdown()
 
     def _begin(self, name: TopicPartition, job: _Job) -> None:
-        loop = asyncio.get_running_loop()
-        prepared = loop.run_in_executor(self._threads, job.prepare)
+        prepared = job.prepare(self._threads)
         prepared.add_done_callback(lambda done: self._go_on(name, job, done))
 
     def _go_on(self, name: TopicPartition, job: _Job, prepared: asyncio.Future[PreparedBatches]) -> None:

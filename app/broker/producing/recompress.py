@@ -18,11 +18,14 @@ from stele.wire.compression import Compression, compress
 
 from ...errors import RECORD_ERRORS_MAX, BatchTooLarge, InvalidBatch, RecordError
 from ...storage.topic_config import TopicConfig
+from .contracts import TopicContract
 from .record_keys import KeyCheck, is_checked_in_thread
 from .timestamps import TimestampBounds, TimestampCheck, has_earliest, is_suspicious, timestamp_bounds
 
 # The thread releases the interpreter after each slice, so the event loop waits some 50 µs, not 5 ms.
 _RECORDS_PER_SLICE = 100
+# Of those whose content is checked, which takes some 5 µs each.
+_READ_RECORDS_PER_SLICE = 20
 _CODECS = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -53,6 +56,8 @@ class Preparation:
     bounds: TimestampBounds | None
     batch_bytes_max: int
     keyed_topic: str | None
+    records_per_slice: int = _RECORDS_PER_SLICE
+    contract: TopicContract | None = None
 
     def run(self, batches: bytearray | memoryview, headers: Sequence[rb.BatchHeader]) -> PreparedBatches:
         """Check and rewrite ``batches``; to be called in a thread.
@@ -64,10 +69,14 @@ class Preparation:
             InvalidBatch: the records do not parse, or their offsets are not consecutive.
             InvalidTimestamp: the topic does not accept the timestamps of some records.
             MissingKey: the topic is compacted, and some records have no key.
+            BrokenContract: some records lack their schemas, or break them.
+            UnknownSchemas: the contract must look for schemas; run again with the one that it returns.
             BatchTooLarge: a batch is larger than the topic allows once it is rewritten.
         """
         try:
             out = bytearray().join([self._prepared(batches, header) for header in headers])
+            if self.contract is not None:
+                self.contract.conclude()
             return PreparedBatches(out, rb.check_produced(out))
         except rb.CorruptBatchError as error:
             raise InvalidBatch(str(error)) from error
@@ -93,12 +102,15 @@ class Preparation:
         """Check every record; return the newest timestamp in ms."""
         timestamps = TimestampCheck(header, self.bounds)
         keys = None if self.keyed_topic is None else KeyCheck(self.keyed_topic)
+        contract = None if self.contract is None else self.contract.check()
         misplaced: list[RecordError] = []
         first = 0
-        for records in rb.decode_slices(plain, rb.read_header(plain), _RECORDS_PER_SLICE):
+        for records in rb.decode_slices(plain, rb.read_header(plain), self.records_per_slice):
             timestamps.look_at(records, first)
             if keys is not None:
                 keys.look_at(records, first)
+            if contract is not None:
+                contract.look_at(records, first)
             for index, record in enumerate(records, first):
                 delta = record.offset - header.base_offset
                 if delta != index and len(misplaced) < RECORD_ERRORS_MAX:
@@ -111,6 +123,8 @@ class Preparation:
         if keys is not None:
             keys.conclude()
         timestamps.conclude()
+        if contract is not None:
+            contract.conclude()
         return timestamps.max_timestamp
 
 
@@ -122,6 +136,8 @@ def target_codec(config: TopicConfig) -> Compression | None:
 def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], now_ms: int) -> bool:
     """Return whether a thread must compress these batches or look at their records."""
     if has_preparation(config) or config.message_timestamp_type != "CreateTime":
+        if config.has_contract:
+            return True
         codec = target_codec(config)
         return any(
             (codec is not None and header.compression != codec)
@@ -139,18 +155,25 @@ def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], no
 
 def has_preparation(config: TopicConfig) -> bool:
     """Return whether a thread must prepare some batches with acceptable timestamps."""
-    return config.compression_type != "producer" or config.is_compacted or has_earliest(config)
+    return (
+        config.compression_type != "producer"
+        or config.is_compacted
+        or has_earliest(config)
+        or config.has_contract
+    )
 
 
 def preparation(topic: str, config: TopicConfig, now_ms: int) -> Preparation:
     """Return the requirements of ``topic`` for batches that arrive at ``now_ms``."""
     codec = target_codec(config)
+    reads_content = "content" in (config.key_schema_validation, config.value_schema_validation)
     return Preparation(
         codec=codec,
         level=_level(config, codec),
         bounds=timestamp_bounds(config, now_ms),
         batch_bytes_max=config.max_message_bytes,
         keyed_topic=topic if config.is_compacted else None,
+        records_per_slice=_READ_RECORDS_PER_SLICE if reads_content else _RECORDS_PER_SLICE,
     )
 
 

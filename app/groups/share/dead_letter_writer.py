@@ -20,6 +20,7 @@ from ...broker.reading.fetch import end_of, records_in_turns
 from ...broker.topics import Topic
 from ...errors import (
     BatchTooLarge,
+    BrokenContract,
     CorruptLog,
     OffsetOutOfRange,
     RequestError,
@@ -172,13 +173,14 @@ class DeadLetterWriter:
             await broker.produce_room()
         try:
             await broker.produce(topic.name, number, batch, acks=Acks.ALL).wait(_TIMEOUT_MS)
-        except BatchTooLarge:
+        except (BatchTooLarge, BrokenContract):
             if len(rows) > 1:
                 middle = len(rows) // 2
                 await self._produce(topic, partition, rows[:middle])
                 await self._produce(topic, partition, rows[middle:])
                 return
-            # A letter that is as large as its record allowed leaves the record where it is.
+            # A letter that is as large as its record allowed, or whose value is none for the topic of letters, leaves
+            # the record where it is.
             timestamp_ms, key, value, headers = rows[0]
             is_bare = key is None and value is None
             if is_bare:

@@ -285,7 +285,8 @@ class BinaryConnection(Connection[Frame]):
             self.answer(_error(_PRODUCE, str(too_large)))
             return
         values = [first]
-        if self._frames.has_more():
+        # Values in one batch are refused together, which is no answer to requests of one value each.
+        if self._frames.has_more() and not self._listener.broker.topic(topic).config.has_contract:
             topic_bytes = body[: _LENGTH.size + _LENGTH.unpack_from(body)[0]]
             values += self._frames.take_values(
                 topic_bytes, bytes_max=left, overhead_bytes=_RECORD_OVERHEAD_BYTES

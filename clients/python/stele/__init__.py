@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .errors import DeserializationError as DeserializationError
     from .errors import GroupError as GroupError
     from .errors import IncompatibleSchemaError as IncompatibleSchemaError
+    from .errors import InvalidRecordError as InvalidRecordError
     from .errors import InvalidRequestError as InvalidRequestError
     from .errors import LeaseLostError as LeaseLostError
     from .errors import OffsetOutOfRangeError as OffsetOutOfRangeError
@@ -104,6 +105,7 @@ _HOMES = {
     "Durability": ".wire.messages",
     "GroupError": ".errors",
     "IncompatibleSchemaError": ".errors",
+    "InvalidRecordError": ".errors",
     "InvalidRequestError": ".errors",
     "LeaseLostError": ".errors",
     "NewRecord": ".records",

@@ -12,6 +12,7 @@
     ├── UnknownTopicError               no such topic or partition
     ├── TopicExistsError                the topic to create exists
     ├── InvalidRequestError             an invalid name, number or configuration
+    │   └── InvalidRecordError          the topic refuses a record: it breaks the schema contract, or lacks a key
     ├── OffsetOutOfRangeError           the offset was deleted, or is past the log end
     ├── UnexpectedEndError              of a conditional append: the partition ends elsewhere
     ├── RecordTooLargeError             a record or request exceeds a limit
@@ -134,6 +135,13 @@ class TopicExistsError(SteleClientError):
 
 class InvalidRequestError(SteleClientError):
     default_code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRecordError(InvalidRequestError):
+    """The topic refuses a record, and stored nothing of its batch; the message has its index in the batch and the reason.
+
+    It breaks the schema contract of the topic, or it has no key and the topic is compacted.
+    """
 
 
 class OffsetOutOfRangeError(SteleClientError):
@@ -356,7 +364,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: GroupError,
     ErrorCode.FENCED_INSTANCE_ID: GroupError,
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: GroupError,
-    ErrorCode.INVALID_RECORD: InvalidRequestError,
+    ErrorCode.INVALID_RECORD: InvalidRecordError,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ThrottledError,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
     ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: InvalidRequestError,

@@ -11,7 +11,7 @@ from stele.wire import record_batch as rb
 from stele.wire.messages import Durability
 
 from app.broker.producing.produce import Acks, PendingProduce, QueuedProduce
-from app.broker.producing.produce_queue import ProduceQueue
+from app.broker.producing.produce_queue import ProduceQueue, in_thread
 from app.broker.producing.recompress import PreparedBatches
 from app.errors import BatchTooLarge, RequestTimedOut, SteleError
 from app.storage.engine import AppendTicket
@@ -64,7 +64,12 @@ class Log:
 
         pending = QueuedProduce(*name, acks)
         self.queue.put(
-            name, len(batch), prepare=prepare, write_ahead=lambda _: None, append=append, pending=pending
+            name,
+            len(batch),
+            prepare=lambda threads: in_thread(threads, prepare),
+            write_ahead=lambda _: None,
+            append=append,
+            pending=pending,
         )
         return pending
 

@@ -48,7 +48,7 @@ from ....broker.topics import Topic, validate_topic_name
 from ....errors import InvalidConfig, InvalidRequest, SteleError
 from ....security.acl import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_TOPIC
 from ....storage.config_types import ConfigType
-from ....storage.topic_config import CONFIG_ENTRIES, type_of_topic_config
+from ....storage.topic_config import CONFIG_ENTRIES, type_of_topic_config, without_aliases
 from ....work_budget import WorkBudget
 from ..context import Context, describe_error
 from ..guards import topics as topic_guards
@@ -249,7 +249,7 @@ async def _alter(broker: Broker, resource: IncrementalAlterConfigsResource, *, v
     if resource_type == ResourceType.TOPIC:
         topic = _topic_to_alter(broker, name)
         effective = {} if topic is None else topic.effective_configs
-        values = changed_values(changes, effective=effective, type_of=type_of_topic_config)
+        values = without_aliases(changed_values(changes, effective=effective, type_of=type_of_topic_config))
         # As in Kafka it is no error to unset a configuration that does not exist.
         known = {key: value for key, value in values.items() if value is not None or key in CONFIG_ENTRIES}
         await broker.alter_topic(name, configs=known, validate_only=validate_only)

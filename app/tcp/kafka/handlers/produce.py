@@ -32,6 +32,7 @@ from ....broker.producing.produce import Acks, PendingProduce
 from ....broker.reading.decoded_bytes import UNCOUNTED_BYTES
 from ....broker.topics import INTERNAL_TOPICS
 from ....errors import (
+    BrokenContract,
     InternalTopic,
     InvalidAcks,
     InvalidBatch,
@@ -439,7 +440,7 @@ def _record_errors(error: SteleError, partition: int) -> list[BatchIndexAndError
 
     Clients report the rest of the batch as failed with them.
     """
-    if not isinstance(error, InvalidBatch | InvalidTimestamp | MissingKey):
+    if not isinstance(error, BrokenContract | InvalidBatch | InvalidTimestamp | MissingKey):
         return []
     # Kafka's own words, because programs look for them.
     same = (

@@ -65,7 +65,7 @@ class Access:
         self._target = target
         self._rules: set[_Rule] = set()
         self._quotas: dict[Entity, dict[str, float]] = {}
-        self.not_copied: dict[str, str] = {}
+        self.not_copied: list[str] = []
 
     async def copy(self) -> None:
         """Write what has changed since the last time; what this mirror added and the source has dropped is removed."""
@@ -79,7 +79,7 @@ class Access:
                 missing |= await copy()
             except (SourceError, SteleClientError) as error:
                 missing[what] = str(error)
-        self.not_copied = missing
+        self.not_copied = [f"{what}: {why}" for what, why in missing.items()]
 
     async def _copy_acls(self) -> dict[str, str]:
         acls = await reads.acls(self._source)
@@ -114,7 +114,7 @@ class Access:
         missing: dict[str, str] = {}
         for entity in quotas.keys() | self._quotas.keys():
             values, before = quotas.get(entity, {}), self._quotas.get(entity, {})
-            changes: dict[str, float | None] = {key: None for key in before.keys() - values.keys()}
+            changes: dict[str, float | None] = dict.fromkeys(before.keys() - values.keys())
             changes |= {key: value for key, value in values.items() if before.get(key) != value}
             missing |= await self._change_quotas(entity, changes)
         self._quotas = quotas

@@ -29,9 +29,8 @@ class Flow:
         """Wait until there is room for another fetch, and the rate allows it."""
         await self._has_room.wait()
         if self._rate is not None:
-            # Others may spend meanwhile.
-            while (pause_s := self._free_at_s - asyncio.get_running_loop().time()) > 0:
-                await asyncio.sleep(pause_s)
+            # Others may spend meanwhile; then the rate is kept on average.
+            await asyncio.sleep(max(0.0, self._free_at_s - asyncio.get_running_loop().time()))
 
     def take(self, size: int) -> None:
         """Note fetched bytes."""

@@ -35,7 +35,6 @@ _TEXTS = frozenset(
         "sasl.password",
         "sasl.jaas.config",
         "sasl.oauthbearer.token",
-        "sasl.oauthbearer.token.endpoint.url",
         "ssl.ca.location",
         "ssl.ca.pem",
         "ssl.certificate.location",
@@ -84,13 +83,12 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslLogin:
-    """``token_file`` is read at each login."""
+    """The mechanism, and what it needs."""
 
     mechanism: Mechanism
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    token_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,24 +234,14 @@ def _login(given: Mapping[str, str]) -> SaslLogin:
 
 
 def _token(given: Mapping[str, str], jaas: Mapping[str, str]) -> SaslLogin:
-    token, url = given.get("sasl.oauthbearer.token", ""), given.get("sasl.oauthbearer.token.endpoint.url", "")
     if jaas or "sasl.username" in given or "sasl.password" in given:
+        raise MirrorError("OAUTHBEARER takes its token from sasl.oauthbearer.token, and nothing else")
+    token = given.get("sasl.oauthbearer.token", "").strip()
+    if not token or not (token.isascii() and token.isprintable()):
         raise MirrorError(
-            "OAUTHBEARER takes its token from sasl.oauthbearer.token or a file, and nothing else"
+            "OAUTHBEARER needs sasl.oauthbearer.token, such as ${file:NAME}, which is read at each login"
         )
-    if bool(token) == bool(url):
-        raise MirrorError(
-            "OAUTHBEARER needs sasl.oauthbearer.token, such as ${file:PATH}, or sasl.oauthbearer.token.endpoint.url "
-            "with file:PATH"
-        )
-    if token and not (token.isascii() and token.isprintable()):
-        raise MirrorError("sasl.oauthbearer.token is no token")
-    if url and not url.startswith("file:"):
-        raise MirrorError(
-            "sasl.oauthbearer.token.endpoint.url must be file:PATH; another program fetches the token"
-        )
-    path = re.sub("^file:(//)?", "", url)
-    return SaslLogin(mechanism="OAUTHBEARER", token=token, token_file=path or None)
+    return SaslLogin(mechanism="OAUTHBEARER", token=token)
 
 
 def _jaas(text: str, mechanism: Mechanism) -> dict[str, str]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,8 @@ _DISCOVERY_SOON_S = 0.2
 _GROUPS_S = 3.0
 _ACCESS_S = 30.0
 _SECRET_BYTES_MAX = 1 << 20
+_REPORT_S = 0.5
+_GROUPS_SHOWN_MAX = 20
 
 
 class Mirror:
@@ -130,23 +136,83 @@ class Mirror:
 
     def document(self) -> dict[str, Any]:
         """Return the status."""
-        groups = self._groups
-        not_copied = dict(self._side_failures)
+        not_copied = [f"{what}: {why}" for what, why in self._side_failures.items()]
         if self._access is not None:
-            not_copied |= self._access.not_copied
+            not_copied += self._access.not_copied
+        if self._groups is not None and (busy := sorted(self._groups.busy)):
+            shown = ", ".join(busy[:_GROUPS_SHOWN_MAX]) + (", …" if len(busy) > _GROUPS_SHOWN_MAX else "")
+            not_copied.append(f"committed offsets of {len(busy)} groups that have members here: {shown}")
         return status.document(
             self._definition.name,
             topics=list(self._topics.known.values()),
             partitions=self._copying.partitions,
             failure=self._failure,
+            copied_bytes=self._flow.stored_bytes,
             bytes_per_s=self._rate.of(self._flow.stored_bytes, asyncio.get_running_loop().time()),
             not_copied=not_copied,
-            groups=None
-            if groups is None
-            else {"copied": groups.count, "with_members_here": sorted(groups.busy)[:100]},
         )
 
 
-def _text_of(path: str) -> str:
-    with Path(path).open("rb") as file:
+def _text_of(name: str) -> str:
+    """Return the text of a file for secrets, from the directory that the broker names."""
+    directory = os.environ.get("STELE_MIRROR_SECRETS_DIR")
+    if not directory or Path(name).name != name:
+        raise MirrorError(
+            f"${{file:{name}}} must be the name of a file in the directory STELE_MIRROR_SECRETS_DIR"
+        )
+    with Path(directory, name).open("rb") as file:
         return file.read(_SECRET_BYTES_MAX).decode()
+
+
+def main() -> int:
+    """Run the mirror that the broker asks for, until it closes standard input; return the exit code."""
+    logging.basicConfig(
+        level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    # httpx logs every request at level info.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    import uvloop
+
+    return uvloop.run(
+        _main(os.environ.get("STELE_MIRROR_DEFINITION", ""), os.environ.get("STELE_MIRROR_BROKER", ""))
+    )
+
+
+async def _main(definition: str, url: str) -> int:
+    """Report the status, one JSON object per line, until standard input ends."""
+    loop = asyncio.get_running_loop()
+    ending = asyncio.create_task(_ended_input())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ending.cancel)
+    try:
+        mirror = Mirror(Definition.parse(definition), url)
+    except MirrorError as error:
+        _report({"state": "failed", "last_error": str(error)})
+        return 1
+    work = asyncio.create_task(mirror.run())
+    while not ending.done() and not work.done():
+        await asyncio.wait((work, ending), timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+        _report(mirror.document())
+    ending.cancel()
+    work.cancel()
+    _, failure = await asyncio.gather(ending, work, return_exceptions=True)
+    if isinstance(failure, Exception):
+        logger.error("the mirror has failed", exc_info=failure)
+        return 1
+    return 0
+
+
+async def _ended_input() -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while await reader.read(4096):
+        pass
+
+
+def _report(document: dict[str, Any]) -> None:
+    # The supervisor may have gone; the end of standard input stops the mirror.
+    with suppress(BrokenPipeError):
+        sys.stdout.write(f"{json.dumps(document)}\n")
+        sys.stdout.flush()

@@ -13,7 +13,6 @@ from .topics import MirroredTopic
 MirrorState = Literal["starting", "copying", "level", "failed"]
 
 _PARTITIONS_MAX = 300
-_TOPICS_MAX = 300
 _NOT_COPIED_MAX = 100
 _TEXT_MAX = 500
 # The rate is that of this time.
@@ -74,55 +73,41 @@ def document(
     topics: Sequence[MirroredTopic],
     partitions: Mapping[TopicPartition, PartitionCopy],
     failure: str,
+    copied_bytes: int,
     bytes_per_s: float,
-    not_copied: Mapping[str, str],
-    groups: Mapping[str, object] | None,
+    not_copied: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the status. Of many partitions, those that are not level come first; the rest is summed."""
+    """Return the status.
+
+    Of many partitions, those that have stopped come first, then those with most lag; ``unlisted`` sums the others.
+    """
     state, error = state_of(topics, partitions, failure)
     ranked = sorted(partitions.values(), key=lambda one: (not one.is_stopped, one.state == "level", -one.lag))
+    listed, unlisted = ranked[:_PARTITIONS_MAX], ranked[_PARTITIONS_MAX:]
     shown: dict[str, list[dict[str, Any]]] = {}
-    for one in ranked[:_PARTITIONS_MAX]:
+    for one in sorted(listed, key=lambda one: one.name):
         shown.setdefault(one.name.topic, []).append(_partition(one))
-    troubled = [topic.source.name for topic in topics if topic.state != "copying"]
-    names = list(dict.fromkeys((*shown, *troubled)))[:_TOPICS_MAX]
-    known = {topic.source.name: topic for topic in topics}
-    lags: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for one in partitions.values():
-        lags[one.name.topic] = lags.get(one.name.topic, 0) + one.lag
-        counts[one.name.topic] = counts.get(one.name.topic, 0) + 1
-    configs = {
-        f"configuration {config} of topic {topic.source.name}": why
+    missing = [f"topic {topic.source.name}: {topic.error}" for topic in topics if topic.error]
+    missing += [
+        f"configuration {config} of topic {topic.source.name}: {why}"
         for topic in topics
         for config, why in topic.not_copied.items()
-    }
-    missing = [
-        {"what": what[:_TEXT_MAX], "why": why[:_TEXT_MAX]}
-        for what, why in (configs | dict(not_copied)).items()
     ]
+    missing += not_copied
+    if len(missing) > _NOT_COPIED_MAX:
+        missing = [*missing[:_NOT_COPIED_MAX], f"and {len(missing) - _NOT_COPIED_MAX} more"]
+    summed = {"partitions": len(unlisted), "lag": sum(one.lag for one in unlisted)}
     return {
         "name": name,
         "state": state,
-        "lag": sum(lags.values()),
-        "topic_count": len(topics),
-        "partition_count": len(partitions),
-        "topics": [
-            {
-                "topic": topic,
-                "state": known[topic].state if topic in known else "copying",
-                "error": (known[topic].error if topic in known else "")[:_TEXT_MAX],
-                "partition_count": counts.get(topic, 0),
-                "lag": lags.get(topic, 0),
-                "partitions": sorted(shown.get(topic, ()), key=lambda one: one["partition"]),
-            }
-            for topic in names
-        ],
+        "lag": sum(one.lag for one in ranked),
+        "stopped": sum(one.is_stopped for one in ranked),
         "bytes_per_s": round(bytes_per_s),
-        "groups": groups,
-        "not_copied": missing[:_NOT_COPIED_MAX],
-        "not_copied_count": len(missing),
-        "last_error": error[:_TEXT_MAX],
+        "copied_bytes": copied_bytes,
+        "topics": [{"topic": topic, "partitions": found} for topic, found in shown.items()],
+        "not_copied": [text[:_TEXT_MAX] for text in missing],
+        "last_error": error[:_TEXT_MAX] or None,
+        **({"unlisted": summed} if unlisted else {}),
     }
 
 
@@ -133,5 +118,5 @@ def _partition(one: PartitionCopy) -> dict[str, Any]:
         "source_end": one.source_end,
         "lag": one.lag,
         "state": one.state,
-        "error": one.error,
+        "error": one.error or None,
     }

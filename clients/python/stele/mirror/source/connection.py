@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, cast
 
 from ...wire import schema
@@ -29,7 +28,6 @@ from ...wire.kafka.security import (
 )
 from ..definition import Address
 from ..errors import (
-    MirrorError,
     SourceError,
     SourceLacks,
     SourceMalformed,
@@ -52,7 +50,6 @@ _THROTTLE_MAX_S = 60.0
 _RENEW_AFTER = 0.85
 _NONCE_BYTES = 24
 _UNSUPPORTED_VERSION = 35
-_TOKEN_BYTES_MAX = 64 << 10
 
 
 @dataclass(slots=True, eq=False)
@@ -72,10 +69,10 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._scratch = bytearray(_SCRATCH_BYTES)
-        self._filled = 0
+        self._filled: int = 0
         # A response that is larger than the scratch, and how much of it has come.
         self._frame: bytearray | None = None
-        self._frame_filled = 0
+        self._frame_filled: int = 0
         self._failure: SourceError | None = None
         self._lost = asyncio.Event()
         self._quiet_until_s = 0.0
@@ -211,20 +208,19 @@ class Connection(asyncio.BufferedProtocol):
         self._versions = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
 
     async def log_in(self) -> None:
-        """Log in, if the properties say so. Raises ``SourceError`` and ``MirrorError``."""
+        """Log in, if the properties say so. Raises ``SourceError``."""
         login = self._config.login
         if login is None:
             return
         loop = asyncio.get_running_loop()
         begun_s, lifetime_ms = loop.time(), 0
-        token = login.token or (_token_in(login.token_file) if login.token_file else "")
         answer = await self.call(SASL_HANDSHAKE_API, SaslHandshakeRequest(mechanism=login.mechanism))
         if answer.error_code:
             offered = ", ".join(answer.mechanisms)[:200]
             raise SourceRefused(
                 f"{self._address} does not offer {login.mechanism}, but {offered or 'no mechanism'}"
             )
-        steps = exchange(login, token=token, nonce=secrets.token_urlsafe(_NONCE_BYTES))
+        steps = exchange(login, nonce=secrets.token_urlsafe(_NONCE_BYTES))
         message = next(steps)
         while True:
             answer = await self.call(SASL_AUTHENTICATE_API, SaslAuthenticateRequest(auth_bytes=message))
@@ -272,6 +268,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._end(
                     SourceMalformed(f"{self._address} sent {what}; is it a listener of Kafka's protocol?")
                 )
+                self._filled = 0
                 return
             begin = position + SIZE.size
             come = min(self._filled - begin, size)
@@ -358,19 +355,6 @@ def _next_of(send: Callable[[bytes], bytes], answer: bytes) -> bytes | None:
         return send(answer)
     except StopIteration:
         return None
-
-
-def _token_in(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            token = file.read(_TOKEN_BYTES_MAX).decode("ascii").strip()
-    except (OSError, ValueError) as error:
-        raise MirrorError(
-            f"the token in {path} cannot be read: {getattr(error, 'strerror', error)}"
-        ) from error
-    if not token or not token.isprintable():
-        raise MirrorError(f"{path} has no token")
-    return token
 
 
 def _software_version() -> str:

@@ -2,7 +2,7 @@
 
 ::
 
-    steps = exchange(login, token, nonce)
+    steps = exchange(login, nonce=nonce)
     message = next(steps)
     while True: message = steps.send(answer_to(message))    # StopIteration: the login has ended
 """
@@ -16,7 +16,7 @@ from ..errors import SourceRefused
 from ..properties import SaslLogin
 
 
-def exchange(login: SaslLogin, *, token: str, nonce: str) -> Generator[bytes, bytes]:
+def exchange(login: SaslLogin, *, nonce: str) -> Generator[bytes, bytes]:
     """Yield the messages to send; each answer of the broker is sent in.
 
     May take long, for the derivation of a key. Raises ``SourceRefused``.
@@ -24,7 +24,7 @@ def exchange(login: SaslLogin, *, token: str, nonce: str) -> Generator[bytes, by
     if login.mechanism == "PLAIN":
         yield f"\0{login.user}\0{login.password}".encode()
     elif login.mechanism == "OAUTHBEARER":
-        yield f"n,,\1auth=Bearer {token}\1\1".encode()
+        yield f"n,,\1auth=Bearer {login.token}\1\1".encode()
     else:
         scram = ScramClient(login.mechanism, login.user, login.password, nonce)
         try:

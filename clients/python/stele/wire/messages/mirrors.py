@@ -16,8 +16,8 @@ BATCHES_PER_APPEND_MAX = 500
 class MirrorAppendRequest(Request):
     """Append ``batches`` as they are to a copy that ends at ``expected_end``; needs CLUSTER_ACTION.
 
-    ``batches`` are at most ``BATCHES_PER_APPEND_MAX`` RecordBatch v2, or none: then ``expected_end`` does not matter.
-    ``log_start_offset`` is that of the source, or -1 to leave that of the copy; the end moves with it.
+    ``batches`` are at most ``BATCHES_PER_APPEND_MAX`` RecordBatch v2, or none. ``log_start_offset`` is that of the source,
+    and the end of the copy moves with it; -1 leaves it. If nothing is to change, ``expected_end`` does not matter.
     """
 
     topic: str
