@@ -46,6 +46,7 @@ _VALUE_CHARACTERS_MAX = 32_767
 # Kafka's minimum is 1 MiB. Below 1 KiB nearly every record would get a file of its own.
 _SEGMENT_BYTES_MIN = 1024
 _BROKER_FLUSH_MS = -1
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 # Before the name of a subject that all records of a topic have.
 FIXED_SUBJECT = "subject:"
@@ -107,6 +108,8 @@ class TopicConfig:
     is_dead_letter_topic: bool = False
     # The mirror that alone may write to the topic; empty: it is no copy.
     mirror: str = ""
+    # The id of the topic that it is or was a copy of.
+    mirror_source_id: str = ""
 
     def as_strings(self) -> dict[str, str]:
         """Return every configuration as it is shown, by its Kafka name."""
@@ -226,6 +229,12 @@ def _show_flush_ms(value: object) -> str:
 def _mirror(text: str) -> str:
     if text and not _MIRROR_NAME.fullmatch(text):
         raise ValueError("it must be the name of a mirror: letters, digits, '.', '_' and '-', at most 100")
+    return text
+
+
+def _topic_id(text: str) -> str:
+    if text and not _UUID.fullmatch(text):
+        raise ValueError("it must be the id of a topic, as 5f0c3a52-…, or empty")
     return text
 
 
@@ -483,6 +492,12 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         ConfigType.STRING,
         _mirror,
         "The mirror that alone writes to this topic, set when it makes the topic and removed by its promotion.",
+    ),
+    "stele.mirror.source.id": ConfigEntry(
+        "mirror_source_id",
+        ConfigType.STRING,
+        _topic_id,
+        "The id of the topic that this one is or was a copy of, set by its mirror; it changes nothing.",
     ),
     "stele.key.schema.validation": ConfigEntry(
         "key_schema_validation",

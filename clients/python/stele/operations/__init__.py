@@ -22,4 +22,5 @@ modules.
 - ``quotas``        quotas of users, client ids and addresses
 - ``mirror_admin``  mirrors: creating, listing and deleting them, promoting their copies
 - ``replica``       the replica in a bucket
+- ``mirrors``       what a mirror writes into its copies
 """
