@@ -105,7 +105,12 @@ REQUESTS: list[m.Request] = [
     ),
     m.ConditionalProduceRequest(topic="t", partition=3, acks=1, batches=b"batch", expected_end=2**40),
     m.MirrorAppendRequest(
-        topic="t", topic_id=bytes(range(16)), partition=3, expected_end=2**40, log_start_offset=7, batches=b"batch"
+        topic="t",
+        topic_id=bytes(range(16)),
+        partition=3,
+        expected_end=2**40,
+        log_start_offset=7,
+        batches=b"batch",
     ),
     m.MirrorAppendRequest(
         topic="t", topic_id=bytes(16), partition=0, expected_end=0, log_start_offset=-1, batches=b""
