@@ -108,7 +108,8 @@ def test_a_status_has_what_the_api_shows() -> None:
 
 
 def test_a_status_of_very_much_is_bounded_and_shows_what_matters() -> None:
-    many = partitions(*["level"] * 20_000, "copying", "diverged")
+    level: list[State] = ["level"] * 20_000
+    many = partitions(*level, "copying", "diverged")
     topics = [topic(name="t"), *(topic("refused", "x" * 249) for _ in range(500))]
     status = shown(many, topics, *["y" * 10_000] * 500)
     assert len(json.dumps(status)) < 200_000
