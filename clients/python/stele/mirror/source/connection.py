@@ -81,8 +81,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_usable(self) -> bool:
         """Whether it is open, and its session does not end soon."""
-        at_s = self._renew_at_s
-        return self._transport is not None and (at_s is None or asyncio.get_running_loop().time() < at_s)
+        if self._transport is None or self._failure is not None:
+            return False
+        return self._renew_at_s is None or asyncio.get_running_loop().time() < self._renew_at_s
 
     def version_of(self, api: Api, version_max: int | None = None) -> int:
         """Return the highest version of an API that both sides know, up to ``version_max``.
@@ -136,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         if (quiet_s := self._quiet_until_s - loop.time()) > 0:
             await asyncio.sleep(quiet_s)
-        if self._transport is None or len(self._pending) >= _PENDING_MAX:
+        if self._transport is None or self._failure is not None or len(self._pending) >= _PENDING_MAX:
             raise self._failure or SourceUnavailable(f"the connection to {self._address} is closed")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         flexible = api.is_flexible(api_version)
