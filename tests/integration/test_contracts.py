@@ -358,9 +358,9 @@ def refusals(http: httpx.Client) -> int:
             "record",
         ),
         (
-            "redpanda.key.subject.name.strategy",
+            "redpanda.value.subject.name.strategy",
             "TopicRecordNameStrategy",
-            "stele.key.subject.name.strategy",
+            "stele.value.subject.name.strategy",
             "topic-record",
         ),
     ],

@@ -45,8 +45,8 @@ def in_thread(threads: Executor, prepare: Callable[[], PreparedBatches]) -> asyn
 class _Job:
     """One produce in the queue.
 
-    ``prepare`` begins with its turn, and uses the threads; then ``append`` with its result on the event loop; both may raise ``SteleError``.
-    In between comes what ``write_ahead`` returns, if anything; it returns what is appended.
+    ``prepare`` begins with its turn, and uses the threads; then ``append`` with its result on the event loop; both may
+    raise ``SteleError``. In between comes what ``write_ahead`` returns, if anything; it returns what is appended.
     """
 
     size: int
