@@ -391,6 +391,7 @@ async def _start_listeners(
         traces=traces,
         forwarding=forwarding,
         replica=parts.replica,
+        schemas=parts.registry.values,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()

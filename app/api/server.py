@@ -21,6 +21,7 @@ from ..monitor.sampler import Sampler
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
 from ..network.pending_bytes import PendingBytes
+from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..security.tls.listener_tls import ListenerTls
 from ..settings import Settings
@@ -142,6 +143,7 @@ class HttpServer(HttpListener):
         traces: Traces | None = None,
         forwarding: Forwarding | None = None,
         replica: ReplicaView | None = None,
+        schemas: SchemaValues,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -157,6 +159,7 @@ class HttpServer(HttpListener):
             listeners=listeners,
             security=security,
             replica=replica,
+            schemas=schemas,
         )
         self.application, state = application, application.state
         # Traces are made by the application, of every request.
