@@ -101,6 +101,10 @@ class CdcSettings(BaseModel):
         default="envelope",
         description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
     )
+    format: Literal["json", "avro", "json-schema"] = Field(
+        default="json",
+        description="Format of values: json, or avro or json-schema with a schema in the registry of this broker.",
+    )
     snapshot: Literal["initial", "never"] = Field(
         default="initial", description="Whether to copy the existing rows of a table first: initial or never."
     )
@@ -740,7 +744,7 @@ def is_secret(name: str) -> bool:
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
 _OTHER_VARIABLES = re.compile(
-    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
     r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
 )
 

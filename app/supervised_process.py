@@ -23,8 +23,9 @@ _PAUSE_MAX_S = 30.0
 # A process that runs by lease hears so often in its silence that the broker has the lease.
 _BEATS = 5
 _LINE_BYTES_MAX = 1024 * 1024
-# Logins of commands in the same shell; the process has its own.
+# Logins and registry of commands in the same shell; the process has its own.
 _LOGIN_VARIABLES = (
+    "STELE_REGISTRY_URL",
     "STELE_USER",
     "STELE_PASSWORD",
     "STELE_PASSWORD_FILE",

@@ -25,9 +25,12 @@ class CdcSupervisor:
     ``start`` runs it until ``close``. With several brokers it implements ``LeaseWork`` instead.
     """
 
-    def __init__(self, settings: Settings, broker_url: str, api_key: str = "") -> None:
-        """``api_key`` logs the connector in to the broker; empty without logins."""
+    def __init__(
+        self, settings: Settings, broker_url: str, api_key: str = "", registry_url: str = ""
+    ) -> None:
+        """``api_key`` logs the connector in to the broker and its registry; empty without logins."""
         self._api_key = api_key
+        self._registry_url = registry_url
         self._settings = settings
         self._cdc = settings.cdc
         self._url = broker_url
@@ -106,6 +109,7 @@ class CdcSupervisor:
         if self._is_by_lease:
             given["STELE_CDC_SILENCE"] = str(self._silence_s)
         given["STELE_CDC_BROKER"] = self._url
+        given["STELE_CDC_REGISTRY"] = self._registry_url
         return {**given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
 
 

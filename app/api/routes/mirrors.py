@@ -9,10 +9,10 @@ from msgspec import Struct, field
 from starlette.requests import Request
 
 from ...broker.mirrors import MirrorDefinition
+from ...errors import InvalidRequest
 from ...security.audit import log_change
 from ...security.principal import ANONYMOUS
 from ..authentication import peer_of
-from ..errors import HttpError
 from ..guarded_route import GuardedRoute
 from ..json_bodies import JsonBody
 from ..routing import Routes
@@ -116,7 +116,7 @@ _PROMOTION = JsonBody(PromotionBody, '{"topic": "orders.eu"}', is_required=False
 def _mirrors(request: Request) -> MirrorsView:
     mirrors = api_state(request).mirrors
     if mirrors is None:
-        raise HttpError(503, "this broker runs no mirrors")
+        raise InvalidRequest("this application runs no mirrors")
     return mirrors
 
 
@@ -138,19 +138,19 @@ async def list_mirrors(request: Request) -> MirrorList:
     return {"mirrors": [_shown(status) for status in _mirrors(request).list()]}
 
 
-@route("GET /v1/mirrors/{name}", "Get a mirror", errors=(404,))
+@route("GET /v1/mirrors/{mirror}", "Get a mirror", errors=(404,))
 async def get_mirror(request: Request) -> Mirror:
     """Return what a mirror copies and how far it is."""
-    return _shown(_mirrors(request).get(request.path_params["name"]))
+    return _shown(_mirrors(request).get(request.path_params["mirror"]))
 
 
-@route("PUT /v1/mirrors/{name}", "Create or change a mirror", body=_BODY)
+@route("PUT /v1/mirrors/{mirror}", "Create or change a mirror", body=_BODY)
 async def put_mirror(request: Request) -> Mirror:
     """Copy topics of another Kafka cluster, with the same offsets, until they are promoted.
 
     A mirror that exists goes on with what the body says; with `paused` it rests.
     """
-    name = request.path_params["name"]
+    name = request.path_params["mirror"]
     body = await _BODY.read(request)
     definition = MirrorDefinition(
         name=name,
@@ -168,21 +168,21 @@ async def put_mirror(request: Request) -> Mirror:
     return _shown(mirrors.get(name))
 
 
-@route("DELETE /v1/mirrors/{name}", "Delete a mirror", errors=(404,))
+@route("DELETE /v1/mirrors/{mirror}", "Delete a mirror", errors=(404,))
 async def delete_mirror(request: Request) -> None:
     """Stop a mirror and forget it. Its topics stay as they are, read-only; a mirror of the same name goes on with them."""
-    name = request.path_params["name"]
+    name = request.path_params["mirror"]
     await _mirrors(request).delete(name)
     _log(request, "delete-mirror", name)
 
 
-@route("POST /v1/mirrors/{name}/promote", "Promote copies", body=_PROMOTION, errors=(404,))
+@route("POST /v1/mirrors/{mirror}/promote", "Promote copies", body=_PROMOTION, errors=(404,))
 async def promote_mirror(request: Request) -> Promotion:
     """Make ordinary topics of the copies of a mirror, or of one, at the offsets that they have.
 
     Transactions that are open in a copy are aborted, because their coordinator stays behind.
     """
-    name = request.path_params["name"]
+    name = request.path_params["mirror"]
     body = await _PROMOTION.read(request)
     promoted = await _mirrors(request).promote(name, body.topic)
     _log(request, "promote-mirror", name)
