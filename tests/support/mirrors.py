@@ -98,6 +98,9 @@ class MirrorProcess:
             self.process.kill()
         self.process.wait()
         self._reader.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @contextmanager

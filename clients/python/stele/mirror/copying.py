@@ -137,7 +137,7 @@ class LeaderCopies:
             sources = await self._sources(asked, copies) if asked else {}
             for one in asked:
                 if one.name in sources and one.run == runs[one.name]:
-                    await self._begin_one(one, copies[one.name], sources[one.name])
+                    self._begin_one(one, copies[one.name], sources[one.name])
         except (SourceError, MirrorError, SteleClientError) as error:
             self._wait_all((one for one in partitions if one.run == runs[one.name]), error)
             self._refresh()
@@ -202,20 +202,13 @@ class LeaderCopies:
                     )
         return found
 
-    async def _begin_one(self, one: PartitionCopy, copy: CopyState, source: SourceState) -> None:
-        run = one.run
+    def _begin_one(self, one: PartitionCopy, copy: CopyState, source: SourceState) -> None:
         try:
             position = positions.begin(copy, source)
         except positions.Diverged as error:
             self._stop(one, error)
             return
-        if position > copy.end:
-            # The source has deleted what would come next.
-            copy = await self._target.append(
-                one.name, one.copy_id, b"", expected_end=copy.end, log_start=position
-            )
-        if one.run == run:
-            one.began(position, copy, source)
+        one.began(position, copy, source)
 
     # ── fetching ──
 
@@ -262,7 +255,7 @@ class LeaderCopies:
             if diverging is not None and one.epoch >= 0:
                 positions.check_epoch(one.position or 0, one.epoch, diverging.epoch, diverging.end_offset)
             records = answer.records if answer.records is not None else b""
-            pieces = positions.cut(records, one.position or 0, answer.high_watermark)
+            pieces = positions.cut(records, one.position or 0, answer.high_watermark, floor=one.floor)
         except positions.Diverged as error:
             self._stop(one, error)
             return False
@@ -324,24 +317,33 @@ class LeaderCopies:
             one.is_appending = False
 
     async def _append_job(self, one: PartitionCopy, job: Job, run: int) -> None:
-        # Not past the end of the copy, which would move.
-        log_start = job.log_start if job.log_start > one.start else -1
-        for piece in job.pieces or (None,):
-            batches = b"" if piece is None else job.records[piece.start : piece.stop]
-            copy = await self._target.append(
-                one.name, one.copy_id, batches, expected_end=one.end, log_start=min(log_start, one.end)
-            )
-            if one.run != run:
+        for piece in job.pieces:
+            batches = job.records[piece.start : piece.stop]
+            if not await self._store(one, run, batches, log_start=-1):
                 return
-            if piece is not None and copy.end != piece.next_offset:
+            if one.end != piece.next_offset:
                 raise UnexpectedEndError(
-                    f"{one.name} ends at {copy.end} after an append up to {piece.next_offset}"
+                    f"{one.name} ends at {one.end} after an append up to {piece.next_offset}"
                 )
-            one.appended(copy)
-            self._flow.stored_bytes += len(batches)
+        # Afterwards, because a copy that ended before it would leave out the batches up to there.
+        if job.log_start > one.start and not await self._store(one, run, b"", log_start=job.log_start):
+            return
         one.jobs.popleft()
         self._flow.give(job.size)
         self._changed.set()
+
+    async def _store(
+        self, one: PartitionCopy, run: int, batches: bytes | memoryview, *, log_start: int
+    ) -> bool:
+        """Append to a copy; return whether it still matters."""
+        copy = await self._target.append(
+            one.name, one.copy_id, batches, expected_end=one.end, log_start=log_start
+        )
+        if one.run != run:
+            return False
+        one.appended(copy)
+        self._flow.stored_bytes += len(batches)
+        return True
 
 
 class Copying:

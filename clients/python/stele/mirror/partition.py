@@ -46,8 +46,8 @@ class Job:
 class PartitionCopy:
     """``topic_id`` is the id at the source, ``copy_id`` that of the copy.
 
-    ``position`` is where the next fetch begins, None before the copy was compared with the source. ``end`` and ``start``
-    are those of the copy, ``epoch`` is that of the last batch before ``position``. ``run`` counts how often it began: what
+    ``position`` is where the next fetch begins, None before the copy was compared with the source; what it brings may begin
+    at ``floor``. ``end`` and ``start`` are those of the copy, ``epoch`` is that of the last batch before ``position``. ``run`` counts how often it began: what
     is under way from before is dropped.
     """
 
@@ -56,6 +56,7 @@ class PartitionCopy:
     copy_id: bytes
     leader: Leader
     position: int | None = None
+    floor: int = 0
     end: int = 0
     start: int = 0
     epoch: int = NO_EPOCH
@@ -121,7 +122,7 @@ class PartitionCopy:
 
     def began(self, position: int, copy: CopyState, source: SourceState) -> None:
         """Fetch from ``position`` on."""
-        self.position, self.end, self.start = position, copy.end, copy.start
+        self.position, self.floor, self.end, self.start = position, copy.end, copy.end, copy.start
         # Of records that the source has deleted it may not know the epoch.
         self.epoch = copy.epoch if must_compare(copy, source) else NO_EPOCH
         self.source_end = source.end
@@ -130,9 +131,14 @@ class PartitionCopy:
     def fetched(self, job: Job, *, high_watermark: int) -> None:
         """Append what was fetched; the next fetch begins after it."""
         self.source_end = high_watermark
+        # Beyond its end only if the source has nothing that could come before: it may begin inside a batch.
+        moves_start = job.log_start > self.start and (
+            job.log_start <= self.end or self.position == high_watermark
+        )
         if job.pieces:
             self.position, self.epoch = job.pieces[-1].next_offset, job.pieces[-1].epoch
-        if job.pieces or job.log_start > self.start:
+            self.floor = self.position
+        if job.pieces or moves_start:
             self.jobs.append(job)
         self._go_on()
 

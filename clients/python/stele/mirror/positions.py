@@ -60,7 +60,7 @@ def must_compare(copy: CopyState, source: SourceState) -> bool:
 
 
 def begin(copy: CopyState, source: SourceState) -> int:
-    """Return the offset at which the copy goes on; beyond its end if the source has no more up to there.
+    """Return the offset to fetch from; beyond the end of the copy if the source has deleted what is between.
 
     Raises:
         Diverged: the source lacks what the copy has.
@@ -107,21 +107,22 @@ class Piece(NamedTuple):
     epoch: int
 
 
-def cut(records: rb.Buffer, position: int, high_watermark: int) -> list[Piece]:
+def cut(records: rb.Buffer, position: int, high_watermark: int, *, floor: int | None = None) -> list[Piece]:
     """Return what to append of a fetch at ``position``, in pieces that fit a frame.
 
     Batches before the position are left out, and so are those that reach past the high watermark, and a last one that is
-    cut short. What is wrong counts only once it is the first.
+    cut short. What is wrong counts only once it is the first. ``floor`` is the end of the copy, if that is before the
+    position because the source has deleted what is between: the source may begin inside a batch, which is copied whole.
 
     Raises:
         Damaged: the first batch is not sound.
-        Diverged: it begins before the position and ends after it.
+        Diverged: it begins before the end of the copy and ends after it.
         NotCopyable: it is too large, or older than the format of the log.
     """
     pieces: list[Piece] = []
     count = 0
     try:
-        for header in _batches(records, position, high_watermark):
+        for header in _batches(records, position, position if floor is None else floor, high_watermark):
             start, stop = header.position, header.position + header.size
             is_full = count >= BATCHES_PER_APPEND_MAX
             if pieces and not is_full and stop - pieces[-1].start <= _PIECE_BYTES_USUAL:
@@ -136,9 +137,9 @@ def cut(records: rb.Buffer, position: int, high_watermark: int) -> list[Piece]:
     return pieces
 
 
-def _batches(records: rb.Buffer, position: int, high_watermark: int) -> Iterator[rb.BatchHeader]:
+def _batches(records: rb.Buffer, position: int, floor: int, high_watermark: int) -> Iterator[rb.BatchHeader]:
     """Yield the headers of the batches to append, which are checked."""
-    at, expected = 0, position
+    at, expected, has_begun = 0, floor, False
     while len(records) - at >= rb.LOG_OVERHEAD_BYTES + 5:
         size = rb.LOG_OVERHEAD_BYTES + int.from_bytes(records[at + 8 : at + 12], "big", signed=True)
         magic = records[at + 16]
@@ -155,16 +156,16 @@ def _batches(records: rb.Buffer, position: int, high_watermark: int) -> Iterator
             return
         try:
             header = rb.read_header(records, at)
-            if header.next_offset <= position and expected == position:
+            if header.next_offset <= position and not has_begun:
                 at += header.size
                 continue
-            if header.base_offset < position < header.next_offset:
+            if header.base_offset < expected:
+                if has_begun:
+                    raise Damaged(f"offset {header.base_offset} follows {expected} in a fetch at {position}")
                 raise Diverged(
-                    f"the copy ends at {position}, inside a batch of the source (offsets {header.base_offset} to "
+                    f"the copy ends at {floor}, inside a batch of the source (offsets {header.base_offset} to "
                     f"{header.last_offset}), so it is not a copy of this log. Delete it and copy again"
                 )
-            if header.base_offset < expected:
-                raise Damaged(f"offset {header.base_offset} follows {expected} in a fetch at {position}")
             if header.next_offset > high_watermark:
                 return
             rb.check_batch(records, at)
@@ -173,4 +174,4 @@ def _batches(records: rb.Buffer, position: int, high_watermark: int) -> Iterator
                 f"a batch of the source at offset {expected} or later is not sound: {error}"
             ) from error
         yield header
-        at, expected = at + header.size, header.next_offset
+        at, expected, has_begun = at + header.size, header.next_offset, True

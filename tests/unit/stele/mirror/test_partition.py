@@ -62,6 +62,17 @@ def test_a_fetch_without_batches_is_a_job_only_if_the_log_start_moved() -> None:
     assert len(one.jobs) == 1
 
 
+def test_the_end_of_a_copy_moves_only_if_the_source_has_nothing() -> None:
+    """The source may begin inside a batch, which is copied whole."""
+    one = new()
+    one.began(8, CopyState(start=0, end=4, epoch=2), SourceState(start=8, end=9))
+    assert one.floor == 4
+    one.fetched(Job(b"", [], 8), high_watermark=9)
+    assert not one.jobs
+    one.fetched(Job(b"", [], 8), high_watermark=8)
+    assert len(one.jobs) == 1
+
+
 def test_after_an_error_it_waits_and_begins_again() -> None:
     one = begun()
     one.fetched(job(5, size=77), high_watermark=9)

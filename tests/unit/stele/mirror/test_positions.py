@@ -106,6 +106,15 @@ def test_a_batch_across_the_position_stops_the_copy() -> None:
         cut(log_of(2, 3), 3, ALL)
 
 
+def test_a_batch_in_which_the_source_begins_is_copied_whole() -> None:
+    """Its first records were deleted at the source, and the copy ends before it."""
+    records = log_of(2, 10, 4)
+    (piece,) = cut(records, 5, ALL, floor=2)
+    assert records[piece.start : piece.stop] == log_of(10, start=2) + log_of(4, start=12)
+    with pytest.raises(Diverged, match="ends at 3, inside a batch of the source"):
+        cut(records, 5, ALL, floor=3)
+
+
 def test_batches_past_the_high_watermark_are_left_for_later() -> None:
     records = log_of(2, 3, 4)
     (piece,) = cut(records, 0, 5)
