@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka import admin as untyped_admin
 
 from tests.conformance.clients import MIRROR_MAKER
 from tests.conformance.programs import JAVA, Program, RecordProperty, home_of, jar_version, running
@@ -23,11 +17,12 @@ from tests.support.apache_kafka import start_kafka
 from tests.support.brokers import run_broker_or_cluster
 from tests.support.waiting import eventually
 
+# It exports nothing by name.
+admin: Any = untyped_admin
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 TOPIC = "orders"
 GROUP = "billing"
 RECORDS = 500
-COMMITTED = 300
 
 
 @contextmanager
@@ -81,18 +76,20 @@ def mirror_maker(home: Path, directory: Path, source: str, target: str) -> Progr
     return Program(command, directory / "mirror-maker.log")
 
 
-def retention_of(admin: AdminClient) -> str | None:
-    resource = ConfigResource(ResourceType.TOPIC, TOPIC)
+def retention_of(client: Any) -> str | None:
+    resource = admin.ConfigResource(admin.ResourceType.TOPIC, TOPIC)
     try:
-        return admin.describe_configs([resource])[resource].result()["retention.ms"].value
+        return client.describe_configs([resource])[resource].result()["retention.ms"].value
     except Exception:  # noqa: BLE001 - it is not there yet
         return None
 
 
-def set_retention(admin: AdminClient, milliseconds: int) -> None:
-    entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result()
+def set_retention(client: Any, milliseconds: int) -> None:
+    entry = admin.ConfigEntry(
+        "retention.ms", str(milliseconds), incremental_operation=admin.AlterConfigOpType.SET
+    )
+    resource = admin.ConfigResource(admin.ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+    client.incremental_alter_configs([resource])[resource].result()
 
 
 def read(bootstrap: str, count: int) -> list[tuple[int, bytes | None, bytes | None, tuple[int, int]]]:
@@ -125,8 +122,13 @@ def test_topics_configurations_and_offsets_come_over(
     ):
         target = broker.kafka_bootstrap
         program = mirror_maker(home, tmp_path, source, target)
-        there, here = AdminClient({"bootstrap.servers": source}), AdminClient({"bootstrap.servers": target})
-        there.create_topics([NewTopic(TOPIC, 2, 1, config={"retention.ms": "86400001"})])[TOPIC].result()
+        there, here = (
+            admin.AdminClient({"bootstrap.servers": source}),
+            admin.AdminClient({"bootstrap.servers": target}),
+        )
+        there.create_topics([admin.NewTopic(TOPIC, 2, 1, config={"retention.ms": "86400001"})])[
+            TOPIC
+        ].result()
         producer = Producer({"bootstrap.servers": source})
         with running(program):
 
@@ -138,9 +140,9 @@ def test_topics_configurations_and_offsets_come_over(
             produce()
             assert read(target, RECORDS) == read(source, RECORDS)
             eventually(lambda: retention_of(here) == "86400001", "the configuration is there")
-            # Committed after the copy runs: MirrorMaker translates no offset before its first sync.
+            # At the end: MirrorMaker translates no offset before its first sync, and others downwards.
             consumer = Consumer({"bootstrap.servers": source, "group.id": GROUP, "enable.auto.commit": False})
-            positions = [TopicPartition(TOPIC, partition, COMMITTED // 2) for partition in range(2)]
+            positions = [TopicPartition(TOPIC, partition, RECORDS // 2) for partition in range(2)]
             consumer.commit(offsets=positions, asynchronous=False)
             consumer.close()
             reader = Consumer({"bootstrap.servers": target, "group.id": GROUP, "enable.auto.commit": False})
@@ -149,7 +151,7 @@ def test_topics_configurations_and_offsets_come_over(
             def has_come() -> bool:
                 program.need_running()
                 offsets = [one.offset for one in reader.committed(wanted, timeout=30)]
-                return all(0 <= offset <= COMMITTED // 2 for offset in offsets) and max(offsets) > 0
+                return all(0 < offset <= RECORDS // 2 for offset in offsets)
 
             eventually(has_come, "the committed offsets are translated")
             reader.close()
