@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -26,6 +27,7 @@ from ..broker.producing.contracts import ContractCheck, TopicContract, UnknownSc
 from ..errors import BrokenContract, RecordError, StorageUnavailable
 from ..storage.topic_config import FIXED_SUBJECT, TopicConfig
 from .errors import RegistryError
+from .json_process import JsonProcess
 from .names import Name
 from .parsed import ParsedSchemas
 from .state import State, Version
@@ -98,6 +100,7 @@ class SchemaContracts:
         self._topic = topic
         self._parsed = parsed
         self._aliased = aliased
+        self.process = JsonProcess()
         self._refreshed_s = -_FRESH_S
         # What is known of the state as it was at a position.
         self.known: dict[_Place, _KnownSchema] = {}
@@ -264,6 +267,15 @@ class _Contract:
         strategy = cast("Strategy", part.strategy)
         return self._contracts.subject(subject_name(strategy, part.topic, name, is_key=part.is_key))
 
+    def content_check(self, schema: ParsedSchema) -> Callable[..., None]:
+        """Return what checks payloads of a schema, those that take long in another process."""
+        check = cast("Any", schema).check
+        if schema.type != "JSON":
+            return check
+        prompt_bytes = cast("Any", schema).prompt_bytes
+        check_apart = partial(self._contracts.process.check, cast("Any", schema))
+        return lambda payload: check(payload) if len(payload) <= prompt_bytes else check_apart(payload)
+
     def conclude(self) -> None:
         if self._unknown:
             raise UnknownSchemas
@@ -382,7 +394,7 @@ class _PartCheck:
             raise _Refused(f"{named} {known.problem or f'is not registered under subject {part.subject!r}'}")
 
         is_protobuf = schema is not None and schema.type == "PROTOBUF"
-        check_content = cast("Any", schema).check if part.checks_content else None
+        check_content = contract.content_check(schema) if part.checks_content and schema else None
 
         def check(payload: bytes, in_header: bytes | None) -> None:
             if schema is None:
