@@ -104,8 +104,10 @@ def prepare(broker: BrokerProcess, kind: str, records: int) -> dict[str, bytes]:
     return requests
 
 
-def records_per_s(port: int, request: bytes, *, records: int, seconds: float, per_s: float = 0.0) -> float:
-    """Return how many records were appended per second, of up to ``per_s``; 0 is no bound."""
+def records_per_s(
+    port: int, request: bytes, *, records: int, seconds: float, per_s: float = 0.0
+) -> tuple[float, int]:
+    """Return how many records were appended per second, of up to ``per_s``, and in all; 0 is no bound."""
     with connect(HOST, port) as connection:
         for _ in range(IN_FLIGHT):
             connection.sendall(request)

@@ -274,7 +274,11 @@ class _Contract:
             return check
         prompt_bytes = cast("Any", schema).prompt_bytes
         check_apart = partial(self._contracts.process.check, cast("Any", schema))
-        return lambda payload: check(payload) if len(payload) <= prompt_bytes else check_apart(payload)
+
+        def check_json(payload: bytes) -> None:
+            (check if len(payload) <= prompt_bytes else check_apart)(payload)
+
+        return check_json
 
     def conclude(self) -> None:
         if self._unknown:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..definitions import InvalidSchema
 from .nodes import IN_PLACE, Node
+from .values import is_array, is_object
 
 # A value meets all nodes that apply to it without going inside of it. A schema of people has some ten, and
 # alternatives of alternatives multiply: each `$ref` counts as often as it is met.
@@ -70,7 +71,7 @@ def _effort_of(node: Node, parts: list[_Effort], sizes: Mapping[str, int]) -> _E
         1 + sum(part.nodes for part in parts),
         1 + max((part.depth for part in parts), default=0),
         sum(sizes[pattern] for _, pattern in node.patterns()) + sum(part.pattern_bytes for part in parts),
-        sum(len(value) for value in node.keywords.values() if isinstance(value, list | dict))
+        sum(len(value) for value in node.keywords.values() if is_array(value) or is_object(value))
         + sum(part.entries for part in parts),
     )
     if effort.nodes > NODES_MAX:
