@@ -93,6 +93,9 @@ PROGRAMS = {
     "kafka-connect": "Kafka Connect",
     "kafka-streams": "Kafka Streams",
     "karapace": "Karapace",
+    "registry-go": "franz-go's registry client",
+    "registry-js": "KafkaJS' registry client",
+    "flink-sql": "Flink SQL with avro-confluent",
     "kafka-tools": "Kafka's command-line tools",
 }
 
