@@ -393,6 +393,7 @@ async def _start_listeners(
         traces=traces,
         forwarding=forwarding,
         replica=parts.replica,
+        schemas=parts.registry.values,
         mirrors=mirrors,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}

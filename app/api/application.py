@@ -31,6 +31,7 @@ from ..errors import SteleError
 from ..groups.services import GroupServices
 from ..logs import request_id
 from ..monitor.sampler import Sampler
+from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
 from ..transactions.services import Transactions
@@ -136,6 +137,7 @@ def create_application(
     listeners: Sequence[ListenerView] = (),
     security: ListenerSecurity | None = None,
     replica: ReplicaView | None = None,
+    schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
 ) -> FastAPI:
     """Build the application.
@@ -172,6 +174,7 @@ def create_application(
         security,
         acls,
         replica,
+        schemas,
         mirrors,
     )
     app.state.stele = state

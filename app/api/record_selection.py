@@ -6,12 +6,15 @@ from typing import Annotated, Literal
 
 from starlette.requests import Request
 
+from ..broker.topics import Topic
 from ..query.filters import Filter, make_filter
 from .openapi.operations import NDJSON, SSE, Content
 from .parameters import Choice, Header, Number, Texts
+from .records.decoded import AnswerDecoding
 from .records.form import RecordForm
 from .requests import INT32_MAX
 from .schemas import Shown
+from .state import api_state
 
 _Conditions = Annotated[list[Annotated[str, Shown(maxLength=1000)]], Shown(name="Conditions", maxItems=16)]
 _KEY = Texts("key", "keys that contain this text; =N14228 matches the whole key", _Conditions)
@@ -23,7 +26,14 @@ _HEADER = Texts(
 )
 _PATH = Texts("json", "a path into JSON values that must exist, or a comparison: dep_delay > 60", _Conditions)
 PREVIEW = Number("preview", "maximum bytes of each key, value and header; 0 means all", 0, maximum=INT32_MAX)
-FILTER = (_KEY, _VALUE, _HEADER, _PATH, PREVIEW)
+DECODE: Choice[Literal["json", "raw"]] = Choice(
+    "decode",
+    "Decode",
+    ("json", "raw"),
+    "json: show keys and values that name a registered schema as what it says; raw: as their bytes",
+    default="json",
+)
+FILTER = (_KEY, _VALUE, _HEADER, _PATH, PREVIEW, DECODE)
 AS: Choice[Literal["json"] | None] = Choice(
     "as", "ValuesAs", ("json",), "json: show values that are valid JSON as JSON, not as strings", default=None
 )
@@ -48,9 +58,17 @@ def filter_of(request: Request) -> Filter:
     )
 
 
-def form_of(request: Request, *, may_parse: bool = True) -> RecordForm:
-    """Return how the query wants records to be shown: ``as=json`` and ``preview``.
+def form_of(request: Request, topic: Topic, *, may_parse: bool = True) -> RecordForm:
+    """Return how the query wants records of a topic to be shown: ``as=json``, ``preview`` and ``decode``.
 
     Raises ``InvalidRequest``.
     """
-    return RecordForm(may_parse and AS.read(request) == "json", PREVIEW.read(request))
+    schemas = None if DECODE.read(request) == "raw" else api_state(request).schemas
+    values = None if schemas is None else schemas.of(topic)
+    return RecordForm(may_parse and AS.read(request) == "json", PREVIEW.read(request), values)
+
+
+def decoding_of(request: Request) -> AnswerDecoding:
+    """Return what decodes the records of several topics in one answer. Raises ``InvalidRequest``."""
+    state = api_state(request)
+    return AnswerDecoding(state.broker, None if DECODE.read(request) == "raw" else state.schemas)

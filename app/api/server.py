@@ -21,6 +21,7 @@ from ..monitor.sampler import Sampler
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
 from ..network.pending_bytes import PendingBytes
+from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..security.tls.listener_tls import ListenerTls
 from ..settings import Settings
@@ -142,6 +143,7 @@ class HttpServer(HttpListener):
         traces: Traces | None = None,
         forwarding: Forwarding | None = None,
         replica: ReplicaView | None = None,
+        schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
     ) -> None:
         settings = broker.settings
@@ -158,6 +160,7 @@ class HttpServer(HttpListener):
             listeners=listeners,
             security=security,
             replica=replica,
+            schemas=schemas,
             mirrors=mirrors,
         )
         self.application, state = application, application.state

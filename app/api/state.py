@@ -20,6 +20,7 @@ from ..query.searching import SEARCHES_MAX, SearchTotals
 from ..query.table import TABLES_MAX
 from ..query.tail_reads import TailReads
 from ..query.tailing import FILTERED_TAILS_MAX
+from ..registry.values import SchemaValues
 from ..security.acls import Acls
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
@@ -74,6 +75,8 @@ class ApiState:
     acls: Acls | None = None
     # None if there is no replica.
     replica: ReplicaView | None = None
+    # None if no keys and values are decoded or encoded.
+    schemas: SchemaValues | None = None
     # None if the broker runs none.
     mirrors: MirrorsView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)

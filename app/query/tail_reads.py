@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -29,6 +29,8 @@ READ_BYTES = 256 * 1024
 _COUNTED_BYTES = 16 * 1024
 # The newest reads that are kept for the next tail.
 KEPT_READS, KEPT_BYTES = 64, 1024 * 1024
+# What is made of a slice may be much larger than its records, whose bytes are counted; then each tail makes its own.
+_MADE_BYTES = 256 * 1024
 # Ways to show records of which a read keeps the texts; tails with others encode for themselves.
 FORMS_MAX = 4
 
@@ -40,6 +42,9 @@ class TailSlice:
     records: list[RecordView]
     size: int = 0
     _texts: dict[Hashable, list[bytes]] = field(default_factory=dict[Hashable, list[bytes]])
+    _making: dict[Hashable, asyncio.Future[None]] = field(
+        default_factory=dict[Hashable, "asyncio.Future[None]"]
+    )
 
     def texts(self, form: Hashable, encode: Callable[[RecordView], bytes]) -> list[bytes]:
         """Return each record encoded; ``form`` names what ``encode`` does."""
@@ -48,6 +53,24 @@ class TailSlice:
             texts = [encode(record) for record in self.records]
             if len(self._texts) < FORMS_MAX:
                 self._texts[form] = texts
+        return texts
+
+    async def texts_made(self, form: Hashable, make: Callable[[], Awaitable[list[bytes]]]) -> list[bytes]:
+        """Return what ``make`` does of the records, as ``texts``; other tails wait for it."""
+        while (texts := self._texts.get(form)) is None:
+            making = self._making.get(form)
+            if making is not None:
+                await asyncio.wait([making])
+                continue
+            making = self._making[form] = asyncio.get_running_loop().create_future()
+            try:
+                texts = await make()
+                if len(self._texts) < FORMS_MAX and sum(map(len, texts)) <= _MADE_BYTES:
+                    self._texts[form] = texts
+                return texts
+            finally:
+                del self._making[form]
+                making.set_result(None)
         return texts
 
 

@@ -46,6 +46,7 @@ from .registrations import Comparisons, Missing, Proposal, Registration
 from .state import State, Version
 from .store import SchemasTopic
 from .topic_format import Record, encoded
+from .values import SchemaValues
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ class SchemaRegistry:
         self._parsed = ParsedSchemas()
         # What topics ask of their records.
         self.contracts = SchemaContracts(self._topic, self._parsed, self._aliased)
+        # Keys and values as JSON.
+        self.values = SchemaValues(self._topic, self._parsed, self._aliased)
         # Writers of this broker take turns, so that they do not make each other decide again.
         self._writing = asyncio.Lock()
         self._start: asyncio.Task[None] | None = None

@@ -92,6 +92,7 @@ PROGRAMS = {
     "spark-sql-kafka": "Spark's Kafka connector",
     "kafka-connect": "Kafka Connect",
     "kafka-streams": "Kafka Streams",
+    "mirror-maker": "MirrorMaker",
     "karapace": "Karapace",
     "kafka-tools": "Kafka's command-line tools",
 }

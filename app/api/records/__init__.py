@@ -4,6 +4,7 @@
 - ``json_records``, ``form``   records as JSON, in pieces if they are large
 - ``arrow``, ``spreadsheet``   records as Arrow, and for spreadsheets
 - ``page``             one page of records, and the offset to continue from
+- ``decoded``          what schemas make of the records of a page, within its bounds
 - ``single_record``    an answer with one record
 - ``large_strings``, ``large_bodies``, ``large_records``   JSON of many or large records, decoded in several turns of the
   event loop

@@ -15,9 +15,11 @@ import pybase64
 from stele.wire.record_batch import RecordView
 
 from ...broker.reading.fetch import is_large
+from ...registry.values import Decoded, DecodedPart, DecodedRecord, TopicValues, framed
 from ...work_budget import pause
 from .json_records import (
     RecordOut,
+    decoded_out,
     encode,
     encode_lines,
     is_json,
@@ -42,14 +44,25 @@ class RecordForm:
     """Options for the presentation of records.
 
     ``parse_values``: values that are JSON appear as JSON. ``preview``: at most this many bytes of the value, the
-    key and each header; 0 for all.
+    key and each header; 0 for all. ``values`` decodes what names a schema; None shows it as it is.
     """
 
     parse_values: bool = False
     preview: int = 0
+    values: TopicValues | None = None
 
-    def out(self, partition: int, record: RecordView) -> RecordOut:
+    def may_decode(self, records: Sequence[RecordView]) -> bool:
+        """Return whether one of the records may name a schema."""
+        return self.values is not None and bool(framed(records))
+
+    async def decoded(self, records: Sequence[RecordView]) -> Decoded:
+        """Return what is decoded of records, before they are encoded."""
+        return () if self.values is None else await self.values.decoded(records)
+
+    def out(self, partition: int, record: RecordView, decoded: DecodedRecord | None = None) -> RecordOut:
         """Return a record that is not large, to be encoded."""
+        if decoded is not None:
+            return decoded_out(partition, record, decoded, preview=self.preview, headers_max=_PREVIEW_HEADERS)
         if self.preview:
             return preview_out(partition, record, bytes_max=self.preview, headers_max=_PREVIEW_HEADERS)
         return record_out(partition, record, parse_values=self.parse_values)
@@ -61,22 +74,25 @@ class RecordForm:
         *,
         opening: Callable[[RecordView], bytes] | None = None,
         end: bytes = b"\n",
+        decoded: Decoded | None = None,
     ) -> AsyncGenerator[bytes]:
         """Yield the JSON objects of ``records`` in blocks, each followed by ``end``.
 
         Without an end, commas separate them.
 
         ``opening`` returns what stands in place of the first brace of a record. A large record is alone in
-        ``records``, as ``batch_in_turns`` yields it.
+        ``records``, as ``batch_in_turns`` yields it. ``decoded`` is given if they were decoded before.
         """
+        if decoded is None and self.values is not None:
+            decoded = await self.values.decoded(records)
         if len(records) == 1 and is_large(records[0]):
             record = records[0]
             yield b"{" if opening is None else opening(record)
-            async for piece in self._pieces(partition, record):
+            async for piece in self._pieces(partition, record, decoded[0] if decoded else None):
                 yield piece
             yield end
         else:
-            yield self.block(partition, records, opening=opening, end=end)
+            yield self.block(partition, records, opening=opening, end=end, decoded=decoded or ())
 
     def block(
         self,
@@ -85,21 +101,32 @@ class RecordForm:
         *,
         opening: Callable[[RecordView], bytes] | None = None,
         end: bytes = b"\n",
+        decoded: Decoded = (),
     ) -> bytes:
         """Return what ``stream`` yields for records of which none is large."""
+        if decoded:
+            outs = [self.out(partition, record, part) for record, part in zip(records, decoded, strict=True)]
+        else:
+            outs = [self.out(partition, record) for record in records]
         if opening is None and end == b"\n":
-            return encode_lines([self.out(partition, record) for record in records])
+            return encode_lines(outs)
         if opening is None and not end:
-            return encode([self.out(partition, record) for record in records])[1:-1]
+            return encode(outs)[1:-1]
         block = bytearray()
-        for record in records:
+        for record, out in zip(records, outs, strict=True):
             block += b"{" if opening is None else opening(record)
-            block += encode(self.out(partition, record))[1:]
+            block += encode(out)[1:]
             block += end
         return bytes(block)
 
-    async def _pieces(self, partition: int, record: RecordView) -> AsyncGenerator[bytes]:
+    async def _pieces(
+        self, partition: int, record: RecordView, decoded: DecodedRecord | None
+    ) -> AsyncGenerator[bytes]:
         """Yield the JSON object of a record without its first brace."""
+        if decoded is not None:
+            async for piece in self._decoded_pieces(partition, record, decoded):
+                yield piece
+            return
         shown = self.cut(record) if self.preview else record
         key, value = shown.key, shown.value
         yield b'"partition":%d,"offset":%d,"timestamp":%d,' % (partition, record.offset, record.timestamp)
@@ -120,6 +147,27 @@ class RecordForm:
         if self.preview and value is not None:
             yield b',"value_bytes":%d' % len(record.value or b"")
         yield b"}" if shown is record else b',"is_cut":true}'
+
+    async def _decoded_pieces(
+        self, partition: int, record: RecordView, decoded: DecodedRecord
+    ) -> AsyncGenerator[bytes]:
+        if self.preview:
+            yield encode(self.out(partition, record, decoded))[1:]
+            return
+        yield b'"partition":%d,"offset":%d,"timestamp":%d' % (partition, record.offset, record.timestamp)
+        parts = ((b"key", record.key, decoded.key), (b"value", record.value, decoded.value))
+        for name, data, part in parts:
+            yield b","
+            async for piece in _field(name, data) if part is None else _decoded_field(name, part):
+                yield piece
+        yield b',"headers":'
+        async for piece in self.headers(record.headers):
+            yield piece
+        if decoded.value is not None:
+            yield b',"schema":' + decoded.value.schema
+        if decoded.key is not None:
+            yield b',"keySchema":' + decoded.key.schema
+        yield b"}"
 
     def cut(self, record: RecordView) -> RecordView:
         """Return the first ``preview`` bytes of each part, or ``record`` itself."""
@@ -166,6 +214,12 @@ async def _field(name: bytes, data: bytes | None) -> AsyncGenerator[bytes]:
         async for piece in base64_pieces(data):
             yield piece
         yield b'"'
+
+
+async def _decoded_field(name: bytes, part: DecodedPart) -> AsyncGenerator[bytes]:
+    yield b'"%s":' % name
+    async for piece in raw_pieces(part.text):
+        yield piece
 
 
 async def _is_json(value: bytes) -> bool:

@@ -10,7 +10,10 @@ Durability = Annotated[str, one_of("Durability", "replicated", "synced", "append
 Base64 = Annotated[str, Shown(contentEncoding="base64")]
 _TIMESTAMP = Shown("ms since the epoch; -1 for none")
 _STORED = Shown("a string is stored as its text, any other JSON value as compact JSON; null is a tombstone")
-_AS_READ = Shown("text; with as=json the value itself if it is valid JSON")
+_AS_READ = Shown(
+    "text; with as=json the value itself if it is valid JSON; the value that schema describes if that is present"
+)
+_KEY_AS_READ = Shown("text or null; the key that keySchema describes if that is present")
 
 
 class InPartition(TypedDict):
@@ -26,8 +29,17 @@ class Header(TypedDict):
     value_b64: NotRequired[Base64]
 
 
+class ValueSchema(TypedDict):
+    """The registered schema of a key or value that is shown as JSON."""
+
+    id: int
+    subject: str
+    version: int
+    type: Annotated[str, one_of("SchemaType", "AVRO", "JSON", "PROTOBUF")]
+    message: NotRequired[Annotated[str, Shown("Protobuf: the message, if it is not the first of its file")]]
+
+
 class _Content(TypedDict, total=False):
-    key: str | None
     key_b64: Base64
     value_b64: Base64
     headers: list[Header]
@@ -40,6 +52,7 @@ class _OfTopic(TypedDict):
 class NewRecordJson(_Content, total=False):
     """A record as a producer sends it."""
 
+    key: str | None
     value: Annotated[Any, _STORED]
     timestamp: Annotated[int | None, _TIMESTAMP]
     partition: Annotated[int | None, Shown(minimum=0)]
@@ -53,7 +66,10 @@ class _ReadRecord(_Content):
     partition: int
     offset: int
     timestamp: Annotated[int, _TIMESTAMP]
+    key: NotRequired[Annotated[Any, _KEY_AS_READ]]
     value: NotRequired[Annotated[Any, _AS_READ]]
+    schema: NotRequired[ValueSchema]
+    keySchema: NotRequired[ValueSchema]
 
 
 class Record(_ReadRecord, total=False):

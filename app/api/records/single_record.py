@@ -14,7 +14,7 @@ from .stream_slots import SlottedStream
 _JSON, _OCTETS = "application/json", "application/octet-stream"
 
 
-def record_response(
+async def record_response(
     opened: OpenRecord,
     partition: int,
     form: RecordForm,
@@ -24,7 +24,8 @@ def record_response(
 ) -> Response:
     """Return a record as JSON, and close it when it was sent."""
     if not opened.is_large:
-        return Response(form.block(partition, [opened.record], end=b""), headers=headers, media_type=_JSON)
+        content = b"".join([piece async for piece in form.stream(partition, [opened.record], end=b"")])
+        return Response(content, headers=headers, media_type=_JSON)
     body = _closing(form.stream(partition, [opened.record], end=b""), opened)
     return SlottedStream(body, None, reader=reader, headers=headers, media_type=_JSON)
 

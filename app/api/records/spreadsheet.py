@@ -6,10 +6,12 @@ import csv
 import io
 from collections.abc import AsyncGenerator
 
+from msgspec import Raw
 from stele.wire.record_batch import RecordView
 
+from ...registry.values import DecodedRecord
 from .form import RecordForm, base64_pieces, is_text, text_pieces
-from .json_records import RecordOut, encode
+from .json_records import RecordOut, encode, with_texts
 
 # A spreadsheet reads a cell that begins with one of these as a formula, full-width forms included.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -22,8 +24,12 @@ def csv_head() -> bytes:
     return _rows([_COLUMNS])
 
 
-async def csv_pieces(partition: int, record: RecordView, form: RecordForm) -> AsyncGenerator[bytes]:
+async def csv_pieces(
+    partition: int, record: RecordView, form: RecordForm, decoded: DecodedRecord | None
+) -> AsyncGenerator[bytes]:
     """Yield the row of a large record as ``csv_lines`` encodes others."""
+    if decoded is not None:
+        record = with_texts(record, decoded)
     if form.preview:
         record = form.cut(record)
     yield b"%d,%d,%d," % (partition, record.offset, record.timestamp)
@@ -82,6 +88,9 @@ def csv_lines(shown: list[RecordOut]) -> bytes:
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, Raw):
+        # What was decoded, as JSON.
+        value = bytes(value).decode()
     if not isinstance(value, str):
         return ""
     return f"'{value}" if value.startswith(_LINE_ENDS) or value.lstrip().startswith(_FORMULA) else value

@@ -75,12 +75,22 @@ class Shown:
         records = piece.records
         if len(records) == 1 and is_large(records[0]) and size_of(records[0]) > UNCOUNTED_BYTES:
             return [(record, None) for record in await self.wanted.matching(records, budget)]
-        if self.wanted.is_empty:
+        if not self.wanted.is_empty:
+            records = await self.wanted.matching(records, budget)
+            texts = await self._made(partition, records)
+        elif self.form.may_decode(records):
+            texts = await piece.texts_made(self.form, partial(self._made, partition, records))
+        else:
             texts = piece.texts(self.form, partial(self._encoded, partition))
-            return list(zip(records, texts, strict=True))
+        return list(zip(records, texts, strict=True))
+
+    async def _made(self, partition: int, records: list[RecordView]) -> list[bytes]:
+        decoded = await self.form.decoded(records)
+        if not decoded:
+            return [self._encoded(partition, record) for record in records]
         return [
-            (record, self._encoded(partition, record))
-            for record in await self.wanted.matching(records, budget)
+            encode(self.form.out(partition, record, part))
+            for record, part in zip(records, decoded, strict=True)
         ]
 
     def _encoded(self, partition: int, record: RecordView) -> bytes:

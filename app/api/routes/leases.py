@@ -21,6 +21,8 @@ from ..group_json import LeasedPartitionJson, LeaseToken, PollStart, Topics, lea
 from ..json_bodies import LIST_BYTES_MAX, JsonBody, client_host
 from ..openapi.operations import JSON, Content
 from ..parameters import GROUP
+from ..record_selection import DECODE, decoding_of
+from ..records.decoded import AnswerDecoding
 from ..records.form import RecordForm, Separator
 from ..records.json_records import encode
 from ..records.json_types import InPartition, LeasedRecord
@@ -102,6 +104,7 @@ _EXTEND = JsonBody(ExtendBody, '{"lease": "WyJiaWxsaW5nIiwi…"}', bytes_max=LIS
 @route(
     "POST /v1/groups/{group}/poll",
     "Poll for records with a lease",
+    DECODE,
     body=_POLL,
     answers=[Content(JSON, PolledJson)],
     errors=(500,),
@@ -113,7 +116,7 @@ async def poll(request: Request) -> Response:
     client may acknowledge. `deliveries` of a partition counts how often its records were delivered, this one
     included.
     """
-    body = await _POLL.read(request)
+    body, decoding = await _POLL.read(request), decoding_of(request)
     require(request, READ_TOPIC, body.topics)
     await broker_of(request).find_topics(body.topics)
     leases = group_of(request).leases
@@ -137,7 +140,8 @@ async def poll(request: Request) -> Response:
     try:
         # Again, because a poll may wait.
         require(request, READ_TOPIC, body.topics)
-        return await sized_or_streamed(_polled(polled, reader), reader, media_type=JSON)
+        body_parts = _polled(polled, reader, decoding)
+        return await sized_or_streamed(body_parts, reader, media_type=JSON)
     except (AuthorizationError, ReadMemoryFull):
         if polled.lease is not None and body.poll_id is None:
             # Nobody knows the lease.
@@ -145,7 +149,7 @@ async def poll(request: Request) -> Response:
         raise
 
 
-async def _polled(polled: Polled, reader: DecodedReader) -> AsyncGenerator[bytes]:
+async def _polled(polled: Polled, reader: DecodedReader, decoding: AnswerDecoding) -> AsyncGenerator[bytes]:
     form, separator = RecordForm(), Separator()
     yield b'{"records":['
     for leased, fetched in polled.fetched:
@@ -153,7 +157,9 @@ async def _polled(polled: Polled, reader: DecodedReader) -> AsyncGenerator[bytes
         async with aclosing(leased_records(leased, fetched, reader)) as slices:
             async for records in slices:
                 opening = partial(separator.before, head)
-                async for piece in form.stream(leased.partition, records, opening=opening, end=b""):
+                decoded = await decoding.decoded(leased.topic, records)
+                pieces = form.stream(leased.partition, records, opening=opening, end=b"", decoded=decoded)
+                async for piece in pieces:
                     yield piece
                 await pause()
     lease = polled.lease

@@ -16,7 +16,6 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.notation import parse_whole
 
 from ...broker.broker import Broker
-from ...broker.reading.decoded_bytes import DecodedReader
 from ...broker.reading.fetch import PartitionFetch, visible_bytes
 from ...broker.topics import Topic
 from ...concurrency import several
@@ -26,9 +25,10 @@ from ...work_budget import WorkBudget
 from ..errors import Problem, problem_of
 from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
 from ..parameters import ISOLATION, PARTITION, TOPIC, Number, OffsetOrTime, Text, isolation_of
-from ..record_selection import AS, EVENTS, FILTER, LAST_EVENT_ID, LINES, TOPIC_ID, filter_of, form_of
+from ..record_selection import AS, DECODE, EVENTS, FILTER, LAST_EVENT_ID, LINES, TOPIC_ID, filter_of, form_of
 from ..records.arrow import MEDIA_TYPE as _ARROW
 from ..records.arrow import arrow_body, decoder_of
+from ..records.decoded import Slices, decoded_slices
 from ..records.event_ids import parse_event_id
 from ..records.form import RecordForm
 from ..records.json_records import encode
@@ -92,8 +92,9 @@ _MAX_PER_S = Number(
     _MIN_BYTES,
     ISOLATION,
     AS,
+    DECODE,
     *OWNER,
-    *(condition.only_for("server-sent events") for condition in FILTER),
+    *(condition.only_for("server-sent events") for condition in FILTER if condition is not DECODE),
     _MAX_PER_S,
     LAST_EVENT_ID,
     TOPIC_ID,
@@ -122,10 +123,10 @@ async def read(request: Request) -> Response:
     max_bytes = page_bytes_max(request, max_bytes)
     wait_ms = _WAIT_MS.read(request, 0)
     min_bytes = _MIN_BYTES.read(request, 1)
-    form, isolation = form_of(request), isolation_of(request)
+    form, isolation = form_of(request, known), isolation_of(request)
     if media_type == SSE:
         positions = await _positions(request, broker, known, [partition], default="latest")
-        shown = _shown(request)
+        shown = _shown(request, known)
         body = events(broker, known, positions, only=partition, shown=shown)
         return _stream(request, body, shown, SSE, known)
     reader = broker.decoded.reader()
@@ -166,10 +167,17 @@ async def read(request: Request) -> Response:
     elif media_type == _ARROW:
         decoder = await decoder_of(topic, partition)
         body = arrow_body(decoder, page, reader)
-    elif media_type == JSON:
-        body = _json_body(page, form, reader)
     else:
-        body = _ndjson_body(page, form, reader)
+        slices = decoded_slices(
+            page,
+            form,
+            reader,
+            bytes_max=max_bytes,
+            room=state.page_room,
+            # They are sent after the first records.
+            ended=lambda offset: headers.update({"Next-Offset": str(offset)}),
+        )
+        body = (_json_body if media_type == JSON else _ndjson_body)(page, form, slices)
     return await sized_or_streamed(body, reader, headers=headers, media_type=media_type)
 
 
@@ -178,18 +186,18 @@ async def _batches_body(page: RecordPage) -> AsyncGenerator[bytes]:
         yield bytes(await visible_bytes(piece))
 
 
-async def _json_body(page: RecordPage, form: RecordForm, reader: DecodedReader) -> AsyncGenerator[bytes]:
+async def _json_body(page: RecordPage, form: RecordForm, slices: Slices) -> AsyncGenerator[bytes]:
     yield b'{"records":['
     is_first = True
     failure: CorruptLog | ReadMemoryFull | None = None
     next_offset = page.offset
     try:
-        async with aclosing(page.slices(reader)) as slices:
-            async for records in slices:
+        async with aclosing(slices):
+            async for records, decoded in slices:
                 if not is_first:
                     yield b","
                 is_first = False
-                async for text in form.stream(page.partition, records, end=b""):
+                async for text in form.stream(page.partition, records, end=b"", decoded=decoded):
                     yield text
                 next_offset = records[-1].offset + 1
     except (CorruptLog, ReadMemoryFull) as error:
@@ -205,11 +213,11 @@ async def _json_body(page: RecordPage, form: RecordForm, reader: DecodedReader) 
     yield b"]," + encode(tail)[1:]
 
 
-async def _ndjson_body(page: RecordPage, form: RecordForm, reader: DecodedReader) -> AsyncGenerator[bytes]:
+async def _ndjson_body(page: RecordPage, form: RecordForm, slices: Slices) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(page.slices(reader)) as slices:
-            async for records in slices:
-                async for text in form.stream(page.partition, records):
+        async with aclosing(slices):
+            async for records, decoded in slices:
+                async for text in form.stream(page.partition, records, decoded=decoded):
                     yield text
     except (CorruptLog, ReadMemoryFull) as error:
         yield encode({"error": problem_of(error)}) + b"\n"
@@ -246,7 +254,7 @@ async def tail(request: Request) -> Response:
     media_type = negotiate(request, (NDJSON, SSE))
     partitions = list(range(topic.partitions))
     positions = await _positions(request, broker, topic, partitions, default="latest")
-    shown = _shown(request)
+    shown = _shown(request, topic)
     if media_type == SSE:
         body = events(broker, topic, positions, only=None, shown=shown)
         return _stream(request, body, shown, SSE, topic)
@@ -324,12 +332,12 @@ async def _check_places(broker: Broker, topic: str, places: dict[int, int]) -> N
         await budget.visit()
 
 
-def _shown(request: Request) -> Shown:
+def _shown(request: Request, topic: Topic) -> Shown:
     state = api_state(request)
     per_s_max = _MAX_PER_S.read(request)
     return Shown(
         filter_of(request),
-        form_of(request),
+        form_of(request, topic),
         per_s_max,
         state.tail_reads,
         state.broker.decoded.reader(),

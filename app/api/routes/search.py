@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -30,7 +31,7 @@ from ..errors import HttpError, problem_of
 from ..json_bodies import LIST_BYTES_MAX, JsonBody
 from ..openapi.operations import CSV, JSON, NDJSON, OCTETS, Content
 from ..parameters import ISOLATION, OFFSET, PARTITION, TOPIC, Choice, Number, OffsetOrTime, Text, isolation_of
-from ..record_selection import FILTER, PREVIEW, filter_of, form_of
+from ..record_selection import DECODE, FILTER, PREVIEW, filter_of, form_of
 from ..records.form import RecordForm
 from ..records.json_records import RecordOut, encode, encode_lines
 from ..records.json_types import Record
@@ -146,7 +147,7 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
     limit = _LIMIT.read(
         request, _LIMIT_DEFAULT if is_bounded else INT64_MAX, maximum=_LIMIT_MAX if is_bounded else None
     )
-    wanted, form = filter_of(request), form_of(request, may_parse=False)
+    wanted, form = filter_of(request), form_of(request, topic, may_parse=False)
     reader = broker.decoded.reader()
     if given_ranges is None:
         ranges = await _ranges(request, broker, topic.name, topic.partitions)
@@ -327,14 +328,21 @@ async def _of_matches(
     """Yield matches by ``lines``, or a large one in pieces; nothing if there are none."""
     if not matches:
         return
+    decoded = await form.decoded([match.record for match in matches])
     if len(matches) > 1 or not is_large(matches[0].record):
-        yield lines([form.out(match.partition, match.record) for match in matches])
+        parts = decoded or itertools.repeat(None)
+        yield lines(
+            [
+                form.out(match.partition, match.record, part)
+                for match, part in zip(matches, parts, strict=False)
+            ]
+        )
         return
     partition, record = matches[0].partition, matches[0].record
     pieces = (
-        csv_pieces(partition, record, form)
+        csv_pieces(partition, record, form, decoded[0] if decoded else None)
         if lines is csv_lines
-        else form.stream(partition, [record], opening=opening, end=end)
+        else form.stream(partition, [record], opening=opening, end=end, decoded=decoded)
     )
     async for piece in pieces:
         yield piece
@@ -373,6 +381,7 @@ async def _export(run: Search, shape: str, form: RecordForm) -> AsyncGenerator[b
     ISOLATION,
     _PART,
     PREVIEW,
+    DECODE,
     answers=(Content(JSON, Record), Content(OCTETS, bytes)),
     errors=(404, 410, 416, 500),
 )
@@ -384,12 +393,13 @@ async def get_record(request: Request) -> Response:
     broker = broker_of(request)
     reader = broker.decoded.reader()
     partition, offset = PARTITION.number(request), OFFSET.number(request)
-    topic = broker.topic(TOPIC.read(request)).name
+    known = broker.topic(TOPIC.read(request))
+    topic = known.name
     part = _PART.read(request)
-    form = form_of(request, may_parse=False)
+    form = form_of(request, known, may_parse=False)
     opened = await _record_at(broker, topic, partition, offset, isolation_of(request), reader)
     if part is None:
-        return record_response(opened, partition, form, reader)
+        return await record_response(opened, partition, form, reader)
     data = opened.record.value if part == "value" else opened.record.key
     if data is None:
         await opened.close()

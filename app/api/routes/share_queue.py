@@ -27,6 +27,8 @@ from ..group_json import Offset, PollStart, Topics
 from ..json_bodies import LIST_BYTES_MAX, JsonBody
 from ..openapi.operations import JSON, Content
 from ..parameters import GROUP
+from ..record_selection import DECODE, decoding_of
+from ..records.decoded import AnswerDecoding
 from ..records.form import RecordForm, Separator
 from ..records.json_records import encode
 from ..records.json_types import SharedRecord
@@ -122,6 +124,7 @@ _REDRIVE = JsonBody(RedriveBody, '{"max_records": 1000}')
 @route(
     "POST /v1/groups/{group}/share/poll",
     "Take records of a share group",
+    DECODE,
     body=_POLL,
     answers=[Content(JSON, SharePolledJson)],
     errors=(500,),
@@ -133,7 +136,7 @@ async def share_poll(request: Request) -> Response:
     counts how often a record was delivered, this time included; after `share.delivery.count.limit` deliveries it is
     given up. The group needs no members, and shares its records with those that use the Kafka protocol.
     """
-    body = await _POLL.read(request)
+    body, decoding = await _POLL.read(request), decoding_of(request)
     group = GROUP.read(request)
     require(request, READ_TOPIC, body.topics)
     queue = group_of(request).queue
@@ -154,7 +157,7 @@ async def share_poll(request: Request) -> Response:
         # Again, because a poll may wait.
         require(request, READ_TOPIC, body.topics)
         return await sized_or_streamed(
-            _polled(group, polled, broker_of(request).now_ms(), reader), reader, media_type=JSON
+            _polled(group, polled, broker_of(request).now_ms(), reader, decoding), reader, media_type=JSON
         )
     except (AuthorizationError, ReadMemoryFull):
         if body.lock is None:
@@ -164,7 +167,7 @@ async def share_poll(request: Request) -> Response:
 
 
 async def _polled(
-    group: str, polled: SharePolled, now_ms: int, reader: DecodedReader
+    group: str, polled: SharePolled, now_ms: int, reader: DecodedReader, decoding: AnswerDecoding
 ) -> AsyncGenerator[bytes]:
     form, separator = RecordForm(), Separator()
     has_records = False
@@ -179,8 +182,9 @@ async def _polled(
                     has_records = True
                     head = b'{"topic":%s,"deliveries":%d,' % (topic, acquired.delivery_count)
                     opening = partial(separator.before, head)
+                    decoded = await decoding.decoded(part.partition.topic, records)
                     async for piece in form.stream(
-                        part.partition.partition, records, opening=opening, end=b""
+                        part.partition.partition, records, opening=opening, end=b"", decoded=decoded
                     ):
                         yield piece
         except CorruptLog as error:

@@ -20,7 +20,7 @@ from ...work_budget import WorkBudget
 from ..errors import HttpError
 from ..openapi.operations import JSON, NDJSON, OCTETS, SSE, Content
 from ..parameters import TOPIC, Choice, Header, Number
-from ..record_selection import AS, PREVIEW, form_of
+from ..record_selection import AS, DECODE, PREVIEW, form_of
 from ..records.event_ids import parse_event_id
 from ..records.json_types import Record
 from ..records.single_record import bytes_response, record_response
@@ -70,6 +70,7 @@ _KEY_SHOWN_BYTES = 60
     _ISOLATION,
     AS,
     PREVIEW,
+    DECODE,
     answers=(Content(JSON, Record), Content(OCTETS, bytes)),
     errors=(404, 406, 409, 500, 503),
 )
@@ -87,7 +88,7 @@ async def get_key(request: Request) -> Response:
     _ISOLATION.read(request)
     partition = _partition(request, broker, topic)
     media_type = negotiate(request, (JSON, OCTETS))
-    form, reader = form_of(request), broker.decoded.reader()
+    form, reader = form_of(request, broker.topic(topic)), broker.decoded.reader()
     found = await broker.newest_record(topic, key, reader, partition=partition)
     shown_key = key[:_KEY_SHOWN_BYTES].decode(errors="backslashreplace")
     if found is None:
@@ -115,7 +116,7 @@ async def get_key(request: Request) -> Response:
     if media_type == OCTETS:
         headers["X-Content-Type-Options"] = "nosniff"
         return bytes_response(found.opened, record.value, reader, headers=headers)
-    return record_response(found.opened, found.partition, form, reader, headers=headers)
+    return await record_response(found.opened, found.partition, form, reader, headers=headers)
 
 
 def _key(request: Request) -> bytes:
@@ -148,6 +149,7 @@ def _partition(request: Request, broker: Broker, topic: str) -> int | None:
     _ISOLATION,
     AS,
     PREVIEW,
+    DECODE,
     _LAST_EVENT_ID,
     answers=_LINES,
     errors=(404, 406, 409, 429, 503),
@@ -172,7 +174,7 @@ async def read_table(request: Request) -> Response:
     partitions = list(range(topic.partitions)) if only is None else [only]
     media_type = negotiate(request, (NDJSON, SSE))
     reader = broker.decoded.reader()
-    shown = Shown(Filter(), form_of(request), 0, state.tail_reads, reader)
+    shown = Shown(Filter(), form_of(request, topic), 0, state.tail_reads, reader)
     if media_type == SSE:
         positions = await _resumed(request, broker, topic, partitions)
         if positions is not None:

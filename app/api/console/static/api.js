@@ -1,4 +1,5 @@
 // Calls the public HTTP API and turns problem documents into errors. The console uses no other interface.
+import { parsedRecord } from "./json-text.js";
 
 export class Problem extends Error {
   constructor(status, document) {
@@ -37,6 +38,7 @@ export async function request(method, path, { body, signal, headers } = {}) {
 }
 
 export const get = async (path, options) => (await request("GET", path, options)).json();
+export const getRecord = async (path) => parsedRecord(await (await request("GET", path)).text());
 
 export async function send(method, path, body, options) {
   const response = await request(method, path, { body, ...options });
@@ -70,7 +72,7 @@ export function query(values) {
   return text && `?${text}`;
 }
 
-// Yields the lines of an NDJSON answer, each parsed as it arrives.
+// Yields the lines of an NDJSON answer with records, each parsed as it arrives.
 export async function* lines(method, path, options) {
   const response = await request(method, path, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -80,9 +82,9 @@ export async function* lines(method, path, options) {
     if (done) break;
     const pieces = (rest + value).split("\n");
     rest = pieces.pop();
-    for (const piece of pieces) if (piece) yield JSON.parse(piece);
+    for (const piece of pieces) if (piece) yield parsedRecord(piece);
   }
-  if (rest) yield JSON.parse(rest);
+  if (rest) yield parsedRecord(rest);
 }
 
 export const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;

@@ -1,6 +1,6 @@
 // Looks up the newest record of one key of a compacted topic.
 import { copy, h, show } from "./dom.js";
-import { curl, get, part, query } from "./api.js";
+import { curl, getRecord, part, query } from "./api.js";
 import { PREVIEW } from "./table-rows.js";
 import { detail } from "./record.js";
 import * as url from "./url.js";
@@ -43,7 +43,7 @@ export function keyLookup(topic, state) {
     url.write(state);
     let found;
     try {
-      const record = await get(pathOf(topic, state.key, state.encoding, { preview: PREVIEW }));
+      const record = await getRecord(pathOf(topic, state.key, state.encoding, { preview: PREVIEW }));
       found = await detail(topic, record);
     } catch (problem) {
       found = refused(topic, state.key, problem);

@@ -1,5 +1,6 @@
 import { brief, byId, bytes, copy, count, enable, h, notice, show } from "./dom.js";
 import { curl, lines, part, query, refusal } from "./api.js";
+import { parsedRecord } from "./json-text.js";
 import { RECORD_HEADS, recordRow } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
@@ -167,7 +168,7 @@ function tail() {
     byId("status").textContent = `Live: ${count(seen)} records, newest first${left}`;
   };
   source.addEventListener("message", (event) => {
-    const record = JSON.parse(event.data);
+    const record = parsedRecord(event.data);
     if (only && !only.has(record.partition)) return;
     seen += 1;
     waiting.push(record);
@@ -200,7 +201,8 @@ function submit(mode) {
 
 function exportPath(format) {
   const now = values();
-  return searchPath(now.topic, { ...where(now), format });
+  // Lines of NDJSON can be produced again, byte for byte; a spreadsheet shows what schemas say.
+  return searchPath(now.topic, { ...where(now), format, decode: format === "ndjson" ? "raw" : "" });
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); submit("go"); });

@@ -166,7 +166,7 @@ async function replay() {
   try {
     chosen = await Promise.all(ids.map(async (id) => {
       const [topic, partition, offset] = id.split("/");
-      return { topic, record: await get(address(topic, { partition, offset })) };
+      return { topic, record: await get(address(topic, { partition, offset }) + query({ decode: "raw" })) };
     }));
   } catch (problem) {
     notice(problem.message);

@@ -1,7 +1,8 @@
 // Shows one record. Nothing in it is trusted, so all of it is set as text.
 import { bytes, copy, h, labelled, show, time, utc } from "./dom.js";
-import { curl, get, part, query } from "./api.js";
-import { indented } from "./json-text.js";
+import { curl, getRecord, part, query } from "./api.js";
+import { indented, tree } from "./json-text.js";
+import { badge } from "./registry.js";
 import { tabList } from "./tabs.js";
 
 // Maximum bytes shown of an opened record; the whole value can be downloaded.
@@ -17,10 +18,11 @@ export function rawBytes(text, b64) {
   return text === null || text === undefined ? null : new TextEncoder().encode(text);
 }
 
-// A text in one line; binary data and null are shown as such.
-export function oneLine(text, b64) {
+// A text in one line; binary data and null are shown as such, and JSON that a schema describes as JSON.
+export function oneLine(given, b64) {
   if (b64 !== undefined) return h("span", { class: "soft" }, `binary ${b64.slice(0, 60)}${b64.length > 60 ? "…" : ""}`);
-  if (text === null || text === undefined) return h("span", { class: "chip plain" }, "null");
+  if (given === null || given === undefined) return h("span", { class: "chip plain" }, "null");
+  const text = typeof given === "string" ? given : JSON.stringify(given);
   return text.length > 300 ? `${text.slice(0, 300)}…` : text;
 }
 
@@ -36,7 +38,27 @@ export function hexDump(data) {
   return lines.join("\n");
 }
 
-function views(record) {
+// Returns what an opened record can be shown as: texts, elements, and functions that fetch a text.
+function views(record, path) {
+  if (record.schema) {
+    const shown = {};
+    // Of a value that was cut off, the broker sends the beginning of its JSON.
+    if (record.is_cut && typeof record.value === "string") shown.JSON = record.value;
+    else {
+      shown.Fields = tree(record.value);
+      shown.JSON = JSON.stringify(record.value);
+      try {
+        shown.JSON = indented(shown.JSON);
+      } catch {
+        // Nested too deep.
+      }
+    }
+    shown.Hex = async () => {
+      const { value, value_b64: b64 } = await getRecord(path + query({ decode: "raw", preview: SHOWN_BYTES }));
+      return hexDump(rawBytes(value, b64));
+    };
+    return shown;
+  }
   const data = rawBytes(record.value, record.value_b64);
   if (data === null) return { Text: "null: a tombstone" };
   const shown = {};
@@ -63,25 +85,38 @@ export function moment(ms) {
 // The content of an opened record.
 export async function detail(topic, glimpse) {
   const path = address(topic, glimpse);
-  const record = glimpse.is_cut ? await get(path + query({ preview: SHOWN_BYTES })) : glimpse;
-  const shown = views(record);
+  const record = glimpse.is_cut ? await getRecord(path + query({ preview: SHOWN_BYTES })) : glimpse;
+  const shown = views(record, path);
   const names = Object.keys(shown);
-  const body = h("pre", { tabindex: "0", "aria-label": "Value" });
-  const tabs = tabList("Show as", names, (name) => { body.textContent = shown[name]; });
+  const text = h("pre", { tabindex: "0", "aria-label": "Value" });
+  const fields = h("div", { class: "fields", tabindex: "0", role: "group", "aria-label": "Value" }, shown.Fields);
+  let turn = 0;
+  const tabs = tabList("Show as", names, async (name) => {
+    const mine = ++turn;
+    fields.hidden = name !== "Fields";
+    text.hidden = !fields.hidden;
+    if (text.hidden) return;
+    if (typeof shown[name] === "function") {
+      text.textContent = "reading…";
+      shown[name] = await shown[name]().catch((problem) => problem.message);
+    }
+    if (mine === turn) text.textContent = shown[name];
+  });
   tabs.choose(names[0]);
+  const copied = () => (text.hidden ? shown.JSON : text.textContent);
   const size = record.value_bytes ?? rawBytes(record.value, record.value_b64)?.length;
   const headers = record.headers ?? [];
   return h("div", { class: "stack" },
     h("dl", { class: "pairs" },
       h("dt", null, "Position"), h("dd", { class: "mono" }, `${topic} ${record.partition}:${record.offset}`),
       h("dt", null, "Time"), h("dd", null, time(record.timestamp), " ", h("span", { class: "fine" }, utc(record.timestamp))),
-      h("dt", null, "Key"), h("dd", { class: "mono" }, oneLine(record.key, record.key_b64)),
+      h("dt", null, "Key"), h("dd", { class: "mono" }, oneLine(record.key, record.key_b64), record.keySchema && [" ", badge(record.keySchema)]),
       headers.map((header) => [h("dt", null, `Header ${header.key}`), h("dd", { class: "mono" }, oneLine(header.value, header.value_b64))]),
-      h("dt", null, "Value"), h("dd", null, bytes(size), record.is_cut && h("span", { class: "soft" }, `, the first ${bytes(SHOWN_BYTES)} are shown`))),
-    tabs.element, body,
+      h("dt", null, "Value"), h("dd", null, bytes(size), record.is_cut && h("span", { class: "soft" }, `, the first ${bytes(SHOWN_BYTES)} are shown`), record.schema && [" ", badge(record.schema)])),
+    tabs.element, fields, text,
     h("div", { class: "row" },
       h("button", { type: "button", onclick: () => copy(curl(path)) }, "Copy as curl"),
-      record.value !== null && h("button", { type: "button", onclick: () => copy(body.textContent) }, "Copy what is shown"),
+      record.value !== null && h("button", { type: "button", onclick: () => copy(copied()) }, "Copy what is shown"),
       record.value !== null && h("a", { class: "button", href: `${path}?part=value`, download: "" }, "Download value"),
       h("a", { class: "button", href: `/console/produce${query({ topic, replay: identity(topic, record) })}` }, "Send again…")));
 }

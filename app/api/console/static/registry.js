@@ -1,5 +1,6 @@
 // The schema registry, as the HTTP listener serves it.
 import { get, part, query } from "./api.js";
+import { h } from "./dom.js";
 
 const ROOT = "/v1/registry";
 // Has the registry send all that it knows of a version.
@@ -21,6 +22,9 @@ export const rulePath = (kind, subject) => (subject === undefined ? path(kind) :
 
 export const typeOf = (schema) => schema.schemaType ?? "AVRO";
 export const link = (subject, version) => `/console/schemas${query({ subject, version })}`;
+// Names the schema of a key or value, and leads to it.
+export const badge = ({ id, subject, version, type }) =>
+  h("a", { class: "chip", href: subject ? link(subject, version) : `/console/schemas${query({ id })}` }, subject ? `${subject} version ${version}` : `schema ${id}`, ` · ${type}`);
 
 // Returns the compatibility level ("config") or the mode that is in effect; a dash if the client may not see it.
 export async function inEffect(kind, subject) {

@@ -12,7 +12,7 @@ const size = (text) => new TextEncoder().encode(text).length;
 // A preview with fewer bytes than a UTF-8 character below the limit may be the beginning of several keys.
 function isKeyCut(record) {
   if (!record.is_cut) return false;
-  const held = record.key_b64 === undefined ? size(record.key) : atob(record.key_b64).length;
+  const held = record.key_b64 !== undefined ? atob(record.key_b64).length : typeof record.key === "string" ? size(record.key) : 0;
   return held > PREVIEW - 4;
 }
 
@@ -28,14 +28,15 @@ export class TableRows {
   get count() { return this.#keys.size; }
 
   apply(record) {
-    const isKeyed = record.key_b64 !== undefined || typeof record.key === "string";
+    const isKeyed = record.key_b64 !== undefined || record.keySchema !== undefined || typeof record.key === "string";
     // Records without a key are older than the compaction of the topic.
     if (!isKeyed) return;
     if (isKeyCut(record)) {
       this.left += 1;
       return;
     }
-    const name = record.key_b64 === undefined ? `text ${record.key}` : `base64 ${record.key_b64}`;
+    const name = record.keySchema ? `schema ${record.keySchema.id} ${JSON.stringify(record.key)}`
+      : record.key_b64 === undefined ? `text ${record.key}` : `base64 ${record.key_b64}`;
     const id = `${record.partition} ${name}`;
     if (record.value === null) {
       this.#keys.delete(id);

@@ -1,6 +1,7 @@
 // The table of a compacted topic: a row per key that follows the changes, and the look-up of one key.
 import { copy, count, h, labelled, notice, show, utc } from "./dom.js";
 import { curl, part, query, refusal } from "./api.js";
+import { parsedRecord } from "./json-text.js";
 import { KEYS_MAX, PREVIEW, ROWS_MAX, TableRows } from "./table-rows.js";
 import { detail, moment, oneLine } from "./record.js";
 import { keyLookup } from "./key-lookup.js";
@@ -88,7 +89,7 @@ export function topicTable(topic, state) {
     h("section", { class: "card", "aria-label": "Table" },
       h("header", null, status, h("span", { class: "grow" }), button,
         h("button", { type: "button", class: "quiet", onclick: () => copy(curl(tablePath)) }, "Copy as curl"),
-        h("a", { class: "button quiet", href: tablePath, download: `${topic}.ndjson` }, "Export NDJSON")),
+        h("a", { class: "button quiet", href: tablePath + query({ decode: "raw" }), download: `${topic}.ndjson` }, "Export NDJSON")),
       results, beyond));
 
   const drawn = new Map();
@@ -174,7 +175,7 @@ export function topicTable(topic, state) {
       redraw();
     });
     mine.addEventListener("message", (event) => {
-      rows.apply(JSON.parse(event.data));
+      rows.apply(parsedRecord(event.data));
       if (isPaused && isComplete) waiting += 1;
       if (rows.isOver) {
         close();

@@ -171,6 +171,7 @@ function describe(topic) {
     h("div", { class: "row" },
       h("a", { class: "button primary", href: `/console/messages${query({ topic: name })}` }, "Messages"),
       h("a", { class: "button", href: `/console/produce${query({ topic: name })}` }, "Produce"),
+      h("a", { class: "button", href: `/console/schemas${query({ search: name })}` }, "Schemas"),
       h("button", { type: "button", onclick: grow }, "Add partitions"),
       h("button", { type: "button", class: "danger", onclick: purge }, "Purge…"),
       h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")),

@@ -14,6 +14,8 @@ import msgspec
 from ..records import OutgoingRecord, Record
 
 NDJSON = "application/x-ndjson"
+# Of requests that read records: deserializers need the bytes.
+AS_BYTES = {"decode": "raw"}
 
 _SHORT_BYTES = 1024
 

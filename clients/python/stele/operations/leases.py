@@ -8,7 +8,7 @@ from ..wire import messages as m
 from .base import HttpAnswer, HttpRequest, NoResult, Operation, copied, expect, json_request
 from .fetch import records_of
 from .groups import group_path
-from .json_records import record_from_json
+from .json_records import AS_BYTES, record_from_json
 
 
 class Poll(m.PollRequest, Operation[Polled]):
@@ -40,7 +40,7 @@ class Poll(m.PollRequest, Operation[Polled]):
         if self.max_partitions == m.ANY_NUMBER:
             body["max_partitions"] = None
         del body["group"]
-        return json_request("POST", group_path(self.group, "poll"), body)
+        return json_request("POST", group_path(self.group, "poll"), body, params=AS_BYTES)
 
     def from_http(self, answer: HttpAnswer) -> Polled:
         document = answer.json()

@@ -10,7 +10,7 @@ import msgspec
 from ..records import Record, Redriven, SharePolled
 from .base import HttpAnswer, HttpRequest, Operation, json_request
 from .groups import group_path
-from .json_records import record_from_json
+from .json_records import AS_BYTES, record_from_json
 
 Settlement: TypeAlias = Literal["ack", "release", "reject", "renew"]
 
@@ -40,7 +40,7 @@ class SharePoll(Operation[SharePolled]):
             "max_bytes": self.max_bytes,
             "wait_ms": self.wait_ms,
         }
-        return json_request("POST", group_path(self.group, "share", "poll"), body)
+        return json_request("POST", group_path(self.group, "share", "poll"), body, params=AS_BYTES)
 
     def from_http(self, answer: HttpAnswer) -> SharePolled:
         document = answer.json()

@@ -13,7 +13,7 @@ from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
 from .base import HttpAnswer, HttpRequest, Operation, error_from_problem, expect, segment, topic_path
 from .fetch import DECODED_BYTES_MAX, decode_up_to, records_of
-from .json_records import NDJSON, record_from_json
+from .json_records import AS_BYTES, NDJSON, record_from_json
 
 # The broker may have to read the whole partition before its first answer.
 TABLE_WAIT_S = 300.0
@@ -39,7 +39,7 @@ class LookUpKey(m.LookUpKeyRequest, Operation[Record[bytes] | None]):
     def to_http(self) -> HttpRequest:
         # Base64 takes any key through proxies that normalise paths.
         key = segment(urlsafe_b64encode(self.key).decode())
-        params = {"encoding": "base64"}
+        params = {"encoding": "base64", **AS_BYTES}
         if self.partition != m.ALL_PARTITIONS:
             params["partition"] = str(self.partition)
         return HttpRequest(method="GET", path=topic_path(self.topic, "keys", key), params=params)
@@ -92,7 +92,7 @@ class TableFetch(m.TableFetchRequest, Operation[TablePage]):
         return HttpRequest(
             method="GET",
             path=topic_path(self.topic, "table"),
-            params={"partition": str(self.partition)},
+            params={"partition": str(self.partition), **AS_BYTES},
             headers={"Accept": NDJSON},
         )
 

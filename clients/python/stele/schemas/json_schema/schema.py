@@ -90,8 +90,19 @@ class JsonSchema:
         """Check bytes as ``decode`` does."""
         self._check_value(_read(data), len(data))
 
+    def is_valid(self, data: bytes | memoryview) -> bool:
+        """Return whether ``check`` accepts bytes, without finding out why not, which may take a second."""
+        try:
+            value = _read(data)
+            return not self._is_too_large(len(data)) and self._validator.is_valid(value)
+        except (InvalidValue, ValueError, TooComplex, RecursionError):
+            return False
+
+    def _is_too_large(self, size: int) -> bool:
+        return self._needs_steps and size > STEPPED_CHARACTERS_MAX
+
     def _check_value(self, value: Any, size: int) -> None:
-        if self._needs_steps and size > STEPPED_CHARACTERS_MAX:
+        if self._is_too_large(size):
             reason = f"patterns with lookaround or back references are matched in up to {STEPPED_CHARACTERS_MAX} bytes"
             raise InvalidValue("", reason)
         try:
