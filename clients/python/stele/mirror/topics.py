@@ -74,7 +74,7 @@ def planned(source: SourceTopic, copy: Copy, mirror: str) -> tuple[TopicState, s
     known_id = copy.configs.get(SOURCE_ID, "")
     if copy.configs.get(MIRROR, "") != mirror:
         if known_id and not copy.configs.get(MIRROR):
-            return "promoted", ""
+            return "promoted", "it was promoted, and is a topic of its own"
         other = copy.configs.get(MIRROR, "")
         what = f"a copy of the mirror {other!r}" if other else "no copy"
         return "refused", (

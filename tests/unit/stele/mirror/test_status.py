@@ -18,7 +18,7 @@ ID = bytes(16)
 def topic(state: TopicState = "copying", name: str = "t", *, has_copy: bool = True) -> MirroredTopic:
     source = SourceTopic(name=name, topic_id=ID, partitions={}, error=0)
     copy = Copy(topic_id=ID, partitions=1, configs={}) if has_copy else None
-    return MirroredTopic(source, copy, state, "" if state in ("copying", "promoted") else f"{state}!")
+    return MirroredTopic(source, copy, state, "" if state == "copying" else f"{state}!")
 
 
 def partitions(*states: State, name: str = "t") -> dict[TopicPartition, PartitionCopy]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ...wire.kafka.api import Api
 from ..definition import Address
 from ..errors import SourceError, SourceUnavailable
-from ..properties import SourceConfig
+from ..properties import SourceConfig, parse
 from .connection import Connection, open_connection
 
 Purpose = Literal["fetch", "other"]
@@ -35,7 +35,8 @@ class Source:
         self._brokers: dict[int, Address] = {}
         self._slots: dict[tuple[int | None, Purpose], _Slot] = {}
         self._next_server = 0
-        self.config: SourceConfig = configure()
+        # Of the last connection; the defaults before there was one.
+        self.config: SourceConfig = parse({}, mirror="")
 
     @property
     def brokers(self) -> Iterable[int]:
