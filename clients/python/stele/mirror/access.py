@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable
 
 from ..errors import InvalidRequestError, SteleClientError
 from ..operations.acls import AclDocument
@@ -32,6 +32,8 @@ _OPERATIONS = {
 _PERMISSIONS = {2: "DENY", 3: "ALLOW"}
 
 _Rule = tuple[tuple[str, str], ...]
+# What it is about, and its name.
+_Quota = tuple[Entity, str]
 
 
 def rule_of(acl: SourceAcl) -> _Rule | None:
@@ -64,77 +66,85 @@ class Access:
         self._source = source
         self._target = target
         self._rules: set[_Rule] = set()
-        self._quotas: dict[Entity, dict[str, float]] = {}
+        self._quotas: dict[_Quota, float] = {}
+        # What the target does not take, and why; it is not offered again.
+        self._refused: dict[_Rule | _Quota, str] = {}
         self.not_copied: list[str] = []
 
     async def copy(self) -> None:
-        """Write what has changed since the last time; what this mirror added and the source has dropped is removed."""
-        missing: dict[str, str] = {}
+        """Write what has changed since the last time.
+
+        What this mirror has added is removed once the source has dropped it.
+        """
+        missing: list[str] = []
         for what, copy in (
             ("ACLs", self._copy_acls),
             ("quotas", self._copy_quotas),
             ("users", self._list_users),
         ):
             try:
-                missing |= await copy()
+                missing += await copy()
             except (SourceError, SteleClientError) as error:
-                missing[what] = str(error)
-        self.not_copied = [f"{what}: {why}" for what, why in missing.items()]
+                missing.append(f"{what}: {error}")
+        self.not_copied = missing
 
-    async def _copy_acls(self) -> dict[str, str]:
+    async def _copy_acls(self) -> list[str]:
         acls = await reads.acls(self._source)
         rules = {rule for acl in acls if (rule := rule_of(acl)) is not None}
-        missing = {
-            f"ACL {shown_acl(acl)}": "it is about the cluster itself, or of a kind that Stele lacks"
-            for acl in acls
-            if rule_of(acl) is None
-        }
         added = sorted(rules - self._rules)
         if added:
             try:
                 await self._target.add_acls(list(map(_document, added)))
             except InvalidRequestError:
-                missing |= await self._add_one_by_one(added)
+                # One of them; which one, and why, is found out one by one.
+                for rule in added:
+                    await self._offer(rule, self._target.add_acls([_document(rule)]))
         for rule in self._rules - rules:
-            await self._target.remove_acl(_document(rule))
+            if self._refused.pop(rule, None) is None:
+                await self._target.remove_acl(_document(rule))
         self._rules = rules
-        return missing
+        return [
+            *(f"ACL {shown_acl(acl)}: it is about the cluster itself, or of a kind that Stele lacks"
+              for acl in acls if rule_of(acl) is None),
+            *(f"ACL {' '.join(value for _, value in rule)}: {self._refused[rule]}"
+              for rule in sorted(rules) if rule in self._refused),
+        ]  # fmt: skip
 
-    async def _add_one_by_one(self, rules: Iterable[_Rule]) -> dict[str, str]:
-        missing: dict[str, str] = {}
-        for rule in rules:
-            try:
-                await self._target.add_acls([_document(rule)])
-            except InvalidRequestError as error:
-                missing[f"ACL {' '.join(value for _, value in rule)}"] = str(error)
-        return missing
+    async def _offer(self, what: _Rule | _Quota, call: Awaitable[None]) -> None:
+        try:
+            await call
+            self._refused.pop(what, None)
+        except InvalidRequestError as error:
+            self._refused[what] = str(error)
 
-    async def _copy_quotas(self) -> dict[str, str]:
-        quotas = await reads.quotas(self._source)
-        missing: dict[str, str] = {}
-        for entity in quotas.keys() | self._quotas.keys():
-            values, before = quotas.get(entity, {}), self._quotas.get(entity, {})
-            changes: dict[str, float | None] = dict.fromkeys(before.keys() - values.keys())
-            changes |= {key: value for key, value in values.items() if before.get(key) != value}
-            missing |= await self._change_quotas(entity, changes)
-        self._quotas = quotas
-        return missing
-
-    async def _change_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> dict[str, str]:
-        missing: dict[str, str] = {}
-        shown = ", ".join(f"{kind} {name or 'default'}" for kind, name in entity)
-        for key, value in changes.items():
-            try:
-                await self._target.change_quotas(entity, {key: value})
-            except InvalidRequestError as error:
-                missing[f"quota {key} of {shown}"] = str(error)
-        return missing
-
-    async def _list_users(self) -> dict[str, str]:
-        return {
-            f"user {name}": "passwords cannot be read; add the user with 'stele user add'"
-            for name in await reads.scram_users(self._source)
+    async def _copy_quotas(self) -> list[str]:
+        quotas = {
+            (entity, key): value
+            for entity, values in (await reads.quotas(self._source)).items()
+            for key, value in values.items()
         }
+        for quota in self._quotas.keys() - quotas.keys():
+            if self._refused.pop(quota, None) is None:
+                await self._target.change_quotas(quota[0], {quota[1]: None})
+        for quota, value in quotas.items():
+            if self._quotas.get(quota) != value:
+                await self._offer(quota, self._target.change_quotas(quota[0], {quota[1]: value}))
+        self._quotas = quotas
+        return [
+            f"quota {key} of {_shown_entity(entity)}: {why}"
+            for (entity, key) in quotas
+            if (why := self._refused.get((entity, key))) is not None
+        ]
+
+    async def _list_users(self) -> list[str]:
+        return [
+            f"user {name}: passwords cannot be read; add the user with 'stele user add'"
+            for name in await reads.scram_users(self._source)
+        ]
+
+
+def _shown_entity(entity: Entity) -> str:
+    return ", ".join(f"{kind} {name or 'default'}" for kind, name in entity)
 
 
 def _document(rule: _Rule) -> AclDocument:

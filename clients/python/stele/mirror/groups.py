@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ..errors import GroupError
+from ..errors import GroupError, SteleClientError
 from ..records import TopicPartition
 from .source import reads
 from .source.cluster import Source
@@ -50,6 +50,8 @@ class Groups:
     async def copy(self) -> None:
         """Write what has changed since the last time.
 
+        A group that is refused does not keep the others from being written.
+
         Raises:
             SourceError, SteleClientError: some were not written; the next call writes them.
         """
@@ -63,6 +65,7 @@ class Groups:
         for gone in self._written.keys() - found.keys():
             # It may come back with the same offsets, and others may have moved the group here meanwhile.
             del self._written[gone]
+        failure: SteleClientError | None = None
         for group, committed in found.items():
             written = self._written.setdefault(group, {})
             due = due_commits(committed, written, self._end_of)
@@ -74,6 +77,12 @@ class Groups:
                 self.busy.add(group)
                 # What its members commit counts; once they are gone, the source's offsets are written again.
                 written.clear()
+            except SteleClientError as error:
+                if error.retriable:
+                    raise
+                failure = error
             else:
                 self.busy.discard(group)
                 written.update(due)
+        if failure is not None:
+            raise failure

@@ -48,7 +48,7 @@ class MirroredTopic:
 
     def partitions(self) -> list[PartitionCopy]:
         """Return the partitions that have copies; all are stopped if the topic is."""
-        if self.copy is None or self.state in ("promoted", "waiting"):
+        if self.copy is None or self.state == "promoted":
             return []
         made = [
             PartitionCopy(
