@@ -211,7 +211,7 @@ def measure_all(bench: Benchmark, options: Any) -> None:
 
 
 def main() -> None:
-    bench = Benchmark(__file__, __doc__, rounds=5)
+    bench = Benchmark(__file__, __doc__, rounds=3)
     bench.add("--seconds", type=float, default=2.0, quick=0.3, help="of each rate (default: 2)")
     bench.add("--records", type=int, default=500, help="in a batch (default: 500)")
     bench.add("--samples", type=int, default=1000, quick=100, help="produces of which a p99 is")
