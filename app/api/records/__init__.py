@@ -8,6 +8,7 @@
 - ``single_record``    an answer with one record
 - ``large_strings``, ``large_bodies``, ``large_records``   JSON of many or large records, decoded in several turns of the
   event loop
+- ``encoding``         keys and values in JSON whose schemas say which bytes they are
 - ``upload``, ``ndjson_upload``   records from a request into the log; NDJSON streamed in and out
 - ``transaction_records``   records for several topics in one request
 - ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams

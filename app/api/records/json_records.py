@@ -52,6 +52,47 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     offset: int | None = None
 
 
+class SchemaIn(Struct, forbid_unknown_fields=True):
+    """How a record names the schema of its key or value: by its id, or by a subject and a version of it.
+
+    Without an id the ``version`` is a number or ``latest``. A ``type`` is accepted and ignored, as it is read.
+    """
+
+    id: int | None = None
+    subject: str | None = None
+    version: int | str | None = None
+    type: str | None = None
+    message: str | None = None
+
+
+class _RecordWithSchemaIn(Struct, forbid_unknown_fields=True, rename={"key_schema": "keySchema"}):
+    """What ``RecordIn`` has, any JSON as a key, and schemas."""
+
+    value: Raw | UnsetType = UNSET
+    value_b64: str | UnsetType = UNSET
+    key: Raw | UnsetType = UNSET
+    key_b64: str | UnsetType = UNSET
+    headers: Sequence[HeaderIn] = ()
+    timestamp: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+    schema: SchemaIn | None = None
+    key_schema: SchemaIn | None = None
+
+
+class NamedRecordIn(RecordIn):
+    """A record with a schema, or with a key that is no string; ``key`` is None then, and ``key_text`` its JSON.
+
+    ``problem`` says what is wrong with it if the key has no schema.
+    """
+
+    key_text: bytes = b""
+    schema: SchemaIn | None = None
+    key_schema: SchemaIn | None = None
+    problem: str = ""
+
+
 class PlainRecordIn(Struct, forbid_unknown_fields=True, gc=False):
     """A record without optional fields, which ``decode_lines`` decodes faster."""
 
@@ -105,6 +146,7 @@ class NewRecord(NamedTuple):
 
 
 _decode_record = msgspec.json.Decoder(RecordIn).decode
+_decode_with_schema = msgspec.json.Decoder(_RecordWithSchemaIn).decode
 _decode_plain_lines = msgspec.json.Decoder(PlainRecordIn).decode_lines
 decode_string = msgspec.json.Decoder(str).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
@@ -117,12 +159,15 @@ _NO_HEADERS_OUT: list[HeaderOut] = []
 
 
 def decode_record(text: bytes | Raw) -> NewRecord:
-    """Decode the JSON text of a record.
+    """Decode the JSON text of a record without a schema.
 
     Raises:
-        InvalidRequest: the text is not a valid record.
+        InvalidRequest: the text is not a valid record, or has a schema.
     """
-    return to_record(parse_record(text))
+    parsed = parse_record(text)
+    if isinstance(parsed, NamedRecordIn):
+        raise InvalidRequest(parsed.problem)
+    return to_record(parsed)
 
 
 def parse_record(text: bytes | memoryview | Raw) -> RecordIn:
@@ -136,20 +181,49 @@ def parse_record(text: bytes | memoryview | Raw) -> RecordIn:
     try:
         return _decode_record(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise invalid_record(error) from error
+        return _parse_with_schema(text, error)
 
 
-def to_record(parsed: RecordIn, value: bytes | None = None) -> NewRecord:
+def _parse_with_schema(text: bytes | memoryview | Raw, reason_against: Exception) -> RecordIn:
+    """Parse a record that is not a plain one for a reason. Raises ``InvalidRequest``."""
+    try:
+        parsed = _decode_with_schema(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        is_about_schema = "`schema`" in str(reason_against) or "`keySchema`" in str(reason_against)
+        raise invalid_record(error if is_about_schema else reason_against) from error
+    key = b"" if parsed.key is UNSET else bytes(parsed.key)
+    return NamedRecordIn(
+        value=parsed.value,
+        value_b64=parsed.value_b64,
+        key_b64=parsed.key_b64,
+        headers=parsed.headers,
+        timestamp=parsed.timestamp,
+        partition=parsed.partition,
+        topic=parsed.topic,
+        offset=parsed.offset,
+        key=decode_string(key) if key.startswith(b'"') else None,
+        key_text=key,
+        schema=parsed.schema,
+        key_schema=parsed.key_schema,
+        problem=str(invalid_record(reason_against)),
+    )
+
+
+def to_record(parsed: RecordIn, value: bytes | None = None, key: bytes | None = None) -> NewRecord:
     """Decode the value, key and headers of a parsed record.
 
-    ``value`` is given if it is decoded already.
+    ``value`` and ``key`` are given if they are decoded already.
 
     Raises:
         InvalidRequest: one of them is not valid.
     """
     try:
         return NewRecord(
-            _value(parsed, value), _key(parsed), _headers(parsed), _timestamp(parsed), parsed.partition
+            _value(parsed, value),
+            _key(parsed) if key is None else key,
+            headers_of(parsed),
+            _timestamp(parsed),
+            parsed.partition,
         )
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise invalid_record(error) from error
@@ -235,7 +309,8 @@ def _key(record: RecordIn) -> bytes | None:
     return None if record.key is None else record.key.encode()
 
 
-def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
+def headers_of(record: RecordIn) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a record. Raises ``InvalidRequest``."""
     if not record.headers:
         return _NO_HEADERS
     headers: list[tuple[str, bytes | None]] = []
