@@ -1,7 +1,7 @@
 """Records in requests and responses. Reading order:
 
 - ``json_types``        the types of records in JSON
-- ``json_records``, ``form``   records as JSON, in pieces if they are large
+- ``json_records``, ``decoded_json``, ``form``   records as JSON, in pieces if they are large
 - ``arrow``, ``spreadsheet``   records as Arrow, and for spreadsheets
 - ``page``             one page of records, and the offset to continue from
 - ``decoded``          what schemas make of the records of a page, within its bounds

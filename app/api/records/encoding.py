@@ -11,30 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import UNSET
-from starlette.requests import Request
-from stele.wire.notation import INT64_MAX, parse_whole
 
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, SteleError, UnencodableValue
 from ...registry.encoding import Refusal, SchemaName, ToEncode, encoded
 from ...registry.values import SchemaValues
 from ...work_budget import RECORDS_PER_TURN, WorkBudget
-from ..parameters import Choice, Text
-from ..state import api_state
 from .json_records import NamedRecordIn, NewRecord, RecordIn, SchemaIn, encode, headers_of, to_record
 from .large_bodies import VALUE_BYTES_MAX
 from .large_records import to_record_in_turns
 
-ENCODE = Choice(
-    "encode",
-    "ValueCoding",
-    ("json", "raw"),
-    "raw: store the text of JSON also if the topic has a subject in the schema registry",
-    default="json",
-)
-_AN_ID_OR_SUBJECT = "the id of a schema, or a subject whose latest one is meant"
-SCHEMA = Text("schema", f"encode values with this schema: {_AN_ID_OR_SUBJECT}")
-KEY_SCHEMA = Text("key_schema", f"encode keys with this schema: {_AN_ID_OR_SUBJECT}")
 # Records that are decoded in one turn of the loop.
 _RECORDS_PER_TURN = 128
 _FRAME = b'"\\u0000'
@@ -63,19 +49,6 @@ class RecordEncoding:
     ) -> None:
         self._schemas = schemas
         self._names = {True: key, False: value}
-
-    @classmethod
-    def of(cls, request: Request) -> RecordEncoding:
-        """Return what the query asks for. Raises ``InvalidRequest``."""
-        key, value = KEY_SCHEMA.given(request), SCHEMA.given(request)
-        if (key is None and value is None) or ENCODE.read(request) == "json":
-            return cls.without_names(request, key=_named(key), value=_named(value))
-        raise InvalidRequest("encode=raw stores records as they are; give no schema with it")
-
-    @classmethod
-    def without_names(cls, request: Request, **names: SchemaName | None) -> RecordEncoding:
-        """Return what a query asks for that names no schema; ``names`` are those of a request that does."""
-        return cls(None if ENCODE.read(request) == "raw" else api_state(request).schemas, **names)
 
     async def applies_to(self, topic: Topic) -> bool:
         """Return whether records of a topic that name no schema may have to be encoded."""
@@ -205,14 +178,6 @@ def _record(record: RecordIn, outcomes: dict[bool, bytes | Refusal], index: int)
         )
     except InvalidRequest as error:
         return error
-
-
-def _named(text: str | None) -> SchemaName | None:
-    """Return what a parameter of the query names."""
-    if text is None:
-        return None
-    schema_id = parse_whole(text, INT64_MAX)
-    return SchemaName(subject=text) if schema_id is None else SchemaName(id=schema_id)
 
 
 def _own_name(named: SchemaIn) -> SchemaName:

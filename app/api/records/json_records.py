@@ -4,7 +4,7 @@ Input: a JSON string is stored as its UTF-8 text without the quotes, any other J
 value as its compact text, with numbers as the client wrote them. ``null`` is a
 tombstone. ``value_b64`` carries arbitrary bytes. Output: bytes that are valid UTF-8
 are a string in ``value``, all others are in ``value_b64``. What a schema describes is
-shown as the JSON of ``stele.schemas`` (``DecodedRecordOut``).
+shown as the JSON of ``stele.schemas`` (``decoded_json``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pybase64
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType
 from stele.wire.notation import INT64_MAX
 from stele.wire.record_batch import RecordView, Row
 
 from ...errors import InvalidRequest
-from ...registry.values import DecodedPart, DecodedRecord
 from ..schemas import Shown
 from .json_types import NewRecordJson
 
@@ -126,13 +125,6 @@ class RecordOut(Struct, omit_defaults=True):
     headers: list[HeaderOut] | UnsetType = UNSET
     value_bytes: int | UnsetType = UNSET
     is_cut: bool | UnsetType = UNSET
-
-
-class DecodedRecordOut(RecordOut):
-    """A record whose key, value or both are shown as what their schemas say."""
-
-    schema: Raw | UnsetType = UNSET
-    key_schema: Raw | UnsetType = field(default=UNSET, name="keySchema")
 
 
 class NewRecord(NamedTuple):
@@ -380,54 +372,9 @@ def record_out(partition: int, record: RecordView, *, parse_values: bool) -> Rec
     return shown
 
 
-def decoded_out(
-    partition: int, record: RecordView, decoded: DecodedRecord, *, preview: int, headers_max: int
-) -> RecordOut:
-    """Encode a record with what was decoded of it in place of the bytes; ``preview`` as ``RecordForm`` has it."""
-    key, value = decoded
-    rest = _View(
-        record.offset,
-        record.timestamp,
-        record.key if key is None else None,
-        record.value if value is None else None,
-        record.headers,
-    )
-    if preview:
-        shown = preview_out(partition, rest, bytes_max=preview, headers_max=headers_max)
-    else:
-        shown = record_out(partition, rest, parse_values=False)
-    out = DecodedRecordOut(**{name: getattr(shown, name) for name in RecordOut.__struct_fields__})
-    if key is not None:
-        out.key_schema = Raw(key.schema)
-        out.key = _shown_part(key, preview, out)
-    if value is not None:
-        out.schema = Raw(value.schema)
-        out.value = _shown_part(value, preview, out)
-        if preview:
-            out.value_bytes = len(record.value or b"")
-    return out
+class View(NamedTuple):
+    """A record as it is shown."""
 
-
-def with_texts(record: RecordView, decoded: DecodedRecord) -> RecordView:
-    """Return a record whose key and value are the JSON that was decoded of them."""
-    return _View(
-        record.offset,
-        record.timestamp,
-        record.key if decoded.key is None else decoded.key.text,
-        record.value if decoded.value is None else decoded.value.text,
-        record.headers,
-    )
-
-
-def _shown_part(part: DecodedPart, preview: int, out: RecordOut) -> Raw | str:
-    """Return what was decoded; with a preview, the beginning of it as text if it is longer."""
-    if not preview or len(part.text) <= preview:
-        return Raw(part.text)
-    out.is_cut = True
-    return (_head(part.text, preview) or b"").decode(errors="replace")
-
-
-class _View(NamedTuple):
     offset: int
     timestamp: int
     key: bytes | None
@@ -458,16 +405,16 @@ def preview_of(record: RecordView, *, bytes_max: int, headers_max: int) -> Recor
     is_cut = any(part is not None and len(part) > bytes_max for part in (key, value))
     if not is_cut and len(headers) <= headers_max and not any(len(h) > bytes_max for _, h in headers if h):
         return record
-    return _View(
+    return View(
         record.offset,
         record.timestamp,
-        _head(key, bytes_max),
-        _head(value, bytes_max),
-        [(name, _head(data, bytes_max)) for name, data in headers[:headers_max]],
+        head_of(key, bytes_max),
+        head_of(value, bytes_max),
+        [(name, head_of(data, bytes_max)) for name, data in headers[:headers_max]],
     )
 
 
-def _head(data: bytes | None, size: int) -> bytes | None:
+def head_of(data: bytes | None, size: int) -> bytes | None:
     """Return the first ``size`` bytes, or fewer, to end between two UTF-8 characters."""
     if data is None or len(data) <= size:
         return data

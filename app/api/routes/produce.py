@@ -33,7 +33,8 @@ from ..http.body_codings import is_framed
 from ..http.exchange import BODY, Exchange
 from ..openapi.operations import JSON, NDJSON, OCTETS, Content
 from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
-from ..records.encoding import ENCODE, KEY_SCHEMA, SCHEMA, Parsed, RecordEncoding
+from ..record_encoding import ENCODE, KEY_SCHEMA, SCHEMA, encoding_of
+from ..records.encoding import Parsed, RecordEncoding
 from ..records.json_records import (
     RECORDS_MAX,
     NewRecord,
@@ -172,7 +173,7 @@ async def produce(request: Request) -> Response:
     identity = _identity(request)
     partition = _PARTITION.read(request, -1)
     tags = _tags(request)
-    encoding = RecordEncoding.of(request)
+    encoding = encoding_of(request)
     kind = content_type(request, JSON)
     if kind not in (JSON, NDJSON, OCTETS, _FORM):
         raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {JSON}, {NDJSON} or {OCTETS}")

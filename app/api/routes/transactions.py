@@ -30,7 +30,7 @@ from ..group_json import LeaseToken, Offset
 from ..json_bodies import LIST_BYTES_MAX, JsonBody, json_answer
 from ..openapi.operations import JSON, Content
 from ..parameters import TRANSACTIONAL_ID, Header, Number
-from ..records.encoding import ENCODE, RecordEncoding
+from ..record_encoding import ENCODE, plain_encoding_of
 from ..records.json_types import Durability, NewTopicRecord, TransactionReceipt
 from ..records.transaction_records import TransactionRecords
 from ..requests import INT32_MAX, INT64_MAX
@@ -162,7 +162,7 @@ async def transact(request: Request) -> Response:
             member, group = elsewhere
             return await forward(request, group, member, raw)
         records = TransactionRecords(
-            state.broker, partial(require_write, request), RecordEncoding.without_names(request)
+            state.broker, partial(require_write, request), plain_encoding_of(request)
         )
         await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
         is_shared = state.broker.cluster.is_shared
@@ -331,9 +331,7 @@ async def append_to_transaction(request: Request) -> TransactionReceipts:
     body = await _RECORDS.read(request)
     if not body.records:
         raise InvalidRequest("the body has no records")
-    records = TransactionRecords(
-        state.broker, partial(require_write, request), RecordEncoding.without_names(request)
-    )
+    records = TransactionRecords(state.broker, partial(require_write, request), plain_encoding_of(request))
     await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
     produced = await state.transactions.writes.append(
         transactional_id,
