@@ -98,6 +98,18 @@ class BrokenContract(RequestError):
         return BrokenContract(self.topic, own) if own else self
 
 
+class UnencodableValue(RequestError):
+    """A key or value that was sent as JSON is not what its schema describes, or its schema is not there.
+
+    ``index`` is that of the record in the request, ``pointer`` the place in the key or value, a JSON pointer.
+    """
+
+    def __init__(self, index: int, part: str, reason: str, pointer: str = "") -> None:
+        super().__init__(f"the {part} of record {index} cannot be encoded: {reason}")
+        self.index = index
+        self.pointer = pointer
+
+
 class UnsupportedCompression(RequestError):
     def __init__(self, codec: str, reason: str) -> None:
         super().__init__(f"the record batch is compressed with {codec}: {reason}")
