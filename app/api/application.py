@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route, request_response
+from starlette.routing import BaseRoute, Match, Mount, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
@@ -299,6 +299,10 @@ async def _framework_error(request: Request, error: Exception) -> Response:
 def _methods_of(request: Request) -> list[str]:
     """Return all methods of the path of ``request``."""
     routes: list[BaseRoute] = request.app.router.routes
+    mounted = request.scope["root_path"]
+    routes = next(
+        (route.routes for route in routes if isinstance(route, Mount) and route.path == mounted), routes
+    )
     allowed = [
         method
         for method in _METHODS

@@ -235,6 +235,7 @@ NEEDS: Needs = {
     ("GET", "/console/topics"): OPEN,
     ("GET", "/console/messages"): OPEN,
     ("GET", "/console/produce"): OPEN,
+    ("GET", "/console/schemas"): OPEN,
     ("GET", "/console/groups"): OPEN,
     ("GET", "/console/storage"): OPEN,
     ("GET", "/console/transactions"): OPEN,

@@ -161,7 +161,7 @@ class HttpServer(HttpListener):
             replica=replica,
             schemas=schemas,
         )
-        state = self.state = application.state
+        self.application, state = application, application.state
         # Traces are made by the application, of every request.
         served: ASGIApp = (
             DirectProduce(application, state.stele, state.http_traffic, state.request_counts, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ SCREENS = {
     "topic": "/console/topics?topic=flights",
     "messages": "/console/messages?topic=flights&start=newest&json=dep_delay%20%3E%2060&limit=12&go=1",
     "produce": "/console/produce?topic=flights-again&replay=flights/0/1,flights/1/2",
+    "schemas": "/console/schemas",
+    "schema": "/console/schemas?subject=gates-value&version=2&with=1",
     "groups": "/console/groups",
     "group": "/console/groups?group=delays",
     "transactions": "/console/transactions",
@@ -71,6 +74,20 @@ def delays(broker: BrokerProcess) -> str:
     consumer.commit(asynchronous=False)
     consumer.close()
     return "delays"
+
+
+@pytest.fixture(scope="module")
+def gates(broker: BrokerProcess) -> None:
+    """A subject with two versions."""
+    fields = [
+        {"name": "gate", "type": "string"},
+        {"name": "since", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ]
+    with httpx.Client(base_url=broker.registry_url) as registry:
+        for more in ([], [{"name": "flight", "type": ["null", "string"], "default": None}]):
+            record = {"type": "record", "name": "Gate", "namespace": "airport", "fields": fields + more}
+            made = registry.post("/subjects/gates-value/versions", json={"schema": json.dumps(record)})
+            assert made.status_code == 200, made.text
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +139,12 @@ def ready(page: Page, name: str) -> None:
         expect(page.locator("tr.detail pre")).to_contain_text("dep_delay")
     elif name == "produce":
         expect(page.locator("#replay tbody tr")).to_have_count(2)
+    elif name == "schemas":
+        expect(page.locator("#list tbody tr")).to_contain_text("BACKWARD")
+        expect(page.locator("#global")).to_be_visible()
+    elif name == "schema":
+        expect(page.locator("pre ins").first).to_be_visible()
+        expect(page.get_by_label("Where it is used")).to_contain_text("Topics")
     elif name == "groups":
         expect(page.get_by_role("link", name="delays", exact=True)).to_be_visible()
     elif name == "group":
@@ -134,7 +157,7 @@ def ready(page: Page, name: str) -> None:
         expect(page.locator("#connections tbody tr").first).to_be_visible()
 
 
-@pytest.mark.usefixtures("delays", "traffic")
+@pytest.mark.usefixtures("delays", "traffic", "gates")
 @pytest.mark.parametrize("name", long_but(SCREENS, "groups"))
 def test_a_screen_can_be_used_by_everybody(open_page: Open, screenshots: Path | None, name: str) -> None:
     page = open_page(SCREENS[name])

@@ -166,6 +166,22 @@ def test_read_allows_schemas_of_a_subject_by_name_and_by_id(alice: httpx.Client,
     assert code(alice.post("/subjects/orders-value/versions", json=STRING)) == 40301
 
 
+def test_the_http_listener_asks_for_the_same_rights(
+    alice: httpx.Client, root: httpx.Client, broker: BrokerProcess
+) -> None:
+    url = f"{broker.http_url}/v1/registry/subjects"
+    assert httpx.get(url).status_code == 401
+    assert httpx.get(url, auth=(ALICE, PASSWORD)).json() == []
+    give(root, "WRITE", "orders-value")
+    assert httpx.get(url, auth=(ALICE, PASSWORD)).json() == ["orders-value"]
+    assert httpx.get(f"{url}/orders-value/versions/1", auth=(ALICE, PASSWORD)).status_code == 403
+    deleted = root.delete("/v1/registry/subjects/deleted-value")
+    assert deleted.json()["error_code"] == 40401
+    assert root.put("/v1/registry/config/listened", json={"compatibility": "FULL"}).status_code == 200
+    (line,) = logged(broker, '"SUBJECT listened"')
+    assert line["listener"] == "http"
+
+
 def test_write_allows_to_register_and_to_look_up(alice: httpx.Client, root: httpx.Client) -> None:
     give(root, "WRITE", "new-", pattern_type="PREFIXED")
     registered = alice.post("/subjects/new-value/versions", json=INT)

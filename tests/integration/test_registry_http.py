@@ -274,6 +274,23 @@ def test_the_listener_can_be_turned_off() -> None:
         assert "registry_port" not in httpx.get(f"{broker.http_url}/v1/cluster").json()["brokers"][0]
         with pytest.raises(httpx.ConnectError):
             httpx.get(broker.registry_url)
+        assert httpx.get(f"{broker.http_url}/v1/registry/subjects").status_code == 404
+        assert "STELE_REGISTRY_ENABLE" in httpx.get(f"{broker.http_url}/console/schemas").text
+
+
+def test_the_http_listener_serves_the_same_routes(http: httpx.Client, broker: BrokerProcess) -> None:
+    with httpx.Client(base_url=f"{broker.http_url}/v1/registry") as other:
+        made = other.post("/subjects/a%2Fb/versions", json=SCHEMA)
+        assert made.json() == {"id": http.post("/subjects/a%2Fb", json=SCHEMA).json()["id"]}
+        found = other.get("/subjects/a%2Fb/versions/latest", params={"unknown": "1"})
+        assert found.headers["content-type"] == DEFAULT
+        assert found.json() == http.get("/subjects/a%2Fb/versions/latest").json()
+        absent = other.get("/subjects/a/versions")
+        assert absent.headers["content-type"] == "application/problem+json"
+        assert (absent.status_code, absent.json()["error_code"]) == (404, 40401)
+        assert other.get("/subjects/a/b/versions").status_code == 404
+        refused = other.put("/subjects/a%2Fb")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "DELETE, POST")
 
 
 def test_too_many_connections_are_refused_in_the_same_form() -> None:

@@ -115,6 +115,7 @@ SCREENS = (
     Screen("/console/topics", "topics", "Topics"),
     Screen("/console/messages", "messages", "Messages"),
     Screen("/console/produce", "produce", "Produce"),
+    Screen("/console/schemas", "schemas", "Schemas"),
     Screen("/console/groups", "groups", "Groups"),
     Screen("/console/transactions", "transactions", "Transactions"),
     Screen("/console/storage", "storage", "Storage"),
@@ -159,7 +160,9 @@ def _environment() -> Environment:
 
 
 @lru_cache(maxsize=16 * len(SCREENS))
-def _render(name: str, has_login: bool, is_shared: bool, rights: Rights, user: str) -> bytes:
+def _render(
+    name: str, has_login: bool, is_shared: bool, has_registry: bool, rights: Rights, user: str
+) -> bytes:
     screen = next(screen for screen in SCREENS if screen.name == name)
     template = _environment().get_template(f"{name}.html")
     return template.render(
@@ -170,6 +173,7 @@ def _render(name: str, has_login: bool, is_shared: bool, rights: Rights, user: s
             if (rights.any or not entry.needs_rights) and (is_shared or not entry.is_for_clusters)
         ],
         is_shared=is_shared,
+        has_registry=has_registry,
         rights=rights,
         user=user,
         static=f"/console/static/{_assets().version}",
@@ -202,7 +206,10 @@ def _screen_page(*, has_login: bool, is_shared: bool) -> Callable[[Request], Awa
         screen = next(screen for screen in SCREENS if screen.path == path)
         # Of the others, there is one rendering for all users.
         user = _user_of(request) if screen.needs_rights else ""
-        body = await asyncio.to_thread(_render, screen.name, has_login, is_shared, _rights_of(request), user)
+        has_registry = hasattr(request.app.state, "schema_registry")
+        body = await asyncio.to_thread(
+            _render, screen.name, has_login, is_shared, has_registry, _rights_of(request), user
+        )
         return _html(body, "no-cache")
 
     return page

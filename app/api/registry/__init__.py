@@ -8,5 +8,5 @@
 
 The HTTP server, the logins, the limits and the declaration of routes are those of the HTTP listener. Another API is
 behind them, with rules that its clients know: what a query has besides is ignored, names have media types of their own,
-and an error is a number and a sentence.
+and an error is a number and a sentence. The HTTP listener mounts the same routes for the console.
 """

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...registry.errors import RegistryError
@@ -22,6 +23,9 @@ from ..state import ApiState
 from .errors import MEDIA_TYPES, RegistryErrorJson
 from .routes import compatibility, configs, contexts, schemas, subjects
 
+# Where the HTTP listener serves the routes.
+PREFIX = "/v1/registry"
+_MODULES = (subjects, schemas, compatibility, configs, contexts)
 _DESCRIPTION = """\
 The schema registry of the broker, with the API of Confluent's Schema Registry.
 
@@ -72,11 +76,21 @@ def create_registry_application(
         redirect_slashes=False,
     )
     app.state.stele = state
+    app.state.http_traffic = traffic
     app.state.schema_registry = registry
-    for module in (subjects, schemas, compatibility, configs, contexts):
+    for module in _MODULES:
         app.include_router(module.route.router)
     serve_openapi(app, security, lambda: None, Content(MEDIA_TYPES[0], RegistryErrorJson))
     app.add_exception_handler(RegistryError, _registry_error)
     app.add_middleware(_OnePath)
     serve_as_listener(app, state.broker, counts, traffic, protocol=traffic.name, api="/")
     return app
+
+
+def mount_registry(app: FastAPI, registry: SchemaRegistry) -> None:
+    """Serve the same routes below ``PREFIX`` of the HTTP listener, for pages of its origin; errors are problem documents."""
+    app.state.schema_registry = registry
+    app.router.routes.append(
+        Mount(PREFIX, routes=[route for module in _MODULES for route in module.route.router.routes])
+    )
+    app.add_exception_handler(RegistryError, _registry_error)

@@ -53,7 +53,7 @@ def registry_of(request: Request) -> SchemaRegistry:
 def log(request: Request, operation: str, subject: str | None) -> None:
     """Log a change of rules, or a deletion, in the audit log."""
     log_change(
-        peer_of(request.scope, "registry"),
+        peer_of(request.scope, request.app.state.http_traffic.name),
         principal=str(request.scope["stele.principal"]),
         operation=operation,
         resource="schema registry" if subject is None else f"SUBJECT {name_of(subject)}",

@@ -15,12 +15,12 @@ from ..http.cross_site import RefuseCrossSite
 from ..http.request_ids import RequestIds
 from ..http.traffic import refuse
 from ..server import HttpListener, HttpServer
-from .application import create_registry_application
+from .application import create_registry_application, mount_registry
 from .errors import RegistryErrors, encode_error
 
 
 class RegistryServer(HttpListener):
-    """The listener of the schema registry; it shares the state and the counters of the HTTP listener."""
+    """The listener of the schema registry; it shares state, counters and routes with the HTTP listener."""
 
     def __init__(
         self,
@@ -33,7 +33,8 @@ class RegistryServer(HttpListener):
         security: ListenerSecurity | None = None,
         traces: Traces | None = None,
     ) -> None:
-        state, traffic = http.state, http.registry_traffic
+        mount_registry(http.application, registry)
+        state, traffic = http.application.state, http.registry_traffic
         settings = state.stele.settings
         application = create_registry_application(
             registry, state.stele, state.request_counts, traffic, security

@@ -23,7 +23,7 @@ from ...security.acl import (
     DESCRIBE_TRANSACTIONAL_ID,
 )
 from ...storage.engine import LogState
-from ...storage.topic_config import explicit_configs
+from ...storage.topic_config import FIXED_SUBJECT, explicit_configs
 from ...storage.topic_partition import TopicPartition
 from ...transactions.interface import TransactionService
 from ...work_budget import pause, visited
@@ -136,6 +136,7 @@ _ORDER = Choice(
     "order", "TopicOrder", ("name", "records", "size"), "records, size: largest first", default="name"
 )
 _INTERNAL = Flag("internal", "include topics whose names begin with __", default=True)
+_SUBJECT = Text("subject", "only topics whose name strategies give keys or values this subject")
 _BEFORE = Text("before", "offset, latest, RFC 3339 time or time ago", OffsetOrTime, is_required=True)
 
 # Programs name topics for their own use in this way.
@@ -221,6 +222,17 @@ async def _largest_first(broker: Broker, topics: list[Topic], *, by_records: boo
     return sorted((topic for topic in topics if topic.name in sizes), key=lambda topic: -sizes[topic.name])
 
 
+def _has_subject(topic: Topic, subject: str) -> bool:
+    config = topic.config
+    strategies = {"key": config.key_subject_strategy, "value": config.value_subject_strategy}
+    return any(
+        strategy == FIXED_SUBJECT + subject
+        or (strategy == "topic" and subject == f"{topic.name}-{part}")
+        or (strategy == "topic-record" and subject.startswith(f"{topic.name}-"))
+        for part, strategy in strategies.items()
+    )
+
+
 async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> ListedTopic:
     entry: ListedTopic = {
         "name": topic.name,
@@ -247,6 +259,7 @@ async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> ListedTo
     _SIZES,
     _ORDER,
     _INTERNAL,
+    _SUBJECT,
     example='{"topics":[{"name":"flights","topic_id":"b4f0c1de-7d3c-4c53-9d0e-5a6f2f3d9b51","partition_count":3,'
     '"records":336776,"size_bytes":61873024,"storage":"disk","retention_ms":604800000}],"next_after":null,"total":1}',
 )
@@ -257,7 +270,8 @@ async def list_topics(request: Request) -> TopicList:
     alternatively, `after` continues after the last name of a page, even if topics are created or deleted meanwhile.
     `sizes=true` adds the number of records, the size, the storage and the retention of each topic. `order` lists the
     topics with the most records or the largest first instead, by pages with a number. `internal=false` leaves out topics
-    whose names begin with `__`, which programs use for themselves.
+    whose names begin with `__`, which programs use for themselves. `subject` selects topics with this subject of the
+    schema registry, of those whose configurations the client may see.
     """
     broker = broker_of(request)
     with_sizes = _SIZES.read(request)
@@ -268,7 +282,8 @@ async def list_topics(request: Request) -> TopicList:
     with_internal, order = _INTERNAL.read(request), _ORDER.read(request)
     if after and order != "name":
         raise InvalidRequest(f"after continues a list by name, not by {order}; give page instead")
-    is_listed = is_seen(request, DESCRIBE_TOPIC)
+    is_listed, subject = is_seen(request, DESCRIBE_TOPIC), _SUBJECT.given(request)
+    shows_configs = is_seen(request, DESCRIBE_CONFIGS_TOPIC)
     await broker.try_to_find_all_topics()
     matching = [
         topic
@@ -278,6 +293,7 @@ async def list_topics(request: Request) -> TopicList:
         and topic.name > after
         and wanted in topic.name.lower()
         and (with_internal or not (topic.is_internal or topic.name.startswith(_INTERNAL_PREFIX)))
+        and (subject is None or (shows_configs(topic.name) and _has_subject(topic, subject)))
     ]
     if order != "name":
         matching = await _largest_first(broker, matching, by_records=order == "records")

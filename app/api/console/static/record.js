@@ -1,6 +1,7 @@
 // Shows one record. Nothing in it is trusted, so all of it is set as text.
 import { bytes, copy, h, labelled, show, time, utc } from "./dom.js";
 import { curl, get, part, query } from "./api.js";
+import { indented } from "./json-text.js";
 import { tabList } from "./tabs.js";
 
 // Maximum bytes shown of an opened record; the whole value can be downloaded.
@@ -33,31 +34,6 @@ export function hexDump(data) {
   }
   if (data.length > HEX_BYTES) lines.push(`… the first ${HEX_BYTES} bytes`);
   return lines.join("\n");
-}
-
-// Tokens of JSON: strings, punctuation, and everything else, such as numbers.
-const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
-const DEPTH_MAX = 100;
-
-// Indents JSON and keeps every token as it was written, because JSON.parse loses digits of large numbers and repeated
-// members. Throws if the text is not JSON or is nested too deep.
-export function indented(text) {
-  JSON.parse(text);
-  const parts = [];
-  let depth = 0;
-  let before = "";
-  const turn = () => parts.push("\n", "  ".repeat(depth));
-  for (const [token] of text.matchAll(TOKENS)) {
-    const isEnd = token === "}" || token === "]";
-    if (isEnd) depth -= 1;
-    const isEmpty = isEnd && (before === "{" || before === "[");
-    if ((isEnd && !isEmpty) || before === "," || (!isEnd && (before === "{" || before === "["))) turn();
-    parts.push(token === ":" ? ": " : token);
-    if (token === "{" || token === "[") depth += 1;
-    if (depth > DEPTH_MAX) throw new RangeError("nested too deep to indent");
-    before = token;
-  }
-  return parts.join("");
 }
 
 function views(record) {
