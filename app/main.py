@@ -115,14 +115,14 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
-def _own_url(settings: Settings, binary: _Port) -> str:
-    """Return the URL by which the broker's own connector reaches the binary listener."""
-    host, port = binary.address
-    if binary.tls is None:
-        return f"stele://{_join((_reachable(host), port))}"
+def _own_url(settings: Settings, listener: _Port, scheme: str, tls_scheme: str) -> str:
+    """Return the URL by which the broker's own connector reaches a listener."""
+    host, port = listener.address
+    if listener.tls is None:
+        return f"{scheme}://{_join((_reachable(host), port))}"
     # A certificate names the host that clients know. It is trusted as it is, whatever its issuer.
     where = _join((settings.advertised_host or _reachable(host), port))
-    return f"stele+tls://{where}?ca_file={quote(str(binary.tls.options.certificate_file.absolute()))}"
+    return f"{tls_scheme}://{where}?ca_file={quote(str(listener.tls.options.certificate_file.absolute()))}"
 
 
 def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
@@ -477,7 +477,12 @@ async def run(settings: Settings) -> None:
         ),
         open_files_max=open_files_for_connections(open_files),
     )
-    cdc = CdcSupervisor(settings, _own_url(settings, ports["binary"]), security.cdc_key())
+    cdc = CdcSupervisor(
+        settings,
+        _own_url(settings, ports["binary"], "stele", "stele+tls"),
+        security.cdc_key(),
+        _own_url(settings, ports["registry"], "http", "https") if "registry" in ports else "",
+    )
     try:
         listeners = await _start_listeners(parts, ports, limits, cdc, traces)
     except OSError:

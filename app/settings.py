@@ -101,6 +101,10 @@ class CdcSettings(BaseModel):
         default="envelope",
         description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
     )
+    format: Literal["json", "avro", "json-schema"] = Field(
+        default="json",
+        description="Format of values: json, or avro or json-schema with a schema in the registry of this broker.",
+    )
     snapshot: Literal["initial", "never"] = Field(
         default="initial", description="Whether to copy the existing rows of a table first: initial or never."
     )

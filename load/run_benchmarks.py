@@ -19,6 +19,7 @@ BENCHMARKS = (
     ("bench_kafka_requests",),
     ("bench_lone_sync",),
     ("bench_fairness",),
+    ("bench_contracts",),
     ("bench_request_cost",),
     ("bench_request_cost", "--awake"),
     ("bench_request_cost", "--with", "rules", *_SHORT_ROUNDS),

@@ -10,7 +10,8 @@
 - ``encoded_slash``             routes on which an encoded slash is part of a name
 - ``errors``                    the error tree as RFC 9457 problem documents
 - ``http``                      HTTP below the application
-- ``records``, ``record_selection``   records in requests and responses; which records, how much of each
+- ``records``, ``record_selection``, ``record_encoding``   records in requests and responses; which records, how much of
+  each; with which schemas
 - ``metrics``                   Prometheus
 - ``group_json``                offsets of groups in JSON, by topic
 - ``direct_produce``            fast path for a produce of one JSON record, before the application

@@ -65,6 +65,7 @@ class DirectProduce:
     ) -> None:
         self._app = app
         self._broker = state.broker
+        self._schemas = state.schemas
         self._quotas = state.broker.quotas
         self._traffic = traffic
         self._counts = counts
@@ -189,6 +190,8 @@ class DirectProduce:
             if record.partition is not None or record.timestamp_ms is not None:
                 return None
             if record.key is None and topic.config.is_compacted:
+                return None
+            if self._schemas is not None and self._schemas.must_encode(topic):
                 return None
             if record_bytes_max(record) + HEADER_BYTES > topic.config.max_message_bytes:
                 return None

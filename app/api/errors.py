@@ -7,7 +7,7 @@ request may succeed later, unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -86,6 +86,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
     errors.BrokenContract: ProblemKind(
         422, "broken-contract", "Record breaks the contract of its topic", ErrorCode.INVALID_RECORD
+    ),
+    errors.UnencodableValue: ProblemKind(
+        422, "unencodable-value", "Value cannot be encoded", ErrorCode.INVALID_RECORD
     ),
     errors.UnsupportedCompression: ProblemKind(
         400,
@@ -519,3 +522,17 @@ class HttpError(Exception):
     def __init__(self, status: int, detail: str, **fields: object) -> None:
         super().__init__(detail)
         self.problem = http_problem(status, detail, **fields)
+
+
+def refused_records(detail: str, documents: Sequence[Mapping[str, Any]], *, status: int = 400) -> HttpError:
+    """Return the answer to a request of which no record was stored; ``documents`` are its ``errors[]``.
+
+    If the first one is of a value that cannot be encoded, so is the answer, with its index and place.
+    """
+    kind, first = PROBLEM_KINDS[errors.UnencodableValue], documents[0]
+    if first.get("type") != f"/problems/{kind.slug}":
+        return HttpError(status, detail, errors=documents)
+    fields = {"type": first["type"], "title": kind.title, "kafka_code": int(kind.code)}
+    return HttpError(
+        kind.status, detail, **fields, index=first["index"], pointer=first["pointer"], errors=documents
+    )

@@ -28,7 +28,7 @@ _PATH = Texts("json", "a path into JSON values that must exist, or a comparison:
 PREVIEW = Number("preview", "maximum bytes of each key, value and header; 0 means all", 0, maximum=INT32_MAX)
 DECODE: Choice[Literal["json", "raw"]] = Choice(
     "decode",
-    "Decode",
+    "ValueCoding",
     ("json", "raw"),
     "json: show keys and values that name a registered schema as what it says; raw: as their bytes",
     default="json",

@@ -34,8 +34,9 @@ _PAUSE_MAX_S = 30.0
 _BEATS = 5
 # A status line takes some hundred bytes per table.
 _LINE_BYTES_MAX = 1024 * 1024
-# Logins of commands in the same shell; the connector has its own.
+# Logins and registry of commands in the same shell; the connector has its own.
 _LOGIN_VARIABLES = (
+    "STELE_REGISTRY_URL",
     "STELE_USER",
     "STELE_PASSWORD",
     "STELE_PASSWORD_FILE",
@@ -50,9 +51,12 @@ class CdcSupervisor:
     ``start`` runs it until ``close``. With several brokers it implements ``LeaseWork`` instead.
     """
 
-    def __init__(self, settings: Settings, broker_url: str, api_key: str = "") -> None:
-        """``api_key`` logs the connector in to the broker; empty without logins."""
+    def __init__(
+        self, settings: Settings, broker_url: str, api_key: str = "", registry_url: str = ""
+    ) -> None:
+        """``api_key`` logs the connector in to the broker and its registry; empty without logins."""
         self._api_key = api_key
+        self._registry_url = registry_url
         self._settings = settings
         self._cdc = settings.cdc
         self._url = broker_url
@@ -208,6 +212,7 @@ class CdcSupervisor:
         if self._is_held is not None:
             given["STELE_CDC_SILENCE"] = str(self._silence_s)
         given["STELE_CDC_BROKER"] = self._url
+        given["STELE_CDC_REGISTRY"] = self._registry_url
         inherited = {name: value for name, value in os.environ.items() if name not in _LOGIN_VARIABLES}
         return {**inherited, **given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
 

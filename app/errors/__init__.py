@@ -24,6 +24,7 @@
     │   ├── InvalidTimestamp         records from too far in the past or in the future
     │   ├── MissingKey               records without a key in a compacted topic
     │   ├── BrokenContract           records without the schemas that their topic asks for
+    │   ├── UnencodableValue         JSON that a schema does not describe
     │   ├── UnsupportedCompression   the request's version does not allow the codec
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
@@ -175,6 +176,7 @@ from .records import (
     OutOfOrderSequence,
     ProducerFenced,
     RecordError,
+    UnencodableValue,
     UnexpectedEnd,
     UnsupportedCompression,
 )
@@ -343,6 +345,7 @@ __all__ = [
     "TransactionFenced",
     "TransactionalIdAuthorizationFailed",
     "TransactionalIdNotFound",
+    "UnencodableValue",
     "UnexpectedEnd",
     "UnknownCredential",
     "UnknownMember",

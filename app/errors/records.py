@@ -80,7 +80,7 @@ class BrokenContract(RequestError):
 
     def __init__(self, topic: str, record_errors: Sequence[RecordError], *, refused: int = 1) -> None:
         more = f"; {refused - 1} more were refused" if refused > 1 else ""
-        super().__init__(f"{record_errors[0]}{more}; none of the batch was stored")
+        super().__init__(f"{record_errors[0]}{more}; none of the batch for topic '{topic}' was stored")
         self.topic = topic
         self.record_errors = tuple(record_errors)
         self.refused = refused
@@ -96,6 +96,18 @@ class BrokenContract(RequestError):
         """Return the error of the record with an index: itself, if that record is refused only with the others."""
         own = [error for error in self.record_errors if error.index == index]
         return BrokenContract(self.topic, own) if own else self
+
+
+class UnencodableValue(RequestError):
+    """A key or value that was sent as JSON is not what its schema describes, or its schema is not there.
+
+    ``index`` is that of the record in the request, ``pointer`` the place in the key or value, a JSON pointer.
+    """
+
+    def __init__(self, index: int, part: str, reason: str, pointer: str = "") -> None:
+        super().__init__(f"the {part} of record {index} cannot be encoded: {reason}")
+        self.index = index
+        self.pointer = pointer
 
 
 class UnsupportedCompression(RequestError):

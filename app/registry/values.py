@@ -1,4 +1,4 @@
-"""Keys and values that name a schema, as JSON.
+"""The schemas of keys and values, and what they say as JSON.
 
 The state of the registry belongs to the event loop, and values are decoded in threads: the loop finds the schemas that
 records name, and a thread decodes what it was given. Reading never fails because of it: bytes whose schema is unknown,
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -36,10 +35,13 @@ PAYLOAD_BYTES_MAX = 1024 * 1024
 _TEXT_BYTES_MIN, _TEXT_PER_BYTE = 64 * 1024, 16
 # Of the JSON of a value beyond its strings and names: a number, or the marks of an array.
 _NUMBER_BYTES, _MARKS_BYTES = 24, 4
-# The schemas that are known, and their characters; those of one slice of records that are looked for.
-_KNOWN_MAX, _CHARACTERS_MAX, _LOOKED_FOR_MAX = 1000, 4 << 20, 64
+# The schemas that are known, and their characters; those that are looked for at once.
+_KNOWN_MAX, _CHARACTERS_MAX, LOOKED_FOR_MAX = 1000, 4 << 20, 64
 # How long a schema that the registry does not have is not looked for again, and how often the end of its topic is.
 _MISSING_S, _REFRESH_S, _MISSING_MAX = 1.0, 0.1, 10_000
+# For how long a new subject on another broker may go unnoticed by those who write JSON.
+_FRESH_S = 5.0
+_BY_RECORD = ("record", "topic-record")
 # Threads are shared with files: some are always left for those.
 _AT_ONCE = 2
 _PREFIX_BYTES = 5
@@ -67,7 +69,7 @@ class DecodedRecord(NamedTuple):
 Decoded = Sequence[DecodedRecord | None]
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a schema is looked for: the id in four bytes or the GUID in sixteen, and the subject that it should have."""
 
     subject: str
@@ -78,6 +80,8 @@ class _Place(NamedTuple):
 class KnownSchema:
     """A schema, and what is shown of it: a JSON object without its end."""
 
+    id: int
+    subject: str
     schema: ParsedSchema
     shown: bytes
     characters: int
@@ -103,12 +107,14 @@ class SchemaValues:
         self._topic = topic
         self._parsed = parsed
         self._aliased = aliased
-        self._known: dict[_Place, KnownSchema] = {}
+        self._known: dict[Place, KnownSchema] = {}
         self._characters = 0
         # What was not there, and until when it is not looked for.
-        self._missing: dict[_Place, float] = {}
+        self._missing: dict[Place, float] = {}
         self._known_at: tuple[State, int] | None = None
-        self._refreshed_s = -_REFRESH_S
+        self._refreshed_s = float("-inf")
+        # Why the end of the topic could not be read last time.
+        self.failure: str | None = None
         self.gate = asyncio.Semaphore(_AT_ONCE)
 
     def of(self, topic: Topic) -> TopicValues:
@@ -118,14 +124,46 @@ class SchemaValues:
             self,
             _subject(topic.name, config.key_subject_strategy, is_key=True),
             _subject(topic.name, config.value_subject_strategy, is_key=False),
+            config.key_subject_strategy not in _BY_RECORD,
+            config.value_subject_strategy not in _BY_RECORD,
         )
 
-    async def find(self, places: Iterable[_Place]) -> dict[_Place, KnownSchema]:
-        """Return the schemas that there are, of not more than ``_LOOKED_FOR_MAX`` that were not known."""
+    def must_encode(self, topic: Topic) -> bool:
+        """Return whether JSON for a topic may have to be encoded; True if that is to be found out by ``look``."""
+        if self._now_s() - self._refreshed_s >= _FRESH_S:
+            return True
+        if not self._topic.state.subjects:
+            return False
+        values = self.of(topic)
+        return any(self.place_of(subject) for subject in values.encoding_subjects)
+
+    async def look(self) -> None:
+        """Look for subjects that others have registered, unless that was done a few seconds ago."""
+        if self._now_s() - self._refreshed_s >= _FRESH_S:
+            await self._refresh()
+
+    def place_of(self, subject: str, number: int | None = None) -> Place | None:
+        """Return the place of a version of a subject, by default the latest that is not deleted; None: there is none."""
+        known = self._topic.state.subject(self._aliased(Name.parse(subject)))
+        if known is None:
+            return None
+        version = known.versions.get(number) if number is not None else next(reversed(known.live()), None)
+        return None if version is None else Place(version.name.qualified, version.id.to_bytes(4, "big"))
+
+    async def place_of_named(self, subject: str, number: int | None) -> Place | None:
+        """Do what ``place_of`` does at the end of the topic."""
+        await self._refresh()
+        return self.place_of(subject, number)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def find(self, places: Iterable[Place]) -> dict[Place, KnownSchema]:
+        """Return the schemas that there are, of not more than ``LOOKED_FOR_MAX`` that were not known."""
         self._forget_if_changed()
-        now_s = asyncio.get_running_loop().time()
-        found: dict[_Place, KnownSchema] = {}
-        unknown: list[_Place] = []
+        now_s = self._now_s()
+        found: dict[Place, KnownSchema] = {}
+        unknown: list[Place] = []
         for place in places:
             known = self._known.get(place)
             if known is not None:
@@ -134,7 +172,7 @@ class SchemaValues:
                 unknown.append(place)
         if unknown:
             await self._refresh()
-        for place in unknown[:_LOOKED_FOR_MAX]:
+        for place in unknown[:LOOKED_FOR_MAX]:
             known = await self._look_up(place)
             if known is not None:
                 found[place] = known
@@ -146,12 +184,14 @@ class SchemaValues:
 
     async def _refresh(self) -> None:
         """Look at the end of the topic, unless that was done a moment ago; others may have registered something."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._now_s()
         if now_s - self._refreshed_s >= _REFRESH_S:
-            self._refreshed_s = now_s
-            # What is not known then is shown as it is.
-            with suppress(RegistryError, SteleError):
+            try:
                 await self._topic.refresh()
+                self.failure = None
+            except (RegistryError, SteleError) as error:
+                self.failure = str(error)
+            self._refreshed_s = max(self._refreshed_s, now_s)
         self._forget_if_changed()
 
     def _forget_if_changed(self) -> None:
@@ -161,7 +201,7 @@ class SchemaValues:
             # Threads may still use the old ones.
             self._known, self._missing, self._characters = {}, {}, 0
 
-    async def _look_up(self, place: _Place) -> KnownSchema | None:
+    async def _look_up(self, place: Place) -> KnownSchema | None:
         state = self._topic.state
         at = state, state.position
         subject = self._aliased(Name.parse(place.subject))
@@ -173,13 +213,14 @@ class SchemaValues:
             schema = await self._parsed.of(state, version)
         except InvalidSchema:
             return None
+        named = version.name.qualified
         shown = {
             "id": version.id,
-            "subject": version.name.qualified,
+            "subject": named,
             "version": version.number,
             "type": schema.type,
         }
-        known = KnownSchema(schema, msgspec.json.encode(shown)[:-1], characters)
+        known = KnownSchema(version.id, named, schema, msgspec.json.encode(shown)[:-1], characters)
         if self._known_at == at and place not in self._known:
             self._known[place] = known
             self._characters += characters
@@ -200,6 +241,21 @@ class TopicValues:
     values: SchemaValues
     key_subject: str
     value_subject: str
+    # Whether that is the subject of all records: otherwise the record or message names it.
+    has_key_subject: bool = True
+    has_value_subject: bool = True
+
+    @property
+    def encoding_subjects(self) -> list[str]:
+        """The subjects whose schemas keys and values get."""
+        subjects = (self.key_subject, self.has_key_subject), (self.value_subject, self.has_value_subject)
+        return [subject for subject, is_of_all in subjects if is_of_all]
+
+    def encoding_place(self, *, is_key: bool) -> Place | None:
+        """Return the schema that keys or values get if they name none; None: they are stored as they are."""
+        subject = self.key_subject if is_key else self.value_subject
+        is_of_all = self.has_key_subject if is_key else self.has_value_subject
+        return self.values.place_of(subject) if is_of_all else None
 
     async def decoded(self, records: Sequence[RecordView]) -> Decoded:
         """Return what keys and values are as JSON."""
@@ -225,8 +281,8 @@ class TopicValues:
             for key, value in ((parts.get((number, True)), parts.get((number, False))),)
         ]
 
-    def _place(self, frame: _Frame) -> _Place:
-        return _Place(self.key_subject if frame.is_key else self.value_subject, frame.ref)
+    def _place(self, frame: _Frame) -> Place:
+        return Place(self.key_subject if frame.is_key else self.value_subject, frame.ref)
 
 
 def framed(records: Sequence[RecordView]) -> list[int]:
@@ -272,13 +328,13 @@ def _frames(number: int, record: RecordView) -> list[_Frame]:
                 schema_id, payload = framing.split(data)
                 frames.append(_Frame(number, is_key, schema_id.to_bytes(4, "big"), payload, None))
             elif named[0] is not None and len(named) == 1:
-                frames.append(_Frame(number, is_key, *_in_header(named[0], data)))
+                frames.append(_Frame(number, is_key, *in_header(named[0], data)))
         except NotFramed:
             continue
     return frames
 
 
-def _in_header(header: bytes, payload: bytes) -> tuple[bytes, bytes, bytes]:
+def in_header(header: bytes, payload: bytes) -> tuple[bytes, bytes, bytes]:
     if header[:1] == b"\0":
         schema_id, rest = framing.split(header)
         return schema_id.to_bytes(4, "big"), payload, rest

@@ -34,6 +34,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.MissingKey: ErrorCode.INVALID_RECORD,
     errors.BrokenContract: ErrorCode.INVALID_RECORD,
+    errors.UnencodableValue: ErrorCode.INVALID_RECORD,
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     errors.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.InvalidAcks: ErrorCode.INVALID_REQUIRED_ACKS,

@@ -58,6 +58,27 @@ MUTANTS = (
         "tests/integration/test_contracts.py",
         "nothing_of_its_batch and PRODUCE",
     ),
+    Mutant(
+        "app/registry/contracts.py",
+        "(check if len(payload) <= prompt_bytes else check_apart)",
+        "check",
+        "tests/unit/registry/test_contracts.py",
+        "process_of_their_own",
+    ),
+    Mutant(
+        "clients/python/stele/schemas/avro/checking.py",
+        "return walk(data, 0, 0, budget_for(data)) == len(data)",
+        "return walk(data, 0, 0, budget_for(data)) <= len(data)",
+        "tests/unit/schemas/test_avro_values.py",
+        "no_value_are_refused",
+    ),
+    Mutant(
+        "clients/python/stele/schemas/avro/checking.py",
+        "    data[position:end].decode()\n",
+        "",
+        "tests/unit/schemas/test_avro_values.py",
+        "no_value_are_refused",
+    ),
     # ── conditional appends ──
     Mutant(
         "app/storage/embedded.py",

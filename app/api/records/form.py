@@ -17,9 +17,9 @@ from stele.wire.record_batch import RecordView
 from ...broker.reading.fetch import is_large
 from ...registry.values import Decoded, DecodedPart, DecodedRecord, TopicValues, framed
 from ...work_budget import pause
+from .decoded_json import decoded_out
 from .json_records import (
     RecordOut,
-    decoded_out,
     encode,
     encode_lines,
     is_json,

@@ -4,7 +4,7 @@ Input: a JSON string is stored as its UTF-8 text without the quotes, any other J
 value as its compact text, with numbers as the client wrote them. ``null`` is a
 tombstone. ``value_b64`` carries arbitrary bytes. Output: bytes that are valid UTF-8
 are a string in ``value``, all others are in ``value_b64``. What a schema describes is
-shown as the JSON of ``stele.schemas`` (``DecodedRecordOut``).
+shown as the JSON of ``stele.schemas`` (``decoded_json``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pybase64
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType
 from stele.wire.notation import INT64_MAX
 from stele.wire.record_batch import RecordView, Row
 
 from ...errors import InvalidRequest
-from ...registry.values import DecodedPart, DecodedRecord
 from ..schemas import Shown
 from .json_types import NewRecordJson
 
@@ -50,6 +49,47 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     partition: int | None = None
     topic: str | None = None
     offset: int | None = None
+
+
+class SchemaIn(Struct, forbid_unknown_fields=True):
+    """How a record names the schema of its key or value: by its id, or by a subject and a version of it.
+
+    Without an id the ``version`` is a number or ``latest``. A ``type`` is accepted and ignored, as it is read.
+    """
+
+    id: int | None = None
+    subject: str | None = None
+    version: int | str | None = None
+    type: str | None = None
+    message: str | None = None
+
+
+class _RecordWithSchemaIn(Struct, forbid_unknown_fields=True, rename={"key_schema": "keySchema"}):
+    """What ``RecordIn`` has, any JSON as a key, and schemas."""
+
+    value: Raw | UnsetType = UNSET
+    value_b64: str | UnsetType = UNSET
+    key: Raw | UnsetType = UNSET
+    key_b64: str | UnsetType = UNSET
+    headers: Sequence[HeaderIn] = ()
+    timestamp: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+    schema: SchemaIn | None = None
+    key_schema: SchemaIn | None = None
+
+
+class NamedRecordIn(RecordIn):
+    """A record with a schema, or with a key that is no string; ``key`` is None then, and ``key_text`` its JSON.
+
+    ``problem`` says what is wrong with it if the key has no schema.
+    """
+
+    key_text: bytes = b""
+    schema: SchemaIn | None = None
+    key_schema: SchemaIn | None = None
+    problem: str = ""
 
 
 class PlainRecordIn(Struct, forbid_unknown_fields=True, gc=False):
@@ -87,13 +127,6 @@ class RecordOut(Struct, omit_defaults=True):
     is_cut: bool | UnsetType = UNSET
 
 
-class DecodedRecordOut(RecordOut):
-    """A record whose key, value or both are shown as what their schemas say."""
-
-    schema: Raw | UnsetType = UNSET
-    key_schema: Raw | UnsetType = field(default=UNSET, name="keySchema")
-
-
 class NewRecord(NamedTuple):
     """A record to append; without ``partition`` the partitioner chooses one."""
 
@@ -105,6 +138,7 @@ class NewRecord(NamedTuple):
 
 
 _decode_record = msgspec.json.Decoder(RecordIn).decode
+_decode_with_schema = msgspec.json.Decoder(_RecordWithSchemaIn).decode
 _decode_plain_lines = msgspec.json.Decoder(PlainRecordIn).decode_lines
 decode_string = msgspec.json.Decoder(str).decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
@@ -117,12 +151,15 @@ _NO_HEADERS_OUT: list[HeaderOut] = []
 
 
 def decode_record(text: bytes | Raw) -> NewRecord:
-    """Decode the JSON text of a record.
+    """Decode the JSON text of a record without a schema.
 
     Raises:
-        InvalidRequest: the text is not a valid record.
+        InvalidRequest: the text is not a valid record, or has a schema.
     """
-    return to_record(parse_record(text))
+    parsed = parse_record(text)
+    if isinstance(parsed, NamedRecordIn):
+        raise InvalidRequest(parsed.problem)
+    return to_record(parsed)
 
 
 def parse_record(text: bytes | memoryview | Raw) -> RecordIn:
@@ -136,20 +173,49 @@ def parse_record(text: bytes | memoryview | Raw) -> RecordIn:
     try:
         return _decode_record(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise invalid_record(error) from error
+        return _parse_with_schema(text, error)
 
 
-def to_record(parsed: RecordIn, value: bytes | None = None) -> NewRecord:
+def _parse_with_schema(text: bytes | memoryview | Raw, reason_against: Exception) -> RecordIn:
+    """Parse a record that is not a plain one for a reason. Raises ``InvalidRequest``."""
+    try:
+        parsed = _decode_with_schema(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        is_about_schema = "`schema`" in str(reason_against) or "`keySchema`" in str(reason_against)
+        raise invalid_record(error if is_about_schema else reason_against) from error
+    key = b"" if parsed.key is UNSET else bytes(parsed.key)
+    return NamedRecordIn(
+        value=parsed.value,
+        value_b64=parsed.value_b64,
+        key_b64=parsed.key_b64,
+        headers=parsed.headers,
+        timestamp=parsed.timestamp,
+        partition=parsed.partition,
+        topic=parsed.topic,
+        offset=parsed.offset,
+        key=decode_string(key) if key.startswith(b'"') else None,
+        key_text=key,
+        schema=parsed.schema,
+        key_schema=parsed.key_schema,
+        problem=str(invalid_record(reason_against)),
+    )
+
+
+def to_record(parsed: RecordIn, value: bytes | None = None, key: bytes | None = None) -> NewRecord:
     """Decode the value, key and headers of a parsed record.
 
-    ``value`` is given if it is decoded already.
+    ``value`` and ``key`` are given if they are decoded already.
 
     Raises:
         InvalidRequest: one of them is not valid.
     """
     try:
         return NewRecord(
-            _value(parsed, value), _key(parsed), _headers(parsed), _timestamp(parsed), parsed.partition
+            _value(parsed, value),
+            _key(parsed) if key is None else key,
+            headers_of(parsed),
+            _timestamp(parsed),
+            parsed.partition,
         )
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise invalid_record(error) from error
@@ -235,7 +301,8 @@ def _key(record: RecordIn) -> bytes | None:
     return None if record.key is None else record.key.encode()
 
 
-def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
+def headers_of(record: RecordIn) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a record. Raises ``InvalidRequest``."""
     if not record.headers:
         return _NO_HEADERS
     headers: list[tuple[str, bytes | None]] = []
@@ -305,54 +372,9 @@ def record_out(partition: int, record: RecordView, *, parse_values: bool) -> Rec
     return shown
 
 
-def decoded_out(
-    partition: int, record: RecordView, decoded: DecodedRecord, *, preview: int, headers_max: int
-) -> RecordOut:
-    """Encode a record with what was decoded of it in place of the bytes; ``preview`` as ``RecordForm`` has it."""
-    key, value = decoded
-    rest = _View(
-        record.offset,
-        record.timestamp,
-        record.key if key is None else None,
-        record.value if value is None else None,
-        record.headers,
-    )
-    if preview:
-        shown = preview_out(partition, rest, bytes_max=preview, headers_max=headers_max)
-    else:
-        shown = record_out(partition, rest, parse_values=False)
-    out = DecodedRecordOut(**{name: getattr(shown, name) for name in RecordOut.__struct_fields__})
-    if key is not None:
-        out.key_schema = Raw(key.schema)
-        out.key = _shown_part(key, preview, out)
-    if value is not None:
-        out.schema = Raw(value.schema)
-        out.value = _shown_part(value, preview, out)
-        if preview:
-            out.value_bytes = len(record.value or b"")
-    return out
+class View(NamedTuple):
+    """A record as it is shown."""
 
-
-def with_texts(record: RecordView, decoded: DecodedRecord) -> RecordView:
-    """Return a record whose key and value are the JSON that was decoded of them."""
-    return _View(
-        record.offset,
-        record.timestamp,
-        record.key if decoded.key is None else decoded.key.text,
-        record.value if decoded.value is None else decoded.value.text,
-        record.headers,
-    )
-
-
-def _shown_part(part: DecodedPart, preview: int, out: RecordOut) -> Raw | str:
-    """Return what was decoded; with a preview, the beginning of it as text if it is longer."""
-    if not preview or len(part.text) <= preview:
-        return Raw(part.text)
-    out.is_cut = True
-    return (_head(part.text, preview) or b"").decode(errors="replace")
-
-
-class _View(NamedTuple):
     offset: int
     timestamp: int
     key: bytes | None
@@ -383,16 +405,16 @@ def preview_of(record: RecordView, *, bytes_max: int, headers_max: int) -> Recor
     is_cut = any(part is not None and len(part) > bytes_max for part in (key, value))
     if not is_cut and len(headers) <= headers_max and not any(len(h) > bytes_max for _, h in headers if h):
         return record
-    return _View(
+    return View(
         record.offset,
         record.timestamp,
-        _head(key, bytes_max),
-        _head(value, bytes_max),
-        [(name, _head(data, bytes_max)) for name, data in headers[:headers_max]],
+        head_of(key, bytes_max),
+        head_of(value, bytes_max),
+        [(name, head_of(data, bytes_max)) for name, data in headers[:headers_max]],
     )
 
 
-def _head(data: bytes | None, size: int) -> bytes | None:
+def head_of(data: bytes | None, size: int) -> bytes | None:
     """Return the first ``size`` bytes, or fewer, to end between two UTF-8 characters."""
     if data is None or len(data) <= size:
         return data

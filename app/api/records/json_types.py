@@ -8,6 +8,7 @@ from ..schemas import Shown, one_of
 
 Durability = Annotated[str, one_of("Durability", "replicated", "synced", "appended", "none")]
 Base64 = Annotated[str, Shown(contentEncoding="base64")]
+_NAMED = Shown("encode it with this schema")
 _TIMESTAMP = Shown("ms since the epoch; -1 for none")
 _STORED = Shown("a string is stored as its text, any other JSON value as compact JSON; null is a tombstone")
 _AS_READ = Shown(
@@ -39,6 +40,16 @@ class ValueSchema(TypedDict):
     message: NotRequired[Annotated[str, Shown("Protobuf: the message, if it is not the first of its file")]]
 
 
+class SchemaName(TypedDict, total=False):
+    """A registered schema, by its id, or by a subject and a version of it."""
+
+    id: int
+    subject: str
+    version: Annotated[int | str, Shown("a number, or latest (the default); only without an id")]
+    type: Annotated[str, Shown("ignored")]
+    message: Annotated[str, Shown("Protobuf: the message, if it is not the first of its file")]
+
+
 class _Content(TypedDict, total=False):
     key_b64: Base64
     value_b64: Base64
@@ -52,7 +63,9 @@ class _OfTopic(TypedDict):
 class NewRecordJson(_Content, total=False):
     """A record as a producer sends it."""
 
-    key: str | None
+    key: Annotated[Any, Shown("text or null; any JSON if it has a schema")]
+    schema: Annotated[SchemaName, _NAMED]
+    keySchema: Annotated[SchemaName, _NAMED]
     value: Annotated[Any, _STORED]
     timestamp: Annotated[int | None, _TIMESTAMP]
     partition: Annotated[int | None, Shown(minimum=0)]

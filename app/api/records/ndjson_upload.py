@@ -18,12 +18,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ...broker.topics import Topic
 from ...errors import InvalidRequest, SteleError
 from ...work_budget import TURN_BYTES, pause
-from ..errors import HttpError, http_problem, problem_of, problem_response
+from ..errors import HttpError, problem_of, problem_response
 from ..http.exchange import BODY, Exchange
 from ..requests import join
-from .large_records import parse_in_turns, to_record_in_turns
+from .encoding import Parsed, RecordEncoding
+from .large_records import parse_in_turns
 from .upload import ERRORS_SHOWN_MAX, Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)
@@ -43,10 +45,24 @@ class NdjsonUpload(Response):
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, request: Request, upload: Upload, *, line_bytes_max: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        upload: Upload,
+        encoding: RecordEncoding,
+        topic: Topic,
+        *,
+        is_plain: bool,
+        line_bytes_max: int,
+        timeout_ms: int,
+    ) -> None:
+        """Begin an upload to a topic; unless it ``is_plain``, its records may have to be encoded."""
         super().__init__(status_code=200)
         self._request = request
         self._upload = upload
+        self._encoding = encoding
+        self._topic = topic
+        self._is_plain = is_plain
         self._line_bytes_max = line_bytes_max
         self._timeout_ms = timeout_ms
         # Then its one batch is appended when all records have arrived.
@@ -118,8 +134,9 @@ class NdjsonUpload(Response):
 
     async def _take(self, lines: bytes, start: int, end: int) -> None:
         """Add whole lines: decoded together, or one by one if one of them is large, special or invalid."""
-        if end - start <= TURN_BYTES and self._upload.add_lines(lines[start:end]):
+        if self._is_plain and end - start <= TURN_BYTES and self._upload.add_lines(lines[start:end]):
             return
+        parsed: list[Parsed | SteleError] = []
         while start < end:
             stop = lines.find(b"\n", start, end)
             if stop < 0:
@@ -127,17 +144,13 @@ class NdjsonUpload(Response):
             # Not copied: it may be large. An error may keep it, so it is not released here.
             line = memoryview(lines)[start:stop]
             if stop - start > TURN_BYTES or bytes(line).strip():
-                await self._take_line(line)
+                parsed.append(await _parsed(line))
             start = stop + 1
-
-    async def _take_line(self, line: memoryview) -> None:
-        try:
-            parsed, value = await parse_in_turns(line)
-            record = await to_record_in_turns(parsed, len(line), value)
-        except InvalidRequest as error:
-            self._upload.add_error(error)
-            return
-        await self._upload.add_in_turns(record)
+        for record in await self._encoding.records(self._topic, parsed, self._upload.records):
+            if isinstance(record, SteleError):
+                self._upload.add_error(record)
+            else:
+                await self._upload.add_in_turns(record)
 
     async def _lines(self) -> AsyncGenerator[bytes]:
         """Yield whole lines, as many as arrived together."""
@@ -193,10 +206,7 @@ class NdjsonUpload(Response):
         failed = sum(chunk.error_count for chunk in chunks)
         total = sum(map(len, chunks))
         if self._is_whole and self._upload.error_count:
-            document = http_problem(
-                400, "no record was stored; see errors", errors=self._upload.unsent_errors()
-            )
-            await problem_response(document)(scope, receive, send)
+            await problem_response(self._upload.refusal())(scope, receive, send)
         elif self._failure is not None and not total:
             await problem_response(_problem(self._failure))(scope, receive, send)
         elif total and failed == total and self._failure is None:
@@ -241,6 +251,14 @@ class NdjsonUpload(Response):
         if self._failure is not None:
             last = msgspec.json.encode({"error": _problem(self._failure)}) + b"\n"
         await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+async def _parsed(line: memoryview) -> Parsed | SteleError:
+    try:
+        record, value = await parse_in_turns(line)
+    except InvalidRequest as error:
+        return error
+    return Parsed(record, len(line), value)
 
 
 def _problem(failure: HttpError | SteleError) -> dict[str, object]:

@@ -10,8 +10,9 @@ from msgspec import Raw
 from stele.wire.record_batch import RecordView
 
 from ...registry.values import DecodedRecord
+from .decoded_json import with_texts
 from .form import RecordForm, base64_pieces, is_text, text_pieces
-from .json_records import RecordOut, encode, with_texts
+from .json_records import RecordOut, encode
 
 # A spreadsheet reads a cell that begins with one of these as a formula, full-width forms included.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")

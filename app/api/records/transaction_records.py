@@ -13,13 +13,15 @@ from stele.wire.record_batch import HEADER_BYTES, Row
 
 from ...broker.broker import Broker
 from ...broker.producing.produce import Acks, Produced
-from ...errors import AuthorizationError, InvalidRequest, SteleError
+from ...errors import AuthorizationError, InvalidRequest, SteleError, UnencodableValue
 from ...storage.topic_partition import TopicPartition
 from ...transactions.writes import RowBatch
 from ...work_budget import RECORDS_PER_TURN, WorkBudget
-from ..errors import HttpError, kind_of, problem_of
+from ..errors import HttpError, kind_of, problem_of, refused_records
+from .encoding import Parsed, RecordEncoding
+from .json_records import NewRecord
 from .json_types import TransactionReceipt
-from .large_records import parse_in_turns, to_record_in_turns
+from .large_records import parse_in_turns
 from .upload import Upload
 
 _RECORDS_PER_TURN = 128
@@ -29,8 +31,9 @@ _ERRORS_MAX = 1000
 class TransactionRecords:
     """The batches of a request, and the place of each of its records in them."""
 
-    def __init__(self, broker: Broker, check_topic: Callable[[str], None]) -> None:
+    def __init__(self, broker: Broker, check_topic: Callable[[str], None], encoding: RecordEncoding) -> None:
         self._broker = broker
+        self._encoding = encoding
         # Raises AuthorizationError.
         self._check_topic = check_topic
         self._topics: dict[str, Upload | SteleError] = {}
@@ -66,23 +69,56 @@ class TransactionRecords:
             )
         errors: list[tuple[int, SteleError]] = []
         turn = WorkBudget()
-        for index, text in enumerate(texts):
-            try:
-                await self._add(index, text)
-            except AuthorizationError:
-                raise
-            except SteleError as error:
-                errors.append((index, error))
-            await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
+        for start in range(0, len(texts), _RECORDS_PER_TURN):
+            # Of one topic each, in their order.
+            runs: list[tuple[str | None, list[Parsed | SteleError]]] = []
+            for text in texts[start : start + _RECORDS_PER_TURN]:
+                name, parsed = await _parsed(text)
+                if not runs or runs[-1][0] != name:
+                    runs.append((name, []))
+                runs[-1][1].append(parsed)
+                await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
+            index = start
+            for name, run in runs:
+                errors += await self._add_run(index, name, run)
+                index += len(run)
         if errors:
             raise _refusal(errors)
 
-    async def _add(self, index: int, text: Raw) -> None:
-        parsed, value = await parse_in_turns(text)
-        name, record = parsed.topic, await to_record_in_turns(parsed, len(text), value)
-        if name is None:
-            raise InvalidRequest("the record has no topic; each record of a transaction names its topic")
-        upload = await self._upload(name)
+    async def _add_run(
+        self, first: int, name: str | None, run: Sequence[Parsed | SteleError]
+    ) -> list[tuple[int, SteleError]]:
+        """Add records of one topic, and return the errors of those that are not valid.
+
+        Raises ``AuthorizationError``.
+        """
+        errors: list[tuple[int, SteleError]] = []
+        try:
+            upload = None if name is None else await self._upload(name)
+        except AuthorizationError:
+            raise
+        except SteleError as error:
+            return [
+                (index, each if isinstance(each, SteleError) else error)
+                for index, each in enumerate(run, first)
+            ]
+        if upload is None or name is None:
+            reason = "the record has no topic; each record of a transaction names its topic"
+            return [
+                (index, each if isinstance(each, SteleError) else InvalidRequest(reason))
+                for index, each in enumerate(run, first)
+            ]
+        await self._encoding.applies_to(upload.topic)
+        for index, record in enumerate(await self._encoding.records(upload.topic, run, first), first):
+            try:
+                if isinstance(record, SteleError):
+                    raise record
+                self._add(index, name, upload, record)
+            except SteleError as error:
+                errors.append((index, error))
+        return errors
+
+    def _add(self, index: int, name: str, upload: Upload, record: NewRecord) -> None:
         partition = TopicPartition(name, upload.partition_of(record))
         size = upload.size_of(record)
         upload.check(record, index)
@@ -132,16 +168,27 @@ class TransactionRecords:
         return receipts
 
 
+async def _parsed(text: Raw) -> tuple[str | None, Parsed | SteleError]:
+    """Return the topic of a record, and the record parsed."""
+    try:
+        record, value = await parse_in_turns(text)
+    except InvalidRequest as error:
+        return None, error
+    return record.topic, Parsed(record, len(text), value)
+
+
 def _refusal(errors: Sequence[tuple[int, SteleError]]) -> HttpError:
     index, first = errors[0]
+    names = ("type", "detail", "kafka_code", "retriable", "pointer")
     documents = [
-        {"index": index} | {name: document[name] for name in ("type", "detail", "kafka_code", "retriable")}
+        {"index": index} | {name: document[name] for name in names if name in document}
         for index, error in errors[:_ERRORS_MAX]
         for document in (problem_of(error),)
     ]
-    status = kind_of(first).status
+    if isinstance(first, UnencodableValue):
+        return refused_records(f"nothing was written: {first}", documents)
     return HttpError(
-        status,
+        kind_of(first).status,
         f"nothing was written: record {index}: {first}",
         kafka_code=documents[0]["kafka_code"],
         retriable=documents[0]["retriable"],

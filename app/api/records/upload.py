@@ -33,7 +33,7 @@ from ...errors import (
     SteleError,
     UnknownPartition,
 )
-from ..errors import problem_of
+from ..errors import problem_of, refused_records
 from .json_records import NewRecord, decode_lines
 
 # Records per chunk: its batches are built and appended in one turn of the loop, which takes about 70 µs.
@@ -159,7 +159,7 @@ class Upload:
         ``check`` raises AuthorizationError if the client may no longer write to the topic.
         """
         self._broker = broker
-        self._topic = topic
+        self.topic = topic
         self._acks = acks
         self._partition = partition
         self._identity = identity
@@ -185,13 +185,13 @@ class Upload:
         """
         partition = record.partition if record.partition is not None else self._partition
         if partition is None:
-            return self._broker.choose_partition(self._topic, record.key)
+            return self._broker.choose_partition(self.topic, record.key)
         if self._partition is not None and partition != self._partition:
             raise InvalidRequest(
                 f"the record names partition {partition}, but the request names {self._partition}"
             )
-        if not 0 <= partition < self._topic.partitions:
-            raise UnknownPartition(self._topic.name, partition, partitions=self._topic.partitions)
+        if not 0 <= partition < self.topic.partitions:
+            raise UnknownPartition(self.topic.name, partition, partitions=self.topic.partitions)
         return partition
 
     def size_of(self, record: NewRecord) -> int:
@@ -213,17 +213,17 @@ class Upload:
             MissingKey: it has no key, and the topic is compacted.
             InvalidTimestamp: the topic does not accept the timestamp.
         """
-        if record.key is None and self._topic.config.is_compacted:
-            raise MissingKey(self._topic.name, [index])
+        if record.key is None and self.topic.config.is_compacted:
+            raise MissingKey(self.topic.name, [index])
         if record.timestamp_ms is None:
             return
-        bounds = timestamp_bounds(self._topic.config, self._broker.now_ms())
+        bounds = timestamp_bounds(self.topic.config, self._broker.now_ms())
         if bounds is not None and not bounds.accepts(record.timestamp_ms):
             raise InvalidTimestamp([RecordError(index, bounds.describe(record.timestamp_ms))])
 
     async def room(self) -> None:
         """Wait for room in the produce queue, if this topic's batches may go through it."""
-        if self._broker.is_produce_queue_full and self._broker.may_queue(self._topic):
+        if self._broker.is_produce_queue_full and self._broker.may_queue(self.topic):
             await self._broker.produce_room()
 
     def add(self, record: NewRecord) -> None:
@@ -244,11 +244,11 @@ class Upload:
         size = len(block) + _RECORD_OVERHEAD_BYTES * len(rows or ())
         if rows is None or size + HEADER_BYTES > self._limit:
             return False
-        if self._topic.config.is_compacted and any(key is None for _, key, _, _ in rows):
+        if self.topic.config.is_compacted and any(key is None for _, key, _, _ in rows):
             return False
-        partition = 0 if self._partition is None and self._topic.partitions == 1 else self._partition
+        partition = 0 if self._partition is None and self.topic.partitions == 1 else self._partition
         if partition is None:
-            choose, topic = self._broker.choose_partition, self._topic
+            choose, topic = self._broker.choose_partition, self.topic
             for row in rows:
                 _, key, value, _ = row
                 size = _RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
@@ -310,7 +310,7 @@ class Upload:
                     self._check()
                 batch = self._built.pop(partition, None) or self._build(rows)
                 chunk.appended[partition] = self._broker.produce(
-                    self._topic.name,
+                    self.topic.name,
                     partition,
                     batch,
                     acks=self._acks,
@@ -351,7 +351,7 @@ class Upload:
     @property
     def promised_durability(self) -> Durability:
         """The lowest durability that the results of this upload will have."""
-        if self._acks is Acks.NONE or self._topic.config.storage == "memory":
+        if self._acks is Acks.NONE or self.topic.config.storage == "memory":
             return Durability.NONE
         return Durability.SYNCED if self._acks is Acks.ALL else Durability.APPENDED
 
@@ -365,9 +365,9 @@ class Upload:
         """The number of records gathered since the last ``append`` that were refused."""
         return len(self._chunk.errors)
 
-    def unsent_errors(self) -> list[dict[str, Any]]:
-        """Return ``errors[]`` of the records that have been gathered and not appended."""
-        return errors_of([self._chunk])
+    def refusal(self) -> dict[str, Any]:
+        """Return the problem of a request that is stored as a whole, some records of which were refused."""
+        return refused_records("no record was stored; see errors", errors_of([self._chunk])).problem
 
     def take_chunks(self) -> list[Chunk]:
         """Return the chunks appended since the last call, in order."""

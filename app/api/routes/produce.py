@@ -18,13 +18,23 @@ from stele.wire.notation import parse_signed, parse_whole
 from ...broker.broker import Broker
 from ...broker.producing.produce import Acks
 from ...broker.topics import Topic
-from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnexpectedEnd, UnknownPartition
+from ...errors import (
+    InvalidRequest,
+    InvalidTimestamp,
+    MissingKey,
+    SteleError,
+    UnencodableValue,
+    UnexpectedEnd,
+    UnknownPartition,
+)
 from ...work_budget import RECORDS_PER_TURN, WorkBudget, drained, pause
-from ..errors import HttpError, Problem, RecordError, http_problem, problem_of, problem_response
+from ..errors import HttpError, Problem, RecordError, problem_of, problem_response, refused_records
 from ..http.body_codings import is_framed
 from ..http.exchange import BODY, Exchange
 from ..openapi.operations import JSON, NDJSON, OCTETS, Content
 from ..parameters import PARTITION, PRODUCER_ID, TOPIC, Header, Number, Text
+from ..record_encoding import ENCODE, KEY_SCHEMA, SCHEMA, encoding_of
+from ..records.encoding import Parsed, RecordEncoding
 from ..records.json_records import (
     RECORDS_MAX,
     NewRecord,
@@ -33,7 +43,7 @@ from ..records.json_records import (
 )
 from ..records.json_types import Base64, Durability
 from ..records.large_bodies import decode_body
-from ..records.large_records import parse_in_turns, to_record_in_turns
+from ..records.large_records import parse_in_turns
 from ..records.ndjson_upload import NdjsonUpload, all_refused
 from ..records.upload import (
     ERRORS_SHOWN_MAX,
@@ -138,6 +148,9 @@ _TAG = re.compile(r'(?:W/)?"[!#-~\x80-\xff]*"')
     _KEY,
     _KEY_B64,
     _TIMESTAMP,
+    ENCODE,
+    SCHEMA,
+    KEY_SCHEMA,
     body=_RECORDS,
     answers=_PRODUCED,
     also={207: "Some records were refused; see errors"},
@@ -149,6 +162,9 @@ async def produce(request: Request) -> Response:
     Each result has the record's partition, offset and timestamp. The durability is `synced` (on disk, the
     default), `appended` (`acks=1`) or `none` (`acks=0`). An unknown topic is created, unless auto-creation is off.
 
+    Values and keys that are JSON are encoded and framed if the record or the request names a schema, or if the topic
+    has a subject in the schema registry, whose latest schema is used then. What cannot be encoded is 422.
+
     With `If-Match` the records are stored if the partition ends at that offset, all of them or none. Otherwise the
     answer is 412 with the actual end.
     """
@@ -157,6 +173,7 @@ async def produce(request: Request) -> Response:
     identity = _identity(request)
     partition = _PARTITION.read(request, -1)
     tags = _tags(request)
+    encoding = encoding_of(request)
     kind = content_type(request, JSON)
     if kind not in (JSON, NDJSON, OCTETS, _FORM):
         raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {JSON}, {NDJSON} or {OCTETS}")
@@ -181,14 +198,20 @@ async def produce(request: Request) -> Response:
         return NdjsonUpload(
             request,
             upload,
+            encoding,
+            topic,
+            is_plain=not await encoding.applies_to(topic),
             line_bytes_max=state.settings.ndjson_line_bytes_max,
             timeout_ms=state.settings.request_timeout_ms,
         )
     body = await read_body(request, state.settings.request_body_bytes_max)
     if kind == OCTETS:
+        if SCHEMA.given(request) is not None or KEY_SCHEMA.given(request) is not None:
+            raise InvalidRequest(f"{OCTETS} is stored as it is; give no schema with it, or send JSON")
         await upload.add_in_turns(_octet_record(request, body))
     else:
-        await _gather_json(upload, body, request.scope.get(BODY))
+        await encoding.applies_to(topic)
+        await _gather_json(upload, body, encoding, topic, request.scope.get(BODY))
     return await _finish(upload, state.settings.request_timeout_ms)
 
 
@@ -292,7 +315,9 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
     )
 
 
-async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = None) -> None:
+async def _gather_json(
+    upload: Upload, body: bytes, encoding: RecordEncoding, topic: Topic, exchange: Exchange | None = None
+) -> None:
     """Add all records of a JSON body; one invalid record refuses the whole request."""
     try:
         texts = (await decode_body(body, ProduceBody, records_max=RECORDS_MAX)).records
@@ -307,26 +332,37 @@ async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = 
     # The body was decoded once, to find the records; now each is, for what is in it.
     turn = WorkBudget()
     await turn.spend(len(body), 0)
-    for index, text in enumerate(drained(texts)):
-        try:
-            parsed, value = await parse_in_turns(text)
-            record = await to_record_in_turns(parsed, len(text), value)
-            if record.partition is not None:
-                upload.partition_of(record)
-            upload.size_of(record)
-            upload.check(record, index)
-            records.append(record)
-        except (InvalidRequest, UnknownPartition) as error:
-            errors.append({"index": index, "detail": str(error), "type": "/problems/invalid-record"})
-        except (InvalidTimestamp, MissingKey) as error:
-            document = problem_of(error)
-            kept = ("type", "detail", "kafka_code", "retriable")
-            errors.append({"index": index} | {name: document[name] for name in kept})
-        if len(errors) == ERRORS_SHOWN_MAX:
-            break
-        await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
+    first = 0
+    rest = drained(texts)
+    while texts and len(errors) < ERRORS_SHOWN_MAX:
+        group: list[Parsed | InvalidRequest] = []
+        for text in islice(rest, min(_RECORDS_PER_TURN, ERRORS_SHOWN_MAX - len(errors))):
+            try:
+                parsed, value = await parse_in_turns(text)
+                group.append(Parsed(parsed, len(text), value))
+            except InvalidRequest as error:
+                group.append(error)
+            await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
+        for index, record in enumerate(await encoding.records(topic, group, first), first):
+            try:
+                if isinstance(record, SteleError):
+                    raise record
+                if record.partition is not None:
+                    upload.partition_of(record)
+                upload.size_of(record)
+                upload.check(record, index)
+                records.append(record)
+            except (InvalidRequest, UnknownPartition) as error:
+                errors.append({"index": index, "detail": str(error), "type": "/problems/invalid-record"})
+            except (InvalidTimestamp, MissingKey, UnencodableValue) as error:
+                document = problem_of(error)
+                kept = ("type", "detail", "kafka_code", "retriable", "pointer")
+                errors.append({"index": index} | {name: document[name] for name in kept if name in document})
+            if len(errors) == ERRORS_SHOWN_MAX:
+                break
+        first += len(group)
     if errors:
-        raise HttpError(400, f"no record was stored: {errors[0]['detail']}", errors=errors)
+        raise refused_records(f"no record was stored: {errors[0]['detail']}", errors)
     added = drained(records)
     while records:
         for record in islice(added, _RECORDS_PER_TURN):
@@ -337,9 +373,7 @@ async def _gather_json(upload: Upload, body: bytes, exchange: Exchange | None = 
 
 async def _finish(upload: Upload, timeout_ms: int) -> Response:
     if upload.is_whole and upload.error_count:
-        return problem_response(
-            http_problem(400, "no record was stored; see errors", errors=upload.unsent_errors())
-        )
+        return problem_response(upload.refusal())
     upload.append()
     chunks = upload.take_chunks()
     await settle_all(chunks, timeout_ms)

@@ -30,6 +30,7 @@ from ..group_json import LeaseToken, Offset
 from ..json_bodies import LIST_BYTES_MAX, JsonBody, json_answer
 from ..openapi.operations import JSON, Content
 from ..parameters import TRANSACTIONAL_ID, Header, Number
+from ..record_encoding import ENCODE, plain_encoding_of
 from ..records.json_types import Durability, NewTopicRecord, TransactionReceipt
 from ..records.transaction_records import TransactionRecords
 from ..requests import INT32_MAX, INT64_MAX
@@ -136,6 +137,7 @@ _IDENTITY = [
     "POST /v1/transactions",
     "Commit a transaction in one request",
     _IDEMPOTENCY_KEY,
+    ENCODE,
     body=_TRANSACTION,
     answers=[Content(JSON, Transacted)],
     errors=(404, 422, 504, 507),
@@ -159,7 +161,9 @@ async def transact(request: Request) -> Response:
         if elsewhere is not None:
             member, group = elsewhere
             return await forward(request, group, member, raw)
-        records = TransactionRecords(state.broker, partial(require_write, request))
+        records = TransactionRecords(
+            state.broker, partial(require_write, request), plain_encoding_of(request)
+        )
         await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
         is_shared = state.broker.cluster.is_shared
         answer = await atomic.execute(
@@ -312,6 +316,7 @@ async def begin_transaction(request: Request) -> Response:
     "POST /v1/transactions/{transactional_id}/records",
     "Append records in a transaction",
     *_PRODUCER,
+    ENCODE,
     body=_RECORDS,
     errors=(404, 422, 504, 507),
 )
@@ -326,7 +331,7 @@ async def append_to_transaction(request: Request) -> TransactionReceipts:
     body = await _RECORDS.read(request)
     if not body.records:
         raise InvalidRequest("the body has no records")
-    records = TransactionRecords(state.broker, partial(require_write, request))
+    records = TransactionRecords(state.broker, partial(require_write, request), plain_encoding_of(request))
     await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
     produced = await state.transactions.writes.append(
         transactional_id,

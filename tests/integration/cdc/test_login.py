@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from stele.records import Record
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
@@ -17,6 +19,13 @@ pytestmark = pytest.mark.long
 SESSION_MS = 6000
 LOGINS = 3
 TOPIC = "pg.public.orders"
+
+
+class FramedReplay(Replay):
+    """Leaves out the id of the schema before the JSON of a value."""
+
+    def _take(self, record: Record[bytes], partitions: int) -> None:
+        super()._take(replace(record, value=record.value and record.value[5:]), partitions)
 
 
 def test_the_connector_is_a_user_with_rights_on_its_topics(
@@ -40,13 +49,18 @@ def test_the_connector_is_a_user_with_rights_on_its_topics(
             locked.allow(user, operation, "TOPIC", "__cdc_positions.pg.stele")
         for operation in ("CREATE", "WRITE"):
             locked.allow(user, operation, "TOPIC", "pgcdc.", pattern="PREFIXED")
+        for operation in ("READ", "WRITE", "DESCRIBE"):
+            locked.allow(user, operation, "SUBJECT", "pg.", pattern="PREFIXED")
         locked.allow(user, "WRITE", "TRANSACTIONAL_ID", "cdc/pg/stele/", pattern="PREFIXED")
-        replay = Replay(locked.binary_url, TOPIC)
+        replay = FramedReplay(locked.binary_url, TOPIC)
 
         def has_read(rows: int) -> bool:
             return len(replay.records) == rows
 
-        with running_cdc(pg, url, log, "--tables", "public.orders", "--channels", "pgcdc:orders") as cdc:
+        registry = f"https://{user}@{locked.process.host}:{locked.process.registry_port}"
+        channels = ("--channels", "pgcdc:orders")
+        schemas = ("--format", "json-schema", "--registry", registry)
+        with running_cdc(pg, url, log, "--tables", "public.orders", *channels, *schemas) as cdc:
             rows = 1
             replay.read_until(partial(has_read, rows), check=cdc.check)
             # No connection outlives its session without another login.

@@ -27,6 +27,7 @@ OPTIONS: dict[str, object] = {
     "tombstones": True,
     "compact": True,
     "value": "row",
+    "format": "avro",
     "snapshot": "never",
     "transactions": "off",
     "transaction_timeout": 60,
@@ -63,9 +64,10 @@ async def test_each_setting_is_an_option_of_the_connector(caplog: pytest.LogCapt
 
     given: dict[str, object] = {f"cdc_{name}": value for name, value in OPTIONS.items()}
     settings = Settings.model_validate({**given, "shutdown_timeout_ms": 50})
-    supervisor = CdcSupervisor(settings, "stele://127.0.0.1:9")
+    supervisor = CdcSupervisor(settings, "stele://127.0.0.1:9", registry_url="http://127.0.0.1:8")
     supervisor.start()
     status = await status_of(supervisor)
+    assert status["given"]["registry"] == "http://127.0.0.1:8"
     assert {name: status["given"][name] for name in OPTIONS} == OPTIONS
     assert status["given"]["broker"] == "stele://127.0.0.1:9"
 

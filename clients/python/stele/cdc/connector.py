@@ -20,6 +20,7 @@ from .copies import full_names
 from .errors import CdcError, Interrupted, Stopped, TransactionTimedOut
 from .options import CdcOptions
 from .postgres import Postgres
+from .registered import table_forms
 from .run import Run
 from .status import Status
 
@@ -122,13 +123,14 @@ class Connector:
         postgres = Postgres(self._options)
         try:
             postgres.take_lock()
-            with Client(self._options.broker) as client:
+            with Client(self._options.broker) as client, table_forms(self._options, postgres) as forms:
                 self._client = client
                 Run(
                     self._options,
                     self._status,
                     postgres,
                     client,
+                    forms,
                     self._stopping,
                     self._wake_read,
                     self._again,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
 from .postgres import Postgres
+from .registered import TableForms
 from .status import Status
 
 
@@ -22,6 +23,7 @@ class RunContext:
     status: Status
     postgres: Postgres
     writer: LogWriter
+    forms: TableForms
     stopping: threading.Event
 
     @property

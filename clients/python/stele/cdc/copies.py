@@ -10,7 +10,7 @@ from . import state as state_of
 from .connection import Connection
 from .context import RunContext
 from .errors import CdcError, Stopped
-from .events import Event, Position, source_of
+from .events import Event, Position
 from .notation import quoted_table, split_name
 from .options import CdcOptions
 from .postgres import TableInfo
@@ -215,7 +215,7 @@ class Copies:
     def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
-        source = source_of(lsn=lsn, xid=None, ts_ms=now_ms)
+        source = shape.source(lsn=lsn, xid=None, ts_ms=now_ms)
         counts = self._status.table(info.name)
         counts.copied = 0
         counts.expected = self._postgres.rows(

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
-import msgspec
-
 from .errors import CdcError
+from .forms import ValueForm, encode_json
 from .pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
 from .values import Encoder
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Position(NamedTuple):
@@ -55,6 +52,7 @@ class Table:
         self,
         relation: Relation,
         encoders: Sequence[Encoder],
+        form: ValueForm,
         *,
         topic: str,
         key_columns: Sequence[str],
@@ -65,7 +63,8 @@ class Table:
     ) -> None:
         """Choose the key: ``key_columns``, else ``key_column``, else the table's name.
 
-        ``key_columns`` are those of the primary key or the identity index, in order.
+        ``key_columns`` are those of the primary key or the identity index, in order; ``encoders`` are for
+        keys of several columns.
         ``has_record_per_row``: the newest record of a key stands for its row, so it must be whole.
         ``is_row_only``: values are rows without an envelope, and a delete is a tombstone.
         """
@@ -79,17 +78,20 @@ class Table:
             wanted = [key_column] if key_column in names else []
         self._keys = [names.index(name) for name in wanted]
         self._encoders = list(encoders)
-        self._names = [_encode(name) for name in names]
-        self._fields = [b"%s:" % name for name in self._names]
+        self._form = form
+        self._fields = [b"%s:" % encode_json(name) for name in names]
         self._with_tombstones = with_tombstones
         self._has_record_per_row = has_record_per_row
         self._is_row_only = is_row_only
         self._fallback = self.name.encode()
-        self._source = b',"schema":%s,"table":%s}}' % (_encode(relation.schema), _encode(relation.table))
+
+    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+        """Return what events of a transaction, or of a copy, have in common."""
+        return self._form.source(lsn=lsn, xid=xid, ts_ms=ts_ms)
 
     def read(self, row: Row, source: bytes) -> Event:
         """Return the event of a row of a copy."""
-        return Event("r", self._key(row), self._value(b"r", None, self._object(row), source))
+        return Event("r", self._key(row), self._value(b"r", None, self._form.row(row), source))
 
     def headers(self, op: str, position: Position) -> Headers:
         return [self._channel, _OPERATIONS[op], (EVENT_ID, str(position).encode())]
@@ -102,11 +104,11 @@ class Table:
         return Event("t", None, self._value(b"t", None, None, source))
 
     def events(self, change: Change, source: bytes) -> Iterator[Event]:
-        """Yield the events of a change; ``source`` is from ``source_of`` its transaction."""
+        """Yield the events of a change; ``source`` is that of its transaction."""
         match change:
             case Insert():
                 yield Event(
-                    "c", self._key(change.row), self._value(b"c", None, self._object(change.row), source)
+                    "c", self._key(change.row), self._value(b"c", None, self._form.row(change.row), source)
                 )
             case Update():
                 yield from self._update(change, source)
@@ -127,26 +129,28 @@ class Table:
                 yield from self._delete(old, source, is_key_only=change.is_key_only)
                 yield Event("c", self._key(row), self._new(b"c", None, row, source))
                 return
-        before = None if old is None else self._object(old, only_identity=change.is_key_only)
+        before = None if old is None else self._form.row(old, only_identity=change.is_key_only)
         yield Event("u", self._key(row), self._new(b"u", before, row, source))
 
     def _new(self, op: bytes, before: bytes | None, row: Row, source: bytes) -> bytes:
         """Return the value of an update, which may lack unchanged large values."""
         unchanged = [
-            name for name, datum in zip(self._names, row, strict=True) if isinstance(datum, Unchanged)
+            column.name
+            for column, datum in zip(self.relation.columns, row, strict=True)
+            if isinstance(datum, Unchanged)
         ]
         if unchanged and self._has_record_per_row:
             raise CdcError(
-                f"an update of {self.name} leaves out the value of {b', '.join(unchanged).decode()}, which is large "
+                f"an update of {self.name} leaves out the value of {', '.join(unchanged)}, which is large "
                 f"and did not change, so the row is not whole; ALTER TABLE {self.name} REPLICA IDENTITY FULL, and "
                 "run once with --snapshot again"
             )
-        return self._value(op, before, self._object(row), source, unchanged=unchanged)
+        return self._value(op, before, self._form.row(row), source, unchanged=unchanged)
 
     def _delete(self, old: Row, source: bytes, *, is_key_only: bool) -> Iterator[Event]:
         key = self._key(old)
         if not self._is_row_only:
-            before = self._object(old, only_identity=is_key_only)
+            before = self._form.row(old, only_identity=is_key_only)
             yield Event("d", key, self._value(b"d", before, None, source))
         if self._with_tombstones:
             yield Event("d", key, None)
@@ -163,18 +167,6 @@ class Table:
     def _json(self, index: int, datum: object) -> bytes:
         return self._encoders[index](datum) if isinstance(datum, bytes) else b"null"
 
-    def _object(self, row: Row, *, only_identity: bool = False) -> bytes:
-        columns = self.relation.columns
-        return b"{%s}" % b",".join(
-            [
-                field + (b"null" if datum is None else encode(datum))
-                for field, encode, datum, column in zip(
-                    self._fields, self._encoders, row, columns, strict=True
-                )
-                if not isinstance(datum, Unchanged) and (column.is_key or not only_identity)
-            ]
-        )
-
     def _value(
         self,
         op: bytes,
@@ -182,21 +174,10 @@ class Table:
         after: bytes | None,
         source: bytes,
         *,
-        unchanged: Sequence[bytes] = (),
+        unchanged: Sequence[str] = (),
     ) -> bytes:
         if self._is_row_only:
-            return after or b"null"
-        left_out = b'"unchanged":[%s],' % b",".join(unchanged) if unchanged else b""
-        return b'{"op":"%s","before":%s,"after":%s,%s"source":%s%s' % (
-            op,
-            before or b"null",
-            after or b"null",
-            left_out,
-            source,
-            self._source,
-        )
-
-
-def source_of(*, lsn: int, xid: int | None, ts_ms: int) -> bytes:
-    """Return the first half of the JSON of ``source``, up to the table."""
-    return b'{"lsn":%d,"txid":%s,"ts_ms":%d' % (lsn, b"null" if xid is None else b"%d" % xid, ts_ms)
+            # A delete and a truncate are tombstones.
+            assert after is not None
+            return self._form.record(after)
+        return self._form.envelope(op, before, after, source, unchanged)

@@ -13,6 +13,7 @@ Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
 ValueFormat = Literal["envelope", "row"]
+Format = Literal["json", "avro", "json-schema"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
@@ -36,6 +37,8 @@ class CdcOptions:
     - ``compact``: created topics are compacted. ``value``: of records, an ``envelope`` with the
       operation, or the ``row`` itself. With either, each row has a record of its own
       (``has_record_per_row``).
+    - ``format``: of values; those of ``avro`` and ``json-schema`` have a schema in ``registry``, without which it
+      is that of the broker.
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
@@ -57,6 +60,8 @@ class CdcOptions:
     snapshot: SnapshotMode = "initial"
     compact: bool = False
     value: ValueFormat = "envelope"
+    format: Format = "json"
+    registry: str = field(default="", repr=False)
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"
     transaction_timeout: float = 900.0
@@ -80,6 +85,7 @@ class CdcOptions:
             Endpoint.parse(self.broker)
         except ValueError as error:
             raise CdcOptionError(f"broker: {error}") from None
+        self._check_registry()
         self.topics()
         for name, value in (("prefix", self.prefix), ("notify prefix", self.notify_prefix)):
             if not _TOPIC_PART.fullmatch(value):
@@ -101,6 +107,16 @@ class CdcOptions:
                 "transactions need topics on disk and a broker URL stele://HOST:9009; change --storage or --broker, "
                 "or pass --transactions off"
             )
+
+    def _check_registry(self) -> None:
+        if not self.registry:
+            return
+        try:
+            transport = Endpoint.parse(self.registry).transport
+        except ValueError as error:
+            raise CdcOptionError(f"registry: {error}") from None
+        if transport != "http":
+            raise CdcOptionError("registry: a schema registry is reached over HTTP; write http://HOST:8081")
 
     def topics(self) -> dict[str, str]:
         """Map topics to tables. Raises CdcOptionError if two tables have the same topic."""

@@ -64,7 +64,7 @@ class Commit:
 class Column:
     """A column; ``is_key`` if in the replica identity.
 
-    ``type_id`` is an OID of pg_type.
+    ``type_id`` is an OID of pg_type, ``type_modifier`` its ``atttypmod``.
     """
 
     name: str
@@ -296,7 +296,8 @@ def _relation(reader: _Reader, in_stream: bool) -> Message:
         flags = reader.byte()
         name = reader.text()
         type_id = reader.int32()
-        modifier = reader.int32()
+        # -1 for a type without one.
+        modifier = int.from_bytes(reader.take(4), signed=True)
         columns.append(Column(name, type_id, modifier, bool(flags & 1)))
     return Relation(relation_id, schema, table, identity, tuple(columns), xid)
 

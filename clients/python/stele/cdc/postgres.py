@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg2
 from psycopg2 import errors, sql
 
+from .column_types import TEXT, ColumnType, base_type
 from .connection import Connection, connect, first_line, translated
 from .errors import CdcError, Interrupted
 from .notation import lsn_of, quoted_name, quoted_table, split_name
@@ -56,6 +57,7 @@ class Postgres:
         self.connection: Connection = connect(options.dsn)
         self.server_version: int = self.connection.server_version
         self._encoders: dict[int, Encoder] = {}
+        self._types: dict[int, _Type | None] = {}
         self._walsender: int | None = None
         if self.server_version < _OLDEST:
             self.close()
@@ -373,26 +375,67 @@ class Postgres:
         )
         return tuple(name for (name,) in rows)
 
+    def dimensions(self, schema: str, table: str) -> dict[str, int]:
+        """Return the dimensions that columns of array types declare, where these are several."""
+        return dict(
+            self.rows(
+                "SELECT attname, attndims FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attndims > 1",
+                (quoted_table(schema, table),),
+            )
+        )
+
     def encoder(self, type_id: int) -> Encoder:
-        """Return the JSON encoder of a type; looked up in pg_type once."""
+        """Return the JSON encoder of a type."""
         known = ENCODERS.get(type_id) or self._encoders.get(type_id)
         if known is not None:
             return known
-        rows = self.rows(
-            "SELECT t.typtype, t.typbasetype::bigint, t.typelem::bigint, t.typcategory, "
-            "COALESCE((SELECT e.typdelim FROM pg_type e WHERE e.oid = t.typelem), ',') "
-            "FROM pg_type t WHERE t.oid = %s",
-            (type_id,),
-        )
         encoder: Encoder = text
-        if rows:
-            ((kind, base, element, category, delimiter),) = rows
-            if kind == "d":
-                encoder = self.encoder(base)
-            elif category == "A" and element:
-                encoder = _array_or_text(array(self.encoder(element), delimiter.encode()))
+        found = self._type(type_id)
+        if found is not None:
+            if found.kind == "d":
+                encoder = self.encoder(found.base)
+            elif found.category == "A" and found.element:
+                encoder = _array_or_text(array(self.encoder(found.element), found.delimiter.encode()))
         self._encoders[type_id] = encoder
         return encoder
+
+    def column_type(self, type_id: int, modifier: int = -1) -> ColumnType:
+        """Return the type of a column for schemas; ``modifier`` is its ``atttypmod``."""
+        known = base_type(type_id, modifier)
+        if known is not None:
+            return known
+        found = self._type(type_id)
+        if found is not None:
+            if found.kind == "d":
+                return self.column_type(found.base, found.base_modifier if modifier < 0 else modifier)
+            if found.is_array:
+                items = self.column_type(found.element, modifier)
+                return ColumnType("array", items=items, delimiter=found.delimiter.encode())
+        return TEXT
+
+    def _type(self, type_id: int) -> _Type | None:
+        """Return a row of pg_type; looked up once."""
+        if type_id not in self._types:
+            rows = self.rows(
+                "SELECT t.typtype, t.typbasetype::bigint, t.typtypmod, t.typelem::bigint, t.typcategory, "
+                "COALESCE(e.typdelim, ','), COALESCE(e.typarray = t.oid, false) "
+                "FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.oid = %s",
+                (type_id,),
+            )
+            self._types[type_id] = _Type(*rows[0]) if rows else None
+        return self._types[type_id]
+
+
+class _Type(NamedTuple):
+    """A row of pg_type; ``is_array`` excludes int2vector and the like, which have elements, too."""
+
+    kind: str
+    base: int
+    base_modifier: int
+    element: int
+    category: str
+    delimiter: str
+    is_array: bool
 
 
 def _array_or_text(encode: Encoder) -> Encoder:

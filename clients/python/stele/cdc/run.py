@@ -22,6 +22,7 @@ from .notation import lsn_text, quoted_name
 from .notifications import notified
 from .options import CdcOptions
 from .postgres import Postgres
+from .registered import TableForms
 from .replication import Stream
 from .status import Status
 from .transactions import TURN, Transactions
@@ -48,6 +49,7 @@ class Run:
         status: Status,
         postgres: Postgres,
         client: Client,
+        forms: TableForms,
         stopping: threading.Event,
         wake: int,
         again: set[str],
@@ -84,14 +86,21 @@ class Run:
         self._timeline = 0
         # Where the slot can be at most if it has all changes since the last run; None if that is unknown.
         self._slot_lsn_max = self._known_slot.confirmed_lsn
-        if is_transactional != bool(was_transactional):
+        is_new = state.origin is None
+        if is_transactional != bool(was_transactional) or (is_new and options.format != "json"):
             # Before the origin, which says that this connector is not new.
-            notebook.write("mode", state_of.Mode(is_transactional, options.value), now_ms=_now_ms())
+            mode = state_of.Mode(is_transactional, options.value, options.format)
+            notebook.write("mode", mode, now_ms=_now_ms())
         if state.origin is None:
             notebook.write("origin", origin, now_ms=_now_ms())
         self._writer.flush()
         self._context = RunContext(
-            options=options, status=status, postgres=postgres, writer=self._writer, stopping=stopping
+            options=options,
+            status=status,
+            postgres=postgres,
+            writer=self._writer,
+            forms=forms,
+            stopping=stopping,
         )
         self._copies = Copies(self._context, state, notebook, again)
         self._transactions = Transactions(self._context, self._copies, self._feedback)
@@ -108,6 +117,12 @@ class Run:
         if state.origin is not None and known != self._options.value:
             raise CdcError(
                 f"the topics of prefix {self._options.prefix} have values of the form {known!r}; go on with --value "
+                f"{known}, or choose another --prefix and --slot"
+            )
+        known = "json" if state.mode is None else state.mode.format
+        if state.origin is not None and known != self._options.format:
+            raise CdcError(
+                f"the topics of prefix {self._options.prefix} have values of the format {known}; go on with --format "
                 f"{known}, or choose another --prefix and --slot"
             )
 

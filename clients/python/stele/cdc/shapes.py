@@ -12,13 +12,15 @@ def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) 
     """Return the table of a relation; ``keys`` are the columns of its identity in order.
 
     Raises:
-        CdcError, Interrupted
+        CdcError, Interrupted, SteleClientError
     """
     options = context.options
+    topic = options.topic_of(relation.schema, relation.table)
     return Table(
         relation,
         [context.postgres.encoder(column.type_id) for column in relation.columns],
-        topic=options.topic_of(relation.schema, relation.table),
+        context.forms.form(relation, topic),
+        topic=topic,
         key_columns=keys,
         key_column=options.key_column,
         with_tombstones=options.tombstones or options.has_record_per_row,

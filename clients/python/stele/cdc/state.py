@@ -11,7 +11,7 @@ from ..client import Client
 from ..errors import UnknownTopicError
 from .events import Event
 from .log_writer import LogWriter
-from .options import ValueFormat
+from .options import Format, ValueFormat
 
 # The state is a few records per table, kept forever.
 CONFIGS = {"retention.ms": "-1"}
@@ -48,6 +48,7 @@ class Mode(msgspec.Struct, frozen=True):
 
     transactions: bool
     value: ValueFormat = "envelope"
+    format: Format = "json"
 
 
 class SlotState(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class SlotState(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class State:
-    """``mode`` is None before the first transaction, ``slot`` before the first stop."""
+    """``mode`` is None before the first transaction and without a schema, ``slot`` before the first stop."""
 
     origin: Origin | None = None
     mode: Mode | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from .context import RunContext
 from .copies import Copies
 from .errors import CdcError, Stopped
-from .events import Event, Position, Table, source_of
+from .events import Event, Position, Table
 from .feedback import Feedback
 from .notation import split_name
 from .pgoutput import (
@@ -165,7 +165,7 @@ class Transactions:
     def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterator[Event]:
         if isinstance(change, Truncate) and self._context.options.has_record_per_row:
             return map(table.tombstone, self._context.writer.keys_of_rows(table.topic))
-        source = source_of(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
+        source = table.source(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
         return table.events(change, source)
 
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -103,14 +103,28 @@ ENCODERS: dict[int, Encoder] = {
 }
 
 
-def array(element: Encoder, delimiter: bytes = b",") -> Encoder:
+class ArrayForm(NamedTuple):
+    """How arrays are written: ``null`` is an element without a value, ``join`` makes an array of its elements."""
+
+    null: bytes
+    join: Callable[[list[bytes]], bytes]
+
+
+def _join(items: list[bytes]) -> bytes:
+    return b"[%s]" % b",".join(items)
+
+
+_JSON_ARRAY = ArrayForm(b"null", _join)
+
+
+def array(element: Encoder, delimiter: bytes = b",", form: ArrayForm = _JSON_ARRAY) -> Encoder:
     """Return the encoder of arrays with the encoder of their elements."""
     separator = delimiter[0]
 
     def encode(value: bytes) -> bytes:
         # Bounds that do not start at 1 come first: [0:1]={…}
         start = value.index(b"=") + 1 if value[:1] == b"[" else 0
-        encoded, end = _array(value, start, element, separator, 0)
+        encoded, end = _array(value, start, element, separator, form, 0)
         if end != len(value):
             raise ArrayError(f"an array with {len(value) - end} bytes after its end")
         return encoded
@@ -118,20 +132,22 @@ def array(element: Encoder, delimiter: bytes = b",") -> Encoder:
     return encode
 
 
-def _array(value: bytes, position: int, element: Encoder, separator: int, depth: int) -> tuple[bytes, int]:
-    """Return the JSON of the array at ``position``, and the position after it."""
+def _array(
+    value: bytes, position: int, element: Encoder, separator: int, form: ArrayForm, depth: int
+) -> tuple[bytes, int]:
+    """Return the array at ``position`` in its form, and the position after it."""
     if value[position : position + 1] != b"{" or depth > _DEPTH_MAX:
         raise ArrayError("an array that does not begin with a brace, or is too deep")
     position += 1
     items: list[bytes] = []
     if value[position : position + 1] == b"}":
-        return b"[]", position + 1
+        return form.join(items), position + 1
     while True:
         if position >= len(value):
             raise ArrayError("an array without an end")
         first = value[position]
         if first == 0x7B:  # {
-            item, position = _array(value, position, element, separator, depth + 1)
+            item, position = _array(value, position, element, separator, form, depth + 1)
         elif first == 0x22:  # "
             content, position = _quoted(value, position + 1)
             item = element(content)
@@ -140,13 +156,13 @@ def _array(value: bytes, position: int, element: Encoder, separator: int, depth:
             while end < len(value) and value[end] != separator and value[end] != 0x7D:
                 end += 1
             content = value[position:end]
-            item = b"null" if content == b"NULL" else element(content)
+            item = form.null if content == b"NULL" else element(content)
             position = end
         items.append(item)
         if position >= len(value):
             raise ArrayError("an array without an end")
         if value[position] == 0x7D:  # }
-            return b"[%s]" % b",".join(items), position + 1
+            return form.join(items), position + 1
         if value[position] != separator:
             raise ArrayError("an array with something between its elements")
         position += 1

@@ -60,6 +60,10 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
 @_option("--compact", "Create compacted topics, which keep the newest record of each row; implies --tombstones.", is_flag=True)  # fmt: skip
 @_option("--value", "Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.",
          type=click.Choice(["envelope", "row"]), default="envelope")  # fmt: skip
+@_option("--format", "Format of values; those of avro and json-schema have a schema in the registry.",
+         type=click.Choice(["json", "avro", "json-schema"]), default="json")  # fmt: skip
+@_option("--registry", "URL of the schema registry: http://HOST:8081; the login is that of the broker.  [default: the broker's]",
+         "STELE_REGISTRY_URL", default="", metavar="URL", show_default=False)  # fmt: skip
 @_option("--spool-dir", "Directory that holds large transactions until they commit.  [default: the system's temporary directory]",
          type=click.Path(path_type=Path, file_okay=False, exists=True), default=None, show_default=False)  # fmt: skip
 @_option("--transactions", "Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
@@ -91,6 +95,8 @@ def cdc(
     source_of = click.get_current_context().get_parameter_source
     if source_of("broker") is ParameterSource.COMMANDLINE:
         refuse_password(given["broker"])
+    if source_of("registry") is ParameterSource.COMMANDLINE:
+        refuse_password(given["registry"])
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )

@@ -14,8 +14,9 @@ import msgspec
 from ..records import OutgoingRecord, Record
 
 NDJSON = "application/x-ndjson"
-# Of requests that read records: deserializers need the bytes.
+# Of requests that read and write records: deserializers need the bytes, and serializers have made them.
 AS_BYTES = {"decode": "raw"}
+FROM_BYTES = {"encode": "raw"}
 
 _SHORT_BYTES = 1024
 

@@ -13,7 +13,7 @@ from ..wire import messages as m
 from ..wire.compression import Compression
 from ..wire.record_batch import NO_PRODUCER_ID, BatchBuilder
 from .base import HttpAnswer, HttpRequest, Operation, error_from_problem, expect, topic_path
-from .json_records import NDJSON, encode_ndjson
+from .json_records import FROM_BYTES, NDJSON, encode_ndjson
 
 RecordOutcome = RecordMetadata | SteleClientError
 Acks = int
@@ -92,7 +92,7 @@ class Produce(Operation[list[RecordOutcome]]):
         ]
 
     def to_http(self) -> HttpRequest:
-        params = {"acks": ACKS_LABELS[self.acks]}
+        params = {"acks": ACKS_LABELS[self.acks], **FROM_BYTES}
         headers = {"Content-Type": NDJSON}
         if self.partition is not None:
             params["partition"] = str(self.partition)

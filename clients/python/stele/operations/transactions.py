@@ -11,7 +11,7 @@ import msgspec
 from ..records import OutgoingRecord, RecordMetadata, TopicPartition
 from ..wire.messages import Durability
 from .base import HttpAnswer, HttpRequest, NoResult, Operation, json_request, segment
-from .json_records import topic_record_as_json
+from .json_records import FROM_BYTES, topic_record_as_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class ProduceInTransaction(Operation[list[RecordMetadata]]):
             for record, partition in zip(self.records, self.partitions, strict=True)
         ]
         path = _path(self.transactional_id, "records")
-        return json_request("POST", path, {"records": records}, headers=self.token.headers)
+        return json_request("POST", path, {"records": records}, params=FROM_BYTES, headers=self.token.headers)
 
     def from_http(self, answer: HttpAnswer) -> list[RecordMetadata]:
         return [

@@ -17,4 +17,5 @@ when they are made, so that serializing needs no request.
 - ``serializer``                              values → framed bytes
 - ``async_deserializer``, ``deserializer``    framed bytes → values
 - ``async_registry``, ``registry``            the client
+- ``discovery``                               the registry of a broker
 """

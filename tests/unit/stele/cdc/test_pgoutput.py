@@ -51,7 +51,7 @@ MESSAGES: dict[str, tuple[bytes, p.Message]] = {
             "public",
             "orders",
             "d",
-            (p.Column("id", 23, 0xFFFFFFFF, True), p.Column("v", 25, 0xFFFFFFFF, False)),
+            (p.Column("id", 23, -1, True), p.Column("v", 25, -1, False)),
         ),
     ),
     "insert": (b"I" + struct.pack(">I", 7) + b"N" + row(b"1", None), p.Insert(7, [b"1", None])),

@@ -1,0 +1,109 @@
+"""Schemas of tables in a registry, and the forms of values that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from ..calls import make_config
+from ..errors import IncompatibleSchemaError, UnknownSchemaError
+from ..registry.definitions import Schema
+from ..registry.discovery import registry_config
+from ..registry.registry import SchemaRegistry
+from ..schemas.framing import join
+from ..schemas.subjects import subject_name
+from . import avro_values
+from .errors import CdcError
+from .forms import AvroForm, JsonForm, ValueForm
+from .options import CdcOptions
+from .pgoutput import Relation
+from .postgres import Postgres
+from .table_schemas import Field, avro_schema, json_schema
+
+
+class TableForms:
+    """Makes the form of a table's values; without a ``registry`` they have no schema."""
+
+    def __init__(self, options: CdcOptions, postgres: Postgres, registry: SchemaRegistry | None) -> None:
+        self._options = options
+        self._postgres = postgres
+        self._registry = registry
+        self._ids: dict[tuple[str, str], int] = {}
+
+    def form(self, relation: Relation, topic: str) -> ValueForm:
+        """Return the form of the values of a table, whose schema is registered.
+
+        Raises:
+            CdcError: the registry refuses the schema, or the format has none for the table.
+            Interrupted, SteleClientError
+        """
+        postgres, registry = self._postgres, self._registry
+        encoders = [postgres.encoder(column.type_id) for column in relation.columns]
+        if registry is None:
+            return JsonForm(relation, encoders)
+        fields = self._fields(relation)
+        is_row_only = self._options.value == "row"
+        subject = subject_name("topic", topic, None, is_key=False)
+        if self._options.format == "json-schema":
+            latest = _latest(registry, subject)
+            text = json_schema(topic, fields, latest, is_row_only=is_row_only)
+            return JsonForm(relation, encoders, prefix=self._prefix(registry, subject, Schema(text, "JSON")))
+        text = avro_schema(topic, f"{relation.schema}.{relation.table}", fields, is_row_only=is_row_only)
+        return AvroForm(
+            relation,
+            [avro_values.encoder_of(field.type, field.dimensions) for field in fields],
+            prefix=self._prefix(registry, subject, Schema(text)),
+        )
+
+    def _fields(self, relation: Relation) -> list[Field]:
+        types = [
+            self._postgres.column_type(column.type_id, column.type_modifier) for column in relation.columns
+        ]
+        has_arrays = any(type_.items is not None for type_ in types)
+        declared = self._postgres.dimensions(relation.schema, relation.table) if has_arrays else {}
+        return [
+            Field(column.name, type_, declared.get(column.name, 1))
+            for column, type_ in zip(relation.columns, types, strict=True)
+        ]
+
+    def _prefix(self, registry: SchemaRegistry, subject: str, schema: Schema) -> bytes:
+        """Register a schema, and return what precedes the values that have it."""
+        key = subject, schema.text
+        schema_id = self._ids.get(key)
+        if schema_id is None:
+            try:
+                schema_id = self._ids[key] = registry.register(subject, schema).id
+            except IncompatibleSchemaError as error:
+                raise CdcError(
+                    f"the registry refuses the schema that the table of subject {subject} has now: {error}. "
+                    "Its changes wait in PostgreSQL. To go on with schemas that do not read each other's records, run: "
+                    f"stele schemas config {subject} --level NONE; or choose another --prefix and --slot"
+                ) from error
+        return join(schema_id, b"")
+
+
+def _latest(registry: SchemaRegistry, subject: str) -> Any:
+    """Return the latest version of a subject as JSON; an empty object without one."""
+    try:
+        return msgspec.json.decode(registry.version(subject).schema.text)
+    except (UnknownSchemaError, msgspec.DecodeError):
+        return {}
+
+
+@contextmanager
+def table_forms(options: CdcOptions, postgres: Postgres) -> Generator[TableForms]:
+    """Open the registry, if the format needs one.
+
+    Raises SteleClientError.
+    """
+    if options.format == "json":
+        yield TableForms(options, postgres, None)
+        return
+    config = (
+        make_config(options.registry) if options.registry else registry_config(make_config(options.broker))
+    )
+    with SchemaRegistry(config=config) as registry:
+        yield TableForms(options, postgres, registry)
