@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
-from stele.schemas import framing
+from stele.schemas import framing, json_schema
 from stele.schemas.avro import parse
+from stele.schemas.definitions import InvalidValue
 from stele.testing import BrokerProcess, run_broker
 
 from .accessibility import check_accessibility
@@ -168,3 +169,119 @@ def test_a_table_has_one_row_per_key_with_a_schema(
     deletion = {"key_b64": base64.b64encode(framing.join(number, b"\x02")).decode(), "value": None}
     http.post("/v1/topics/newest/records", json={"records": [deletion]})
     expect(rows).to_have_count(1)
+
+
+def test_a_form_asks_for_the_fields_of_the_schema(open_page: Open, http: httpx.Client) -> None:
+    page = open_page("/console/produce?topic=orders", may_fail=True)
+    form = page.locator("#schema-field")
+    check_accessibility(page)
+    form.get_by_label("id long").fill(str(LARGE))
+    form.get_by_label("color").select_option("BLUE")
+    form.get_by_label("note: null").uncheck()
+    form.get_by_label("note string").fill(EVIL)
+    form.get_by_role("button", name="Add an item to lines").click()
+    form.get_by_label("sku").fill("tea")
+    form.get_by_label("pieces").fill("2.5")
+    form.get_by_label("labels").fill('{"a": "b"}')
+    page.get_by_role("button", name="Produce", exact=True).click()
+    # What the broker refuses is shown at the field, which has the focus.
+    wrong = form.get_by_label("pieces")
+    expect(wrong).to_be_focused()
+    expect(wrong).to_have_attribute("aria-invalid", "true")
+    expect(form.get_by_role("alert")).to_contain_text("integer")
+    wrong.fill("2")
+    page.get_by_label("Key: no key").uncheck()
+    key = page.get_by_label("Key long")
+    key.fill("seven")
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(key).to_be_focused()
+    key.fill("7")
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(page.locator("#receipt")).to_contain_text("1 record stored")
+    expect(form.get_by_role("alert")).to_have_count(0)
+    stored = last(http, "orders")
+    assert stored["value"] == {
+        "id": LARGE, "color": "BLUE", "note": EVIL, "at": "1970-01-01T00:00:00Z", "gift": False,
+        "lines": [{"sku": "tea", "pieces": 2}], "labels": {"a": "b"},
+    }  # fmt: skip
+    assert (stored["key"], stored["schema"]["subject"]) == (7, "orders-value")
+    assert is_clean(page)
+
+
+@pytest.mark.long
+def test_names_in_a_schema_are_text_and_values_can_be_json(open_page: Open, http: httpx.Client) -> None:
+    page = open_page("/console/produce", may_fail=True)
+    page.get_by_label("Topic", exact=True).fill("people")
+    page.keyboard.press("Tab")
+    form = page.locator("#schema-field")
+    expect(form).to_contain_text(EVIL)
+    assert is_clean(page)
+    form.get_by_label(EVIL).first.fill("ada")
+    form.get_by_label("home: left out").uncheck()
+    form.get_by_label("city").fill("Berlin")
+    form.get_by_role("tab", name="JSON").click()
+    text = form.locator("textarea")
+    assert json.loads(text.input_value()) == {EVIL: "ada", "home": {"city": "Berlin"}}
+    text.fill(json.dumps({EVIL: "ada", "age": -1}))
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(form.get_by_role("alert")).to_contain_text("/age")
+    text.fill(json.dumps({EVIL: "ada", "age": 1}))
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(page.locator("#receipt")).to_contain_text("1 record stored")
+    assert last(http, "people")["value"] == {EVIL: "ada", "age": 1}
+
+
+def in_record(*fields: Any) -> str:
+    return json.dumps(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": f"f{i}", **field} for i, field in enumerate(fields)],
+        }
+    )
+
+
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+AVRO = [
+    *(json.dumps(name) for name in ("null", "boolean", "int", "long", "float", "double", "string", "bytes")),
+    *(
+        json.dumps({"type": base, "logicalType": logical})
+        for base, logical in (
+            ("int", "date"), ("int", "time-millis"), ("long", "time-micros"), ("long", "timestamp-millis"),
+            ("long", "local-timestamp-micros"), ("string", "uuid"), ("int", "unknown"),
+        )
+    ),
+    '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}',
+    '{"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}',
+    '{"type": "array", "items": {"type": "map", "values": "int"}}',
+    '{"type": "fixed", "name": "F", "size": 3}',
+    '["int", "string"]',
+    '["null", {"type": "array", "items": "int"}]',
+    in_record({"type": ENUM}, {"type": ["null", "E"]}, {"type": {"type": "array", "items": "E"}}, {"type": "E", "default": "B"}),
+    '{"type": "record", "name": "a.b.Node", "fields": [{"name": "next", "type": ["null", "Node"]}, {"name": "other", "type": ["null", "a.b.Node"]}]}',
+    '{"type": "record", "name": "List", "fields": [{"name": "more", "type": {"type": "array", "items": "List"}, "default": []}]}',
+]  # fmt: skip
+JSON_SCHEMAS = [
+    "{}", "true", '{"type": "string", "format": "uuid"}', '{"type": ["integer", "null"]}', '{"enum": [1, "a"]}', '{"const": {"a": 1}}',
+    '{"type": "array", "items": {"type": "number"}}', '{"type": "array"}',
+    '{"anyOf": [{"$ref": "#/$defs/a~1b"}, {"type": "null"}], "$defs": {"a/b": {"type": "object", "required": ["x"], "properties": {"x": {"type": "boolean"}}}}}',
+    '{"type": "object", "properties": {"self": {"$ref": "#"}}}', '{"$ref": "#/$defs/loop", "$defs": {"loop": {}}}',
+    '{"properties": {"__proto__": {"type": "string"}}, "required": ["__proto__"]}',
+]  # fmt: skip
+
+
+@pytest.mark.long
+def test_an_example_is_a_value_of_its_schema(open_page: Open) -> None:
+    page = open_page("/console/produce")
+    example = """async ([schema, schemaType]) => {
+        const address = document.querySelector("script[src$='produce.js']").src.replace("produce.js", "schema-shape.js");
+        const { exampleOf, shapeOf } = await import(address);
+        return exampleOf(shapeOf({ schema, schemaType })) ?? "null";
+    }"""
+    for kind, parsed, schemas in (("AVRO", parse, AVRO), ("JSON", json_schema.parse, JSON_SCHEMAS)):
+        for schema in schemas:
+            made = page.evaluate(example, [schema, kind])
+            try:
+                parsed(schema, {}).encode(json.loads(made))
+            except InvalidValue as error:
+                pytest.fail(f"{made} is no value of {schema}: {error}")

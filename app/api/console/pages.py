@@ -75,18 +75,18 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """A client's rights on the screen of users, keys, rules and quotas."""
+    """A client's rights on the screens of users, keys, rules and quotas, and of schemas: configs are those of the cluster."""
 
     sees_users: bool = True
     changes_users: bool = True
     # A client that is logged in sees and changes its own.
     sees_keys: bool = True
-    sees_quotas: bool = True
-    changes_quotas: bool = True
+    sees_configs: bool = True
+    changes_configs: bool = True
 
     @property
     def any(self) -> bool:
-        return self.sees_keys or self.sees_quotas
+        return self.sees_keys or self.sees_configs
 
 
 def _rights_of(request: Request) -> Rights:
@@ -98,8 +98,8 @@ def _rights_of(request: Request) -> Rights:
         sees_users=sees_users,
         changes_users=access.sees(ALTER_CLUSTER),
         sees_keys=sees_users or not access.principal.is_anonymous,
-        sees_quotas=access.sees(DESCRIBE_CONFIGS_CLUSTER),
-        changes_quotas=access.sees(ALTER_CONFIGS_CLUSTER),
+        sees_configs=access.sees(DESCRIBE_CONFIGS_CLUSTER),
+        changes_configs=access.sees(ALTER_CONFIGS_CLUSTER),
     )
 
 

@@ -1,11 +1,15 @@
 import { byId, bytes, count, enable, h, notice, show, table, time, toast } from "./dom.js";
 import { get, part, query, request } from "./api.js";
 import { address, identity, oneLine } from "./record.js";
+import { badge, schemaOf, typeOf } from "./registry.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
+import { valueEditor } from "./value-editor.js";
 
 const FILE_BYTES_MAX = 16 * 1024 * 1024;
 const REPLAY_MAX = 100;
+// Of what is refused, the key.
+const OF_KEY = /^the key of |: its key /;
 // Records per request, so that the progress bar advances with each answer.
 const LINES_PER_REQUEST = 5000;
 
@@ -33,7 +37,7 @@ const headers = () => [...byId("headers").children]
 
 function common() {
   const record = {};
-  if (fields.key.value) record.key = fields.key.value;
+  if (fields.key.value && !fields.key.disabled) record.key = fields.key.value;
   if (fields.partition.value !== "") record.partition = Number(fields.partition.value);
   const given = headers();
   if (given.length) record.headers = given;
@@ -49,24 +53,86 @@ function base64(data) {
 function shape() {
   const kind = fields.kind.value;
   byId("value-field").hidden = !["text", "json", "base64"].includes(kind);
+  const isOfMany = kind === "lines" || kind === "ndjson";
+  byId("schema-field").hidden = byId("schema-field").disabled = kind !== "schema";
+  byId("key-schema-field").hidden = byId("key-schema-field").disabled = !keyEditor || isOfMany;
   byId("file-field").hidden = !["file", "lines", "ndjson"].includes(kind);
   byId("file").required = !byId("file-field").hidden;
-  fields.key.disabled = kind === "lines" || kind === "ndjson";
+  fields.key.disabled = isOfMany || keyEditor !== null;
+  byId("key-field").hidden = keyEditor !== null;
 }
 fields.kind.addEventListener("change", shape);
 
+// ── values with a schema ──
+
+// Ask for a value and a key of the schemas of the topic; null if it has none.
+let editor = null;
+let keyEditor = null;
+let offered = "";
+
+async function offerSchema() {
+  const topic = fields.topic.value.trim();
+  if (topic === offered || !("registry" in form.dataset)) return;
+  offered = topic;
+  let [schema, keySchema] = [null, null];
+  try {
+    if (topic) [schema, keySchema] = await Promise.all([schemaOf(topic, "value"), schemaOf(topic, "key")]);
+  } catch {
+    // The client may not see it, and can write the value in any other way.
+  }
+  if (topic !== offered) return;
+  editor = schema ? valueEditor(schema, "Value") : null;
+  keyEditor = keySchema ? valueEditor(keySchema, "Key", "no key") : null;
+  const option = fields.kind.querySelector("[value=schema]");
+  option.hidden = option.disabled = !editor;
+  const section = (made, of) => made && [badge({ ...of, type: typeOf(of) }), made.element];
+  show(byId("schema-field"), section(editor, schema));
+  show(byId("key-schema-field"), section(keyEditor, keySchema));
+  if (editor && !fields.value.value) fields.kind.value = "schema";
+  else if (!editor && fields.kind.value === "schema") fields.kind.value = "text";
+  shape();
+}
+fields.topic.addEventListener("change", offerSchema);
+
+// Shows at its field what the broker refuses. Returns whether there is one.
+function failedField(problem) {
+  const { pointer, detail } = problem.document?.errors?.[0] ?? {};
+  const asked = keyEditor && OF_KEY.test(detail) ? keyEditor : editor;
+  if (pointer === undefined || !asked || (asked === editor && fields.kind.value !== "schema")) return false;
+  // The field says where it is.
+  const [where, from] = [`${pointer}: `, detail.lastIndexOf(`${pointer}: `)];
+  const reason = pointer && from >= 0 ? detail.slice(from + where.length) : detail;
+  asked.fail(pointer, reason);
+  return true;
+}
+
+// ── records ──
+
 const asText = (record) => JSON.stringify(record);
+
+// Returns the JSON text of a record with this content.
+const record = (content) => `{${[keyEditor && `"key":${keyEditor.json()}`, asText(common()).slice(1, -1), content].filter(Boolean).join(",")}}`;
+
+// Where keys have a schema and are encoded, a value has to be bytes to be left as it is.
+const plain = (text) => (keyEditor ? `"value_b64":${asText(base64(new TextEncoder().encode(text)))}` : `"value":${asText(text)}`);
+
+function encodeFor(kind) {
+  if (kind === "schema" || kind === "ndjson") return "";
+  return keyEditor && kind !== "lines" ? "" : "raw";
+}
 
 // Returns the JSON text of each record.
 async function texts() {
   const kind = fields.kind.value;
   const text = fields.value.value;
   if (kind === "tombstone") {
-    if (!fields.key.value) throw new Error("A tombstone deletes a key, so it needs one; give the key.");
-    return [asText({ ...common(), value: null })];
+    const hasKey = keyEditor ? keyEditor.json() !== "null" : fields.key.value;
+    if (!hasKey) throw new Error("A tombstone deletes a key, so it needs one; give the key.");
+    return [record('"value":null')];
   }
-  if (kind === "text") return [asText({ ...common(), value: text })];
-  if (kind === "base64") return [asText({ ...common(), value_b64: text.replaceAll(/\s/g, "") })];
+  if (kind === "schema") return [record(`"value":${editor.json()}`)];
+  if (kind === "text") return [record(plain(text))];
+  if (kind === "base64") return [record(`"value_b64":${asText(text.replaceAll(/\s/g, ""))}`)];
   if (kind === "json") {
     try {
       JSON.parse(text);
@@ -74,11 +140,11 @@ async function texts() {
       throw new Error(`This is not JSON: ${error.message}`);
     }
     // As the text that was typed: numbers keep the digits that they have.
-    return [asText({ ...common(), value: text })];
+    return [record(plain(text))];
   }
   const [file] = byId("file").files;
   if (file.size > FILE_BYTES_MAX && kind === "file") throw new Error(`${file.name} has ${bytes(file.size)}; one record may have ${bytes(FILE_BYTES_MAX)}.`);
-  if (kind === "file") return [asText({ ...common(), value_b64: base64(new Uint8Array(await file.arrayBuffer())) })];
+  if (kind === "file") return [record(`"value_b64":${asText(base64(new Uint8Array(await file.arrayBuffer())))}`)];
   const given = (await file.text()).split(/\r?\n/).filter((line) => line !== "");
   if (!given.length) throw new Error(`${file.name} has no lines.`);
   if (kind === "lines") return given.map((value) => asText({ ...common(), value }));
@@ -105,7 +171,7 @@ function receipts(topic, answers, durability, errors) {
   byId("receipt").hidden = false;
 }
 
-async function store(topic, given, { acks }) {
+async function store(topic, given, { acks, encode }) {
   const stored = [];
   const errors = [];
   let durability = "";
@@ -114,7 +180,7 @@ async function store(topic, given, { acks }) {
   bar.hidden = given.length <= LINES_PER_REQUEST;
   try {
     for (let start = 0; start < given.length; start += LINES_PER_REQUEST) {
-      const response = await request("POST", `/v1/topics/${part(topic)}/records${query({ acks })}`, {
+      const response = await request("POST", `/v1/topics/${part(topic)}/records${query({ acks, encode })}`, {
         body: `{"records":[${given.slice(start, start + LINES_PER_REQUEST).join(",")}]}`,
         headers: { "Content-Type": "application/json" },
       });
@@ -127,7 +193,8 @@ async function store(topic, given, { acks }) {
   } catch (problem) {
     const refused = problem.document?.errors?.[0];
     const where = refused ? ` Record ${refused.index}: ${refused.detail}` : "";
-    throw new Error(`${problem.message}${where}${stored.length ? ` ${count(stored.length)} records were stored before that.` : ""}`);
+    const before = stored.length ? ` ${count(stored.length)} records were stored before that.` : "";
+    throw Object.assign(new Error(`${problem.message}${where}${before}`), { document: problem.document });
   } finally {
     bar.hidden = true;
   }
@@ -136,12 +203,14 @@ async function store(topic, given, { acks }) {
 
 async function submitted(work) {
   notice("");
+  editor?.clear();
+  keyEditor?.clear();
   const buttons = document.querySelectorAll("main button");
   buttons.forEach((button) => { button.disabled = true; });
   try {
     await work();
   } catch (problem) {
-    notice(problem.message);
+    if (!failedField(problem)) notice(problem.message);
   } finally {
     buttons.forEach((button) => { button.disabled = false; });
   }
@@ -151,7 +220,7 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   submitted(async () => {
     const topic = fields.topic.value.trim();
-    await store(topic, await texts(), { acks: fields.acks.value });
+    await store(topic, await texts(), { acks: fields.acks.value, encode: encodeFor(fields.kind.value) });
     url.write({ ...state, topic });
   });
 });
@@ -193,7 +262,7 @@ async function replay() {
         if (mark.checked) kept.headers = [...kept.headers, { key: "stele.replayed", value: `${topic}/${partition}/${offset}` }];
         return asText(kept);
       });
-      await store(target.value.trim(), given, { acks: "all" });
+      await store(target.value.trim(), given, { acks: "all", encode: "raw" });
       toast("Sent again");
     });
   });
@@ -203,5 +272,6 @@ async function replay() {
 fields.topic.value = state.topic ?? "";
 suggestTopics(fields.topic, byId("topics"));
 shape();
+offerSchema();
 enable("add-header", "store");
 if (state.replay) replay();

@@ -26,6 +26,19 @@ export const link = (subject, version) => `/console/schemas${query({ subject, ve
 export const badge = ({ id, subject, version, type }) =>
   h("a", { class: "chip", href: subject ? link(subject, version) : `/console/schemas${query({ id })}` }, subject ? `${subject} version ${version}` : `schema ${id}`, ` · ${type}`);
 
+const FIXED_SUBJECT = "subject:";
+
+// Returns the latest schema of the keys or values of a topic; null if it has none, or a subject per kind of record.
+export async function schemaOf(topic, what) {
+  const { topics: [found] } = await get(`/v1/topics${query({ prefix: topic, limit: 1 })}`);
+  const configs = found?.name === topic ? (await get(`/v1/topics/${part(topic)}`)).effective_configs : {};
+  const strategy = configs[`stele.${what}.subject.name.strategy`] ?? "topic";
+  if (strategy !== "topic" && !strategy.startsWith(FIXED_SUBJECT)) return null;
+  const subject = strategy === "topic" ? `${topic}-${what}` : strategy.slice(FIXED_SUBJECT.length);
+  const [first] = await get(path("subjects") + query({ subjectPrefix: subject, limit: 1 }));
+  return first === subject ? get(subjectPath(subject, "versions", "latest")) : null;
+}
+
 // Returns the compatibility level ("config") or the mode that is in effect; a dash if the client may not see it.
 export async function inEffect(kind, subject) {
   try {
