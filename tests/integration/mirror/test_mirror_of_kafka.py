@@ -132,6 +132,7 @@ def test_log_starts_follow_those_of_the_source(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic)
 
 
+@pytest.mark.long
 def test_partitions_and_configurations_follow(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_partitions_and_configurations_follow(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic, 2)
 
 
+@pytest.mark.long
 def test_committed_offsets_follow_while_the_group_has_no_members_here(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -226,6 +228,7 @@ def test_another_topic_of_the_same_name_stops_that_topic_alone(
     assert read_raw(broker.kafka_bootstrap, topic).batches == before
 
 
+@pytest.mark.long
 def test_a_topic_that_exists_here_is_left_alone(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -236,6 +239,7 @@ def test_a_topic_that_exists_here_is_left_alone(
         assert "exists here and is no copy" in status["last_error"]
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_copied_twice_when_mirror_and_broker_are_killed(
     kafka: ApacheKafka, admin: AdminClient, topic: str, tmp_path: Path
 ) -> None:
@@ -298,6 +302,7 @@ def test_a_source_that_was_set_back_stops_the_copy(tmp_path: Path) -> None:
         kafka.stop()
 
 
+@pytest.mark.long
 def test_a_source_that_is_killed_is_copied_again_when_it_is_back(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -314,6 +319,7 @@ def test_a_source_that_is_killed_is_copied_again_when_it_is_back(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic)
 
 
+@pytest.mark.long
 def test_what_the_source_has_changed_of_a_configuration_is_changed_here(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:

@@ -91,7 +91,10 @@ class Target:
     async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
         """Commit offsets. Raises ``GroupError`` if the group has members."""
         for start in range(0, len(offsets), _OFFSETS_PER_REQUEST):
-            some = [(name, *commit) for name, commit in offsets[start : start + _OFFSETS_PER_REQUEST]]
+            some = [
+                (name, one.offset, one.metadata)
+                for name, one in offsets[start : start + _OFFSETS_PER_REQUEST]
+            ]
             await self._call(mirrors.SetOffsets(group=group, offsets=some))
 
     async def add_acls(self, rules: Sequence[acls.AclDocument]) -> None:
