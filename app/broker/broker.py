@@ -167,7 +167,6 @@ class Broker:
         await self.quotas.open()
         await self._topics.open()
         await self._producers.open()
-        await self.mirrors.open()
 
     def _facts(self) -> BrokerFacts:
         bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka.port)

@@ -80,7 +80,7 @@ class BrokenContract(RequestError):
 
     def __init__(self, topic: str, record_errors: Sequence[RecordError], *, refused: int = 1) -> None:
         more = f"; {refused - 1} more were refused" if refused > 1 else ""
-        super().__init__(f"{record_errors[0]}{more}; none of the batch was stored")
+        super().__init__(f"{record_errors[0]}{more}; none of the batch for topic '{topic}' was stored")
         self.topic = topic
         self.record_errors = tuple(record_errors)
         self.refused = refused

@@ -41,6 +41,10 @@ class Mirrors:
     def collector(self) -> Collector:
         return MirrorCollector(self.list)
 
+    async def open(self) -> None:
+        """Load the definitions; call this before the listeners are open."""
+        await self._broker.mirrors.open()
+
     def start(self) -> None:
         """Start all mirrors that are not paused; call this once the listeners are open."""
         self._has_started = True

@@ -9,8 +9,11 @@ broker may have registered the schema a moment ago.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -24,6 +27,7 @@ from ..broker.producing.contracts import ContractCheck, TopicContract, UnknownSc
 from ..errors import BrokenContract, RecordError, StorageUnavailable
 from ..storage.topic_config import FIXED_SUBJECT, TopicConfig
 from .errors import RegistryError
+from .json_process import JsonProcess
 from .names import Name
 from .parsed import ParsedSchemas
 from .state import State, Version
@@ -36,8 +40,10 @@ _SCHEMAS_MAX, _CHARACTERS_MAX = 1000, 4 << 20
 # Reasons for one batch. To find one may take a schema of JSON as long as to check thousands of values.
 _REASONS_MAX = 10
 _PREFIX_BYTES = 5
+# After so long a thread gives the event loop the interpreter, which takes 50 µs and more.
+_HELD_S = 0.00015
 
-# An id in four bytes, or a GUID in sixteen.
+# An id with the zero before it, as in a prefix, or a GUID in sixteen bytes.
 _Ref = bytes
 
 
@@ -94,6 +100,7 @@ class SchemaContracts:
         self._topic = topic
         self._parsed = parsed
         self._aliased = aliased
+        self.process = JsonProcess()
         self._refreshed_s = -_FRESH_S
         # What is known of the state as it was at a position.
         self.known: dict[_Place, _KnownSchema] = {}
@@ -197,7 +204,7 @@ class SchemaContracts:
 
 
 def _versions(state: State, place: _Place) -> Sequence[Version]:
-    if len(place.ref) > 4:
+    if len(place.ref) > _PREFIX_BYTES:
         return state.by_guid.get(UUID(bytes=place.ref), ())
     context = state.contexts.get(place.context)
     return () if context is None else context.by_id.get(int.from_bytes(place.ref, "big"), ())
@@ -260,6 +267,19 @@ class _Contract:
         strategy = cast("Strategy", part.strategy)
         return self._contracts.subject(subject_name(strategy, part.topic, name, is_key=part.is_key))
 
+    def content_check(self, schema: ParsedSchema) -> Callable[..., None]:
+        """Return what checks payloads of a schema, those that take long in another process."""
+        check = cast("Any", schema).check
+        if schema.type != "JSON":
+            return check
+        prompt_bytes = cast("Any", schema).prompt_bytes
+        check_apart = partial(self._contracts.process.check, cast("Any", schema))
+
+        def check_json(payload: bytes) -> None:
+            (check if len(payload) <= prompt_bytes else check_apart)(payload)
+
+        return check_json
+
     def conclude(self) -> None:
         if self._unknown:
             raise UnknownSchemas
@@ -283,19 +303,23 @@ class _Check:
     def __init__(self, contract: _Contract) -> None:
         self._contract = contract
         self._errors: list[RecordError] = []
-        self._parts = [_PartCheck(contract, part) for part in contract.parts]
+        self._parts = [_PartCheck(contract, part).look_at for part in contract.parts]
 
     def look_at(self, records: Sequence[RecordView], first_index: int) -> None:
         if len(self._errors) >= _REASONS_MAX:
             return
+        held_since_s = time.perf_counter()
         for index, record in enumerate(records, first_index):
             try:
-                for part in self._parts:
-                    part.look_at(record)
+                for look_at in self._parts:
+                    look_at(record)
             except _Refused as refused:
                 self._errors.append(RecordError(index, refused.reason, refused.pointer))
                 if len(self._errors) == _REASONS_MAX:
                     return
+            if time.perf_counter() - held_since_s > _HELD_S:
+                time.sleep(0)
+                held_since_s = time.perf_counter()
 
     def conclude(self) -> None:
         if self._errors:
@@ -308,22 +332,26 @@ class _PartCheck:
     def __init__(self, contract: _Contract, part: _Part) -> None:
         self._contract = contract
         self._part = part
+        self._data = attrgetter("key" if part.is_key else "value")
         self._header = framing.KEY_HEADER if part.is_key else framing.VALUE_HEADER
         # What checks the payloads of a schema: for Protobuf with what precedes them, the indexes of a message.
         self._checks: dict[_Ref, Callable[[bytes, bytes | None], None]] = {}
 
     def look_at(self, record: RecordView) -> None:
         """Raises ``_Refused``."""
-        data = record.key if self._part.is_key else record.value
+        data = self._data(record)
         if data is None:
             return
-        ref, payload, indexes = self._unframed(data, record.headers)
-        check = self._checks.get(ref)
-        if check is None:
-            check = self._check_of(ref)
-            if check is None:
+        headers = record.headers
+        if not headers:
+            check = self._checks.get(data[:_PREFIX_BYTES])
+            if check is not None:
+                check(data[_PREFIX_BYTES:], None)
                 return
-        check(payload, indexes)
+        ref, payload, indexes = self._unframed(data, headers)
+        check = self._checks.get(ref) or self._check_of(ref)
+        if check is not None:
+            check(payload, indexes)
 
     def _unframed(
         self, data: bytes, headers: Sequence[tuple[str, bytes | None]]
@@ -336,7 +364,7 @@ class _PartCheck:
             if len(data) < _PREFIX_BYTES or data[0]:
                 # It says what is wrong.
                 framing.split(data)
-            return data[1:_PREFIX_BYTES], data[_PREFIX_BYTES:], None
+            return data[:_PREFIX_BYTES], data[_PREFIX_BYTES:], None
         except NotFramed as error:
             raise _Refused(f"its {self._part.name} names no schema: {error}") from None
 
@@ -349,7 +377,7 @@ class _PartCheck:
             raise NotFramed(f"the header {self._header} is null, or there twice")
         if value[:1] == b"\0":
             schema_id, rest = framing.split(value)
-            return schema_id.to_bytes(4, "big"), data, rest
+            return schema_id.to_bytes(_PREFIX_BYTES, "big"), data, rest
         guid, rest = framing.split_header(value)
         return guid.bytes, data, rest
 
@@ -369,12 +397,15 @@ class _PartCheck:
                 return None
             raise _Refused(f"{named} {known.problem or f'is not registered under subject {part.subject!r}'}")
 
+        is_protobuf = schema is not None and schema.type == "PROTOBUF"
+        check_content = contract.content_check(schema) if part.checks_content and schema else None
+
         def check(payload: bytes, in_header: bytes | None) -> None:
             if schema is None:
                 return
             try:
                 indexes = None
-                if schema.type == "PROTOBUF":
+                if is_protobuf:
                     indexes, rest = framing.split_indexes(payload if in_header is None else in_header)
                     payload = rest if in_header is None else payload
                 if part.subject is None:
@@ -383,12 +414,12 @@ class _PartCheck:
                         if contract.must_look_up(place):
                             return
                         raise _Refused(f"{named} is not registered under subject {subject!r}")
-                if not part.checks_content:
+                if check_content is None:
                     return
                 if indexes is None:
-                    cast("Any", schema).check(payload)
+                    check_content(payload)
                 else:
-                    cast("Any", schema).check(payload, indexes)
+                    check_content(payload, indexes)
             except InvalidValue as error:
                 at = f" at {error.pointer}" if error.pointer else ""
                 raise _Refused(
@@ -403,4 +434,4 @@ class _PartCheck:
 
 
 def _shown(ref: _Ref) -> str:
-    return str(UUID(bytes=ref)) if len(ref) > 4 else str(int.from_bytes(ref, "big"))
+    return str(UUID(bytes=ref)) if len(ref) > _PREFIX_BYTES else str(int.from_bytes(ref, "big"))

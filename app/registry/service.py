@@ -97,6 +97,7 @@ class SchemaRegistry:
         if self._start is not None:
             self._start.cancel()
             await asyncio.gather(self._start, return_exceptions=True)
+        self.contracts.process.close()
 
     @property
     def cluster_id(self) -> str:

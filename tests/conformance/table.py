@@ -94,6 +94,9 @@ PROGRAMS = {
     "kafka-streams": "Kafka Streams",
     "mirror-maker": "MirrorMaker",
     "karapace": "Karapace",
+    "registry-go": "franz-go's registry client",
+    "registry-js": "KafkaJS' registry client",
+    "flink-sql": "Flink SQL with avro-confluent",
     "kafka-tools": "Kafka's command-line tools",
 }
 

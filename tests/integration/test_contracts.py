@@ -5,19 +5,25 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.serialization import MessageField, SerializationContext
 from stele import Client, InvalidRecordError, NewRecord, ProduceError, SchemaRegistry
 from stele.broker_process import BrokerProcess, run_broker
 from stele.schemas import framing
+from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
 
 from tests.support.batches import batch_of
 from tests.support.brokers import BROKERS, run_broker_or_cluster
+from tests.support.confluent_serializers import AvroSerializer
 from tests.support.contracts import CUT, ORDER, TEA, Senders, end_of, framed, make_topic, record, register
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer, create_topic, only_partition, produce, put
 from tests.support.waiting import eventually
@@ -471,3 +477,153 @@ def test_nothing_that_breaks_it_is_there_after_a_kill(tmp_path: Path) -> None:
 def test_a_topic_without_one_takes_what_it_always_took(peer: KafkaPeer, topic: str) -> None:
     create_topic(peer, topic)
     put(peer, topic, b"tea", framed(2**31 - 1), b"")
+
+
+# ── what has gone wrong elsewhere ──
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+@pytest.mark.parametrize("configs", [{}, {"compression_type": "zstd"}], ids=["kept", "recompressed"])
+def test_batches_of_all_codecs_are_looked_into(
+    broker: BrokerProcess,
+    http: httpx.Client,
+    peer: KafkaPeer,
+    topic: str,
+    codec: Compression,
+    configs: dict[str, str],
+) -> None:
+    make_topic(http, topic, **configs)
+    good = framed(register(broker.registry_url, f"{topic}-value"))
+    done = only_partition(peer.call(produce(topic, batch_of([good], compression=codec), acks=-1), 12))
+    assert done.error_code == ErrorCode.NONE
+    done = only_partition(peer.call(produce(topic, batch_of([good, b"x"], compression=codec), acks=-1), 12))
+    assert [error.batch_index for error in done.record_errors] == [1]
+    assert values(http, topic) == 1
+
+
+@pytest.mark.parametrize("schema_id", [0, 2**31 - 1, 2**31, 2**32 - 1])
+def test_ids_that_no_schema_can_have_are_not_registered(
+    http: httpx.Client, senders: Senders, topic: str, schema_id: int
+) -> None:
+    make_topic(http, topic, "id")
+    refused = senders.by_name["binary batch"](topic, [framed(schema_id)])
+    assert refused is not None
+    assert f"schema {schema_id} of its value is not registered" in refused.reason
+
+
+def test_nothing_may_follow_a_value_not_even_another_frame(
+    broker: BrokerProcess, http: httpx.Client, senders: Senders, topic: str
+) -> None:
+    """To a reader that stops at the end of the value, a value that is framed twice is an empty string."""
+    make_topic(http, topic)
+    schema = register(broker.registry_url, f"{topic}-value", '"string"')
+    send = senders.by_name["binary batch"]
+    assert send(topic, [framed(schema, b"\0")]) is None
+    refused = send(topic, [framed(schema, framed(schema, b"\6tea"))])
+    assert refused is not None
+    assert "8 bytes follow the value" in refused.reason
+
+
+def test_empty_is_not_null(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
+    make_topic(http, topic, stele_key_schema_validation="content")
+    with Client(broker.binary_url) as client:
+        for value, key, part in ((b"", None, "value"), (None, b"", "key")):
+            with pytest.raises(InvalidRecordError, match=f"its {part} names no schema: 0 bytes are fewer"):
+                client.produce(topic, value, key=key)
+
+
+def test_topics_of_one_request_are_refused_for_themselves(
+    broker: BrokerProcess, http: httpx.Client, peer: KafkaPeer, topic: str
+) -> None:
+    names = [f"{topic}-{letter}" for letter in "abc"]
+    for name in names[:2]:
+        make_topic(http, name)
+    create_topic(peer, names[2])
+    schema = register(broker.registry_url, f"{names[1]}-value")
+    requests = [produce(name, batch_of([framed(schema)]), acks=-1) for name in names]
+    merged = replace(requests[0], topic_data=[request.topic_data[0] for request in requests])
+    answer = peer.call(merged, 12)
+    codes = {each.name: each.partition_responses[0].error_code for each in answer.responses}
+    assert codes == dict(zip(names, (ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE), strict=True))
+
+
+def test_an_idempotent_producer_goes_on_after_a_refusal(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    """Its sequence numbers leave out the refused batch."""
+    make_topic(http, topic)
+    good = framed(register(broker.registry_url, f"{topic}-value"))
+    config: dict[str, Any] = {"bootstrap.servers": broker.kafka_bootstrap, "enable.idempotence": True}
+    producer = Producer(config)
+    codes: list[int] = []
+    for value in (good, b"bad", good, good):
+        producer.produce(
+            topic,
+            value,
+            partition=0,
+            on_delivery=lambda error, _: codes.append(0 if error is None else error.code()),
+        )
+        assert producer.flush(60) == 0
+    assert codes == [0, ErrorCode.INVALID_RECORD, 0, 0]
+    assert values(http, topic) == 3
+
+
+def test_values_of_the_serializers_pass_when_validation_is_turned_on(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    """They were registered long before, and are known to the registry alone."""
+    with SchemaRegistryClient({"url": broker.registry_url}) as client:
+        serialize = AvroSerializer(client, ORDER)
+        producer = Producer({"bootstrap.servers": broker.kafka_bootstrap})
+        for configs in (
+            {},
+            {"confluent.value.schema.validation": "true"},
+            {"stele.value.schema.validation": "content"},
+        ):
+            if configs:
+                assert http.patch(f"/v1/topics/{topic}", json={"configs": configs}).is_success
+            value = serialize({"id": 1, "item": "tea"}, SerializationContext(topic, MessageField.VALUE))
+            producer.produce(topic, value)
+            assert producer.flush(60) == 0
+    assert values(http, topic) == 3
+
+
+def test_a_schema_is_used_though_what_it_refers_to_was_deleted(
+    broker: BrokerProcess, http: httpx.Client, senders: Senders, topic: str
+) -> None:
+    """Soft-deleted, and registered again, which would remove the older version if nothing referred to it."""
+    make_topic(http, topic)
+    url, subject, referred = broker.registry_url, f"{topic}-value", f"{topic}-item"
+    item = json.dumps({"type": "record", "name": "Item", "fields": [{"name": "name", "type": "string"}]})
+    register(url, referred, item)
+    body = {
+        "schema": json.dumps({"type": "record", "name": "O", "fields": [{"name": "item", "type": "Item"}]}),
+        "references": [{"name": "Item", "subject": referred, "version": 1}],
+    }
+    answer = httpx.post(f"{url}/subjects/{subject}/versions", json=body)
+    assert answer.is_success, answer.text
+    send = senders.by_name["binary batch"]
+    assert send(topic, [framed(answer.json()["id"], b"\6tea")]) is None
+    httpx.delete(f"{url}/subjects/{referred}")
+    register(url, referred, item)
+    assert send(topic, [framed(answer.json()["id"], b"\6tea")]) is None
+    refused = send(topic, [framed(answer.json()["id"], b"\x10tea")])
+    assert refused is not None
+    assert "at /item/name" in refused.reason
+
+
+def test_a_message_within_messages_has_its_full_name(
+    broker: BrokerProcess, http: httpx.Client, senders: Senders, topic: str
+) -> None:
+    pytest.importorskip("grpc_tools")
+    package = topic.replace("-", "_")
+    make_topic(http, topic, stele_value_subject_name_strategy="topic-record")
+    text = (
+        f'syntax = "proto3"; package {package}; message A {{ message B {{ message C {{ int32 id = 1; }} }} }}'
+    )
+    schema = register(broker.registry_url, f"{topic}-{package}.A.B.C", text, "PROTOBUF")
+    send = senders.by_name["binary batch"]
+    assert send(topic, [framed(schema, framing.join_indexes((0, 0, 0), bytes((8, 5))))]) is None
+    refused = send(topic, [framed(schema, framing.join_indexes((0, 0), b""))])
+    assert refused is not None
+    assert f"under subject '{topic}-{package}.A.B'" in refused.reason

@@ -22,6 +22,49 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── copies of mirrors ──
+    Mutant(
+        "app/storage/recovery/loader.py",
+        "        if self._spec.config.mirror:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_copies.py",
+        "bytes_of_its_source",
+    ),
+    Mutant(
+        "app/storage/logs/log.py",
+        "                may_have_holes=active.next_offset < self.holes_until,\n",
+        "",
+        f"{_BROKER}/test_copies.py",
+        "roll_its_segments",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "                self._manager.leader_epoch, *(each.partition_leader_epoch for each in headers)\n",
+        "                self._manager.leader_epoch, 0\n",
+        f"{_BROKER}/test_copies.py",
+        "bytes_of_its_source",
+    ),
+    Mutant(
+        "app/broker/producing/copies.py",
+        "        await self._producers.reserve_ids(newest_id)\n",
+        "",
+        f"{_BROKER}/test_copies.py",
+        "ordinary_topic",
+    ),
+    Mutant(
+        "app/broker/producing/copies.py",
+        "        if end_offset != expected_end:\n",
+        "        if end_offset > expected_end:\n",
+        f"{_BROKER}/test_copies.py",
+        "end_that_is_expected",
+    ),
+    Mutant(
+        "app/broker/producing/appending.py",
+        "        if topic.config.mirror:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_copies.py",
+        "nothing_else_writes",
+    ),
     # ── contracts of topics ──
     Mutant(
         "app/registry/contracts.py",
@@ -57,6 +100,27 @@ MUTANTS = (
         "",
         "tests/integration/test_contracts.py",
         "nothing_of_its_batch and PRODUCE",
+    ),
+    Mutant(
+        "app/registry/contracts.py",
+        "(check if len(payload) <= prompt_bytes else check_apart)",
+        "check",
+        "tests/unit/registry/test_contracts.py",
+        "process_of_their_own",
+    ),
+    Mutant(
+        "clients/python/stele/schemas/avro/checking.py",
+        "return walk(data, 0, 0, budget_for(data)) == len(data)",
+        "return walk(data, 0, 0, budget_for(data)) <= len(data)",
+        "tests/unit/schemas/test_avro_values.py",
+        "no_value_are_refused",
+    ),
+    Mutant(
+        "clients/python/stele/schemas/avro/checking.py",
+        "    data[position:end].decode()\n",
+        "",
+        "tests/unit/schemas/test_avro_values.py",
+        "no_value_are_refused",
     ),
     # ── conditional appends ──
     Mutant(

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.serialization import MessageField, SerializationContext
-from stele import SchemaRegistry
+from stele import Client, SchemaRegistry
 from stele.broker_process import BrokerProcess, run_broker
 from stele.records import Record
 
@@ -220,6 +220,37 @@ def test_a_change_that_the_registry_refuses_stops_the_connector_until_it_is_allo
         with running_cdc(pg, stele_broker.binary_url, log, *arguments[:-1], other) as cdc:
             assert cdc.wait() == 1
             assert "have values of the format avro; go on with --format avro" in cdc.said
+
+
+def test_a_change_that_breaks_the_contract_of_its_topic_stops_the_connector_until_it_is_allowed(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path
+) -> None:
+    """Nothing of its transaction is stored, and nothing is lost."""
+    pg.run("CREATE TABLE t (id int PRIMARY KEY)")
+    pg.run("INSERT INTO t VALUES (1)")
+    topic, validation = "pg.public.t", "stele.value.schema.validation"
+    arguments = ("--tables", "t", "--partitions", "1", "--format", "avro")
+    with Client(stele_broker.binary_url) as client:
+        client.create_topic(topic, partitions=1, configs={validation: "content"})
+    with (
+        Client(stele_broker.binary_url) as client,
+        reading(stele_broker, topic, avro) as reader,
+        running_cdc(pg, stele_broker.binary_url, log, *arguments) as cdc,
+    ):
+        reader.read_until(lambda: len(reader.records) == 1, check=cdc.check)
+        cdc.await_streaming()
+        client.alter_topic(topic, configs={"stele.value.subject.name.strategy": "subject:other"})
+        pg.run("INSERT INTO t VALUES (2), (3)")
+        assert cdc.wait() == 1
+        assert "is not registered under subject 'other'" in cdc.said
+        assert f"none of the batch for topic '{topic}' was stored" in cdc.said
+        cdc.start()
+        assert cdc.wait() == 1
+        client.alter_topic(topic, configs={validation: "none"})
+        cdc.start()
+        reader.read_until(lambda: len(reader.records) == 3, check=cdc.check)
+        assert cdc.stop() == 0
+    assert [value["after"]["id"] for value in reader.values] == [1, 2, 3]
 
 
 @pytest.mark.long

@@ -99,6 +99,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/users/{user:path}/password"): {"password": "correct horse battery"},
     ("POST", "/v1/keys"): {"user": "alice"},
     ("POST", "/v1/acls"): {"acls": [RULE]},
+    # It has no such copy, so the mirror stays for the next call.
+    ("POST", "/v1/mirrors/{mirror}/promote"): {"topic": "orders"},
     ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }

@@ -162,6 +162,9 @@ async def test_a_copy_may_roll_its_segments_anywhere(tmp_path: Path) -> None:
             await append(broker, topic_id, batch)
         assert len(list((tmp_path / "orders-0").glob("*.log"))) > 5
         assert await engine.enforce_retention() == 0
+        for offset in range(190):
+            found = rb.read_header(await read(broker, offset))
+            assert found.base_offset == max(10, -(-offset // 10) * 10)
     for _ in range(2):
         async with broker_at(tmp_path) as (broker, _):
             got, offset = b"", 0

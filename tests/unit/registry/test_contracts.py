@@ -14,7 +14,7 @@ from app.broker.broker import Broker
 from app.broker.producing.produce import Acks
 from app.composition import open_broker
 from app.errors import BrokenContract, InvalidRequest, StorageUnavailable
-from app.registry import contracts
+from app.registry import contracts, json_process
 from app.registry.definitions import NewSchema
 from app.registry.service import SchemaRegistry
 from app.registry.store import TOPIC
@@ -194,3 +194,39 @@ async def test_refusals_are_counted(broker: Broker, registry: SchemaRegistry) ->
 async def test_without_a_registry_such_a_topic_takes_nothing(broker: Broker) -> None:
     with pytest.raises(InvalidRequest, match="has no schemas"):
         await produce(broker, "a", [value(1)])
+
+
+# ── large values of JSON Schema ──
+
+
+NUMBERS = json.dumps({"items": {"type": "integer"}})
+
+
+def numbers(last: str = "1", count: int = 100_000) -> bytes:
+    return b"[%s]" % b",".join([b"1"] * count + [last.encode()])
+
+
+async def test_large_values_of_json_schema_are_checked_in_a_process_of_their_own(
+    broker: Broker, registry: SchemaRegistry
+) -> None:
+    schema = (await registry.register("a-value", NewSchema(text=NUMBERS, schema_type="JSON"))).id
+    await produce(broker, "a", [join(schema, numbers(count=10))])
+    assert registry.contracts.process.pid is None
+    await produce(broker, "a", [join(schema, numbers())])
+    started = registry.contracts.process.pid
+    assert started is not None
+    for bad in (numbers("true"), numbers()[:-1]):
+        with pytest.raises(BrokenContract, match="does not match schema"):
+            await produce(broker, "a", [join(schema, bad)])
+    assert registry.contracts.process.pid == started
+
+
+async def test_a_value_that_takes_too_long_is_refused_and_the_next_one_checked(
+    broker: Broker, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = (await registry.register("a-value", NewSchema(text=NUMBERS, schema_type="JSON"))).id
+    monkeypatch.setattr(json_process, "_SECONDS_MAX", 0.0)
+    with pytest.raises(BrokenContract, match="too large for its schema"):
+        await produce(broker, "a", [join(schema, numbers())])
+    monkeypatch.undo()
+    await produce(broker, "a", [join(schema, numbers())])

@@ -87,6 +87,8 @@ def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     Raises:
         NotFramed: They are cut off, negative or too many.
     """
+    if data[:1] == b"\0":
+        return FIRST_MESSAGE, data[1:]
     count, position = _read_varint(data, 0)
     if count > INDEXES_MAX:
         raise NotFramed(f"{count} message indexes are more than {INDEXES_MAX}")
@@ -94,7 +96,7 @@ def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     for _ in range(count):
         index, position = _read_varint(data, position)
         indexes.append(index)
-    return tuple(indexes) or FIRST_MESSAGE, data[position:]
+    return tuple(indexes), data[position:]
 
 
 def _varint(number: int) -> bytes:

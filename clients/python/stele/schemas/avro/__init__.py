@@ -22,6 +22,7 @@ Reading order:
 - ``writing``   values to bytes
 - ``matching``  which parts of two schemas belong to each other
 - ``reading``   bytes to values, also those of another schema
+- ``checking``  whether bytes are a value, faster
 - ``python_values``  values as Python has them in place of JSON
 - ``schema``    all of it as one object
 """

@@ -33,6 +33,11 @@ _DOUBLE = struct.Struct("<d")
 _ERRORS = (InvalidValue, ValueError, IndexError, struct.error)
 
 
+def budget_for(data: bytes) -> list[int]:
+    """Return the budget of a value that all of the bytes are."""
+    return [_VALUES_MIN + _VALUES_PER_BYTE * len(data)]
+
+
 def read_value(read: Read, data: bytes) -> Any:
     """Return the value that all of the bytes are.
 
@@ -40,7 +45,7 @@ def read_value(read: Read, data: bytes) -> Any:
         InvalidValue: They are none.
     """
     try:
-        value, end = read(data, 0, 0, [_VALUES_MIN + _VALUES_PER_BYTE * len(data)])
+        value, end = read(data, 0, 0, budget_for(data))
     except _ERRORS as error:
         raise _placed(error) from None
     except RecursionError:
@@ -184,7 +189,7 @@ class Readers:
 # ── numbers ──
 
 
-def _more(data: bytes, position: int, first: int) -> tuple[int, int]:
+def more(data: bytes, position: int, first: int) -> tuple[int, int]:
     """Return the rest of a varint whose first byte has another after it."""
     number = first & 0x7F
     shift = 7
@@ -206,15 +211,15 @@ def _read_long(data: bytes, position: int, depth: int, budget: list[int]) -> tup
     number = data[position]
     position += 1
     if number > 0x7F:
-        number, position = _more(data, position, number)
+        number, position = more(data, position, number)
     return (number >> 1) ^ -(number & 1), position
 
 
-def _read_int(data: bytes, position: int, depth: int, budget: list[int]) -> tuple[int, int]:
+def read_int(data: bytes, position: int, depth: int, budget: list[int]) -> tuple[int, int]:
     number = data[position]
     position += 1
     if number > 0x7F:
-        number, position = _more(data, position, number)
+        number, position = more(data, position, number)
         if number >> 32:
             raise ValueError("an int of more than 32 bits")
     return (number >> 1) ^ -(number & 1), position
@@ -251,7 +256,7 @@ def _span(data: bytes, position: int) -> tuple[int, int]:
     length = data[position]
     position += 1
     if length > 0x7F:
-        length, position = _more(data, position, length)
+        length, position = more(data, position, length)
     if length & 1:
         raise ValueError("a negative length")
     end = position + (length >> 1)
@@ -270,7 +275,7 @@ def _read_string(data: bytes, position: int, depth: int, budget: list[int]) -> t
     length = data[position]
     position += 1
     if length > 0x7F:
-        length, position = _more(data, position, length)
+        length, position = more(data, position, length)
     end = position + (length >> 1)
     if length & 1 or end > len(data):
         raise IndexError if end > len(data) else ValueError("a negative length")
@@ -288,7 +293,7 @@ def _fixed(size: int) -> Read:
 
 
 _LEAVES: dict[str, Read] = {
-    "int": _read_int,
+    "int": read_int,
     "long": _read_long,
     "float": _read_float,
     "double": _read_double,
@@ -329,7 +334,7 @@ def _enum(writer: Type, reader: Type) -> Read:
     symbols = [symbol if symbol in known else other for symbol in writer.symbols]
 
     def read(data: bytes, position: int, depth: int, budget: list[int]) -> tuple[str, int]:
-        index, position = _read_int(data, position, depth, budget)
+        index, position = read_int(data, position, depth, budget)
         if not 0 <= index < len(symbols):
             raise ValueError(f"there is no symbol {index}")
         symbol = symbols[index]
@@ -345,7 +350,7 @@ def _union(branches: Sequence[Read]) -> Read:
         index = data[position]
         position += 1
         if index > 0x7F:
-            index, position = _more(data, position, index)
+            index, position = more(data, position, index)
         if index & 1 or index >> 1 >= len(branches):
             raise ValueError(f"there is no branch {(index >> 1) ^ -(index & 1)} in the union")
         return branches[index >> 1](data, position, depth, budget)
@@ -364,12 +369,12 @@ def _tagged(read: Read, name: str) -> Read:
     return read_tagged
 
 
-def _block(data: bytes, position: int, budget: list[int]) -> tuple[int, int, int | None]:
+def read_block(data: bytes, position: int, budget: list[int]) -> tuple[int, int, int | None]:
     """Return the number of items of a block, where they begin, and where they end if the block says it."""
     count = data[position]
     position += 1
     if count > 0x7F:
-        count, position = _more(data, position, count)
+        count, position = more(data, position, count)
     end = None
     if count & 1:
         count += 2
@@ -388,7 +393,7 @@ def _array(read_item: Read) -> Read:
         append = items.append
         depth += 1
         while True:
-            count, position, end = _block(data, position, budget)
+            count, position, end = read_block(data, position, budget)
             if not count:
                 return items, position
             try:
@@ -408,7 +413,7 @@ def _map(read_item: Read) -> Read:
         items: dict[str, Any] = {}
         depth += 1
         while True:
-            count, position, end = _block(data, position, budget)
+            count, position, end = read_block(data, position, budget)
             if not count:
                 return items, position
             for _ in range(count):

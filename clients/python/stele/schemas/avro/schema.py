@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..definitions import InvalidSchema, InvalidValue
 from . import printing
+from .checking import ERRORS, Walk, Walks, is_walked
 from .parsing import Parser
 from .python_values import PythonReaders, PythonWriters
 from .reading import Read, Readers, read_value
@@ -78,7 +79,13 @@ class AvroSchema:
         Raises:
             InvalidValue: They are no bytes of this schema.
         """
-        read_value(self._check, self.written(data))
+        written = self.written(data)
+        try:
+            if is_walked(self._walk, written):
+                return
+        except ERRORS:
+            pass
+        read_value(self._check, written)
 
     def written(self, payload: bytes | memoryview) -> bytes:
         """Return what Avro writes for the value of a payload."""
@@ -96,6 +103,10 @@ class AvroSchema:
     @cached_property
     def _check(self) -> Read:
         return Readers(plain=True).reader(self.root, self.root)
+
+    @cached_property
+    def _walk(self) -> Walk:
+        return Walks().walk(self.root)
 
     @cached_property
     def _write(self) -> Write:

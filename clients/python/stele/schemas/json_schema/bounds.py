@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..definitions import InvalidSchema
 from .nodes import IN_PLACE, Node
+from .values import is_array, is_object
 
 # A value meets all nodes that apply to it without going inside of it. A schema of people has some ten, and
 # alternatives of alternatives multiply: each `$ref` counts as often as it is met.
@@ -17,19 +18,34 @@ DEPTH_MAX = 100
 PATTERN_BYTES_MAX = 1 << 17
 
 
+# What a byte of a value takes at most, in ns: no other Python runs meanwhile. Every other byte may begin a value, which
+# takes so long by itself, with a node, and with an entry of a keyword such as `enum` or `required`. A text that defeats
+# the cache of its engine takes so long with a byte in which a pattern is kept, or far longer if that needs steps.
+_VALUE_NS, _NODE_NS, _ENTRY_NS = 150, 15, 6
+_PATTERN_NS, _STEPPED_NS = 0.08, 0.9
+
+
 class _Effort(NamedTuple):
-    """What applies to a value of a node: how many nodes, in how long a chain, and how large patterns."""
+    """What applies to a value of a node.
+
+    How many nodes, in how long a chain, with how large patterns, and how many entries in their keywords.
+    """
 
     nodes: int
     depth: int
     pattern_bytes: int
+    entries: int
+
+    def byte_ns(self, *, needs_steps: bool) -> float:
+        of_values = _VALUE_NS + _NODE_NS * self.nodes + _ENTRY_NS * self.entries
+        return of_values / 2 + (_STEPPED_NS if needs_steps else _PATTERN_NS) * self.pattern_bytes
 
 
-def check_efforts(nodes: list[Node], sizes: Mapping[str, int]) -> None:
-    """Refuse nodes that apply themselves to a value, or too many others. ``sizes`` are those of their patterns.
+def check_efforts(nodes: list[Node], sizes: Mapping[str, int], *, needs_steps: bool) -> float:
+    """Return what a byte of a value takes at most, in ns; ``sizes`` are those of the patterns of the nodes.
 
     Raises:
-        InvalidSchema: The first such node.
+        InvalidSchema: The first node that applies itself to a value, or too many others.
     """
     known: dict[Node, _Effort] = {}
     for start in nodes:
@@ -47,6 +63,7 @@ def check_efforts(nodes: list[Node], sizes: Mapping[str, int]) -> None:
             else:
                 on_path.add(inner)
                 path.append((inner, inner.children(IN_PLACE)))
+    return max(effort.byte_ns(needs_steps=needs_steps) for effort in known.values())
 
 
 def _effort_of(node: Node, parts: list[_Effort], sizes: Mapping[str, int]) -> _Effort:
@@ -54,6 +71,8 @@ def _effort_of(node: Node, parts: list[_Effort], sizes: Mapping[str, int]) -> _E
         1 + sum(part.nodes for part in parts),
         1 + max((part.depth for part in parts), default=0),
         sum(sizes[pattern] for _, pattern in node.patterns()) + sum(part.pattern_bytes for part in parts),
+        sum(len(value) for value in node.keywords.values() if is_array(value) or is_object(value))
+        + sum(part.entries for part in parts),
     )
     if effort.nodes > NODES_MAX:
         raise InvalidSchema(f"{node.place}: more than {NODES_MAX} schemas apply to one value")

@@ -19,6 +19,7 @@ from .values import is_object
 
 # Up to a second: the value is refused in any case.
 _REASON_STEPS_MAX = 100_000
+_PROMPT_NS = 5e6
 
 
 def parse(text: str, references: Mapping[str, str] | None = None) -> JsonSchema:
@@ -51,8 +52,11 @@ class JsonSchema:
         nodes = build(documents)
         self.root: Node = nodes[0]
         sizes = sizes_of_patterns(nodes)
-        check_efforts(nodes, sizes)
         self._needs_steps = need_steps(sizes)
+        byte_ns = check_efforts(nodes, sizes, needs_steps=self._needs_steps)
+        # What it was parsed from; and the size up to which any value is validated in 5 ms.
+        self.source = text, references
+        self.prompt_bytes = int(_PROMPT_NS / byte_ns)
         self._validator = Validator(self.root, needs_steps=self._needs_steps)
         self._patterns = Patterns()
         self.canonical: str = write_json(self._document)
