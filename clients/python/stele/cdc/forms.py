@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -13,7 +13,7 @@ from .errors import CdcError
 from .pgoutput import Relation, Row, Unchanged
 from .values import Encoder
 
-encode_json = msgspec.json.Encoder().encode
+encode_json: Callable[[object], bytes] = msgspec.json.Encoder().encode
 
 
 class ValueForm(Protocol):

@@ -25,7 +25,7 @@ from .source.cluster import Source
 from .source.reads import AskedEpoch, EpochEnd, FetchFrom
 from .target import Target
 
-logger = logging.getLogger("stele.mirror")
+logger: logging.Logger = logging.getLogger("stele.mirror")
 
 # Errors after which the metadata may say where to go.
 _STALE = frozenset(

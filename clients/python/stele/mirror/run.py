@@ -28,7 +28,7 @@ from .source.cluster import Source
 from .target import Target
 from .topics import Topics
 
-logger = logging.getLogger("stele.mirror")
+logger: logging.Logger = logging.getLogger("stele.mirror")
 
 # How often the source is asked for its topics and leaders, and how soon again if a leader has changed.
 _DISCOVERY_S = 5.0

@@ -25,7 +25,7 @@ from .source.cluster import Source
 from .source.reads import SourceConfigValue, SourceTopic
 from .target import MIRROR, SOURCE_ID, Target
 
-logger = logging.getLogger("stele.mirror")
+logger: logging.Logger = logging.getLogger("stele.mirror")
 
 # Configurations, and copies that seem to be in order, are looked at again after this.
 _CONFIGS_S = 30.0

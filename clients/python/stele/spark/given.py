@@ -102,7 +102,7 @@ class Given:
 
     def __init__(self, options: Mapping[str, str], use: Use | None) -> None:
         """Without a ``use``, the names are not checked. Raises OptionError for an unknown one."""
-        self.use = Use.BATCH_READ if use is None else use
+        self.use: Use = Use.BATCH_READ if use is None else use
         self._values = {name.lower(): str(value).strip() for name, value in options.items()}
         if use is None:
             return

@@ -55,8 +55,8 @@ class JsonSchema:
         self._needs_steps = need_steps(sizes)
         byte_ns = check_efforts(nodes, sizes, needs_steps=self._needs_steps)
         # What it was parsed from; and the size up to which any value is validated in 5 ms.
-        self.source = text, references
-        self.prompt_bytes = int(_PROMPT_NS / byte_ns)
+        self.source: tuple[str, Mapping[str, str]] = text, references
+        self.prompt_bytes: int = int(_PROMPT_NS / byte_ns)
         self._validator = Validator(self.root, needs_steps=self._needs_steps)
         self._patterns = Patterns()
         self.canonical: str = write_json(self._document)
