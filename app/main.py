@@ -40,6 +40,7 @@ from .composition import (
     start_problem,
 )
 from .errors import SteleError
+from .mirrors.supervisor import Mirrors
 from .network.accept_loop import AcceptOptions
 from .network.admission import (
     Admission,
@@ -358,6 +359,7 @@ async def _start_listeners(
     ports: Mapping[ListenerName, _Port],
     limits: _Limits,
     cdc: CdcSupervisor,
+    mirrors: Mirrors,
     traces: Traces | None,
 ) -> _Listeners:
     broker, security = parts.broker, parts.security
@@ -392,6 +394,7 @@ async def _start_listeners(
         forwarding=forwarding,
         replica=parts.replica,
         schemas=parts.registry.values,
+        mirrors=mirrors,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()
@@ -477,14 +480,17 @@ async def run(settings: Settings) -> None:
         ),
         open_files_max=open_files_for_connections(open_files),
     )
+    own_url = _own_url(settings, ports["binary"], "stele", "stele+tls")
     cdc = CdcSupervisor(
         settings,
-        _own_url(settings, ports["binary"], "stele", "stele+tls"),
-        security.cdc_key(),
+        own_url,
+        security.process_key("cdc"),
         _own_url(settings, ports["registry"], "http", "https") if "registry" in ports else "",
     )
+    mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
+    await mirrors.open()
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -508,6 +514,7 @@ async def run(settings: Settings) -> None:
         _announce(settings, ports)
         if shared is None:
             cdc.start()
+            mirrors.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -517,8 +524,8 @@ async def run(settings: Settings) -> None:
         # First, so that clients and leases move while this broker still answers.
         await shared.leave()
     await reload.close()
-    # The CDC connector is a client of the listeners, so it stops first.
-    await cdc.close()
+    # Its processes are clients of the listeners, so they stop first.
+    await asyncio.gather(cdc.close(), mirrors.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

@@ -190,6 +190,12 @@ class Settings(BaseModel):
         description="Restore the data directory at the start if it does not exist or is empty: true takes the replica of replicate_to, any other value is the URL of one.",
     )
 
+    # ── mirrors ──
+    mirror_secrets_dir: Path | None = Field(
+        default=None,
+        description="Directory of the files that mirrors may name as ${file:NAME} for secrets of their sources.",
+    )
+
     # ── shared storage ──
     storage: Literal["embedded", "shared"] = Field(
         default="embedded",
@@ -738,7 +744,7 @@ def is_secret(name: str) -> bool:
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
 _OTHER_VARIABLES = re.compile(
-    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
     r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
 )
 

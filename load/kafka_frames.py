@@ -8,10 +8,9 @@ import time
 from typing import Any, cast
 
 from stele.wire import schema
+from stele.wire.kafka import fetch, metadata, produce
+from stele.wire.kafka.api import Api
 from stele.wire.record_batch import build_values
-
-from app.tcp.kafka.api import Api
-from app.tcp.kafka.schemas import fetch, metadata, produce
 
 _CLIENT_ID = b"stele-load"
 _PRODUCE_VERSION, _FETCH_VERSION, _METADATA_VERSION = 7, 4, 7

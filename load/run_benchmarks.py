@@ -35,6 +35,7 @@ BENCHMARKS = (
     ("bench_transactions",),
     ("bench_share_groups",),
     ("bench_rebalance",),
+    ("bench_registry",),
     ("bench_spark_read",),
     ("bench_cdc",),
     ("bench_cluster",),

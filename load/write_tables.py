@@ -114,6 +114,7 @@ TABLES: Mapping[str, Table] = {
         "bench_transactions",
         "bench_share_groups",
         "bench_rebalance",
+        "bench_registry",
         "bench_spark_read",
         "bench_cdc",
         "bench_compaction",
@@ -137,7 +138,7 @@ TABLES: Mapping[str, Table] = {
     "cost": _simple(
         "bench_kafka_wide", "bench_request_cost", "bench_tls", "bench_fairness", "bench_two_cores"
     ),
-    "memory": _simple("bench_start", "bench_kafka_requests", "bench_compaction"),
+    "memory": _simple("bench_start", "bench_kafka_requests", "bench_compaction", "bench_registry"),
     "cluster": Table(
         "setup",
         ("bench_cluster",),

@@ -67,6 +67,7 @@ from .routes import (
     users,
 )
 from .routes import groups as group_routes
+from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
 )
@@ -74,7 +75,7 @@ from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView, ReplicaView
+from .state import ApiState, CdcView, MirrorsView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ def create_application(
     security: ListenerSecurity | None = None,
     replica: ReplicaView | None = None,
     schemas: SchemaValues | None = None,
+    mirrors: MirrorsView | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -173,6 +175,7 @@ def create_application(
         acls,
         replica,
         schemas,
+        mirrors,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -181,8 +184,9 @@ def create_application(
     counts = app.state.request_counts = RequestCounts(registry)
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
-    if cdc is not None:
-        registry.register(cdc.collector)
+    for part in (cdc, mirrors):
+        if part is not None:
+            registry.register(part.collector)
     for router in (
         topics.route.router,
         produce.route.router,
@@ -199,6 +203,7 @@ def create_application(
         transaction_routes.route.router,
         transactions_admin.route.router,
         cdc_routes.route.router,
+        mirrors_routes.route.router,
         replica_routes.route.router,
         quotas.route.router,
         overview.route.router,

@@ -62,6 +62,10 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.InternalTopic: ProblemKind(
         403, "internal-topic", "Internal topic", ErrorCode.INVALID_TOPIC_EXCEPTION
     ),
+    errors.MirroredTopic: ProblemKind(
+        409, "mirrored-topic", "The topic is a copy", ErrorCode.POLICY_VIOLATION
+    ),
+    errors.UnknownMirror: ProblemKind(404, "unknown-mirror", "Unknown mirror", ErrorCode.RESOURCE_NOT_FOUND),
     errors.InvalidPartitionCount: ProblemKind(
         400, "invalid-partition-count", "Invalid number of partitions", ErrorCode.INVALID_PARTITIONS
     ),

@@ -217,6 +217,12 @@ NEEDS: Needs = {
     ("GET", "/v1/quotas"): (on_cluster(DESCRIBE_CONFIGS_CLUSTER),),
     ("PATCH", "/v1/quotas"): (on_cluster(ALTER_CONFIGS_CLUSTER),),
     ("GET", "/v1/cdc"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/mirrors"): (on_cluster(DESCRIBE_CLUSTER),),
+    ("GET", "/v1/mirrors/{mirror}"): (on_cluster(DESCRIBE_CLUSTER),),
+    # Its process writes to any topic, and connects to any server.
+    ("PUT", "/v1/mirrors/{mirror}"): (on_cluster(ALTER_CLUSTER),),
+    ("DELETE", "/v1/mirrors/{mirror}"): (on_cluster(ALTER_CLUSTER),),
+    ("POST", "/v1/mirrors/{mirror}/promote"): (on_cluster(ALTER_CLUSTER),),
     ("GET", "/v1/replica"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/overview"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/overview/history"): (on_cluster(DESCRIBE_CLUSTER),),

@@ -37,7 +37,7 @@ from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
 from .routes.status import VERSION
-from .state import CdcView, ReplicaView
+from .state import CdcView, MirrorsView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -144,6 +144,7 @@ class HttpServer(HttpListener):
         forwarding: Forwarding | None = None,
         replica: ReplicaView | None = None,
         schemas: SchemaValues,
+        mirrors: MirrorsView | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -160,6 +161,7 @@ class HttpServer(HttpListener):
             security=security,
             replica=replica,
             schemas=schemas,
+            mirrors=mirrors,
         )
         self.application, state = application, application.state
         # Traces are made by the application, of every request.

@@ -10,6 +10,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from ..broker.broker import Broker
+from ..broker.mirrors import MirrorDefinition
+from ..broker.producing.copies import EndedTransaction
 from ..groups.services import Groups, GroupServices
 from ..monitor.loop_probe import LoopProbe
 from ..monitor.sampler import Sampler
@@ -34,6 +36,20 @@ class CdcView(Protocol):
     @property
     def collector(self) -> Collector: ...
     def connectors(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+class MirrorsView(Protocol):
+    """The mirrors, for the API and the metrics; ``app.mirrors.supervisor`` documents them."""
+
+    @property
+    def collector(self) -> Collector: ...
+    def list(self) -> Sequence[Mapping[str, Any]]: ...
+    def get(self, name: str) -> Mapping[str, Any]: ...
+    async def put(self, definition: MirrorDefinition) -> None: ...
+    async def delete(self, name: str) -> None: ...
+    async def promote(
+        self, name: str, topic_name: str | None = None
+    ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
 
 
 class ReplicaView(Protocol):
@@ -61,6 +77,8 @@ class ApiState:
     replica: ReplicaView | None = None
     # None if no keys and values are decoded or encoded.
     schemas: SchemaValues | None = None
+    # None if the broker runs none.
+    mirrors: MirrorsView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(

@@ -11,6 +11,7 @@ Reading order:
 - ``producing``, ``reading``        from a produce request to the log; from a fetch request to records
 - ``counts``, ``catalog_thread``    totals; calls of the catalog
 - ``storage_views``                 files and compaction, for operators
+- ``mirrors``                       what is copied from other clusters
 - ``virtual``                       internal topics whose records are made when they are read
 - ``config_values``, ``broker_configs``, ``dynamic_configs``, ``entity_configs``   configurations by Kafka's names
 - ``quotas``                        how much a client may use, for all listeners

@@ -18,7 +18,7 @@ from stele.wire.isolation_level import IsolationLevel
 
 from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
-from ..errors import BrokerClosing, OffsetOutOfRange, StorageError, UnknownTopic
+from ..errors import BrokerClosing, MirroredTopic, OffsetOutOfRange, StorageError, UnknownTopic
 from ..settings import Settings
 from ..storage.engine import (
     AppendTicket,
@@ -38,9 +38,11 @@ from .cluster import Cluster, SoloCluster
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
 from .listeners import Endpoint
+from .mirrors import MirrorDefinitions
 from .placement import Placement
 from .producing.appending import Appender
 from .producing.contracts import Contracts
+from .producing.copies import Copies
 from .producing.partitioner import Partitioner
 from .producing.produce import Acks, PendingProduce
 from .producing.produce_queue import QueueSize
@@ -124,6 +126,10 @@ class Broker:
             clock=clock,
             settings=settings,
         )
+        # Listeners call it directly.
+        self.copies = Copies(
+            engine=engine, topics=self._topics, producers=self._producers, appender=self._appender
+        )
         engine.observe_appends(
             lambda name: self._tail_subscriptions.readable(*name),
             lambda: self._tail_subscriptions.partitions(self._topics),
@@ -148,6 +154,8 @@ class Broker:
         )
         # Listeners call it directly, as they call ``keyed``.
         self.storage = StorageViews(engine=engine, topics=self._topics, virtual=self._virtual)
+        # Listeners call it directly.
+        self.mirrors = MirrorDefinitions(self._catalog)
         # Compacted topics by key; listeners call it directly.
         self.keyed = KeyedReader(engine=engine, topics=self._topics)
         self._is_closing = False
@@ -177,6 +185,7 @@ class Broker:
         self.quotas.begin_close()
         self._topic_changes.begin_close()
         self._appender.begin_close()
+        self.copies.begin_close()
         self._producers.begin_close()
         self._reader.begin_close()
         self._tail_subscriptions.wake_all()
@@ -432,6 +441,7 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InternalTopic: only the broker writes to it.
+            MirroredTopic: only its mirror does.
             InvalidBatch, InvalidTimestamp, MissingKey, BrokenContract, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             UnexpectedEnd: see below.
@@ -690,8 +700,11 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition: the partition does not exist.
             OffsetOutOfRange: it is past the high watermark, or negative.
+            MirroredTopic: it begins where its source does.
         """
         name = self._partition(topic, partition)
+        if mirror := self._topics.topic(topic).config.mirror:
+            raise MirroredTopic(topic, mirror)
         if self._is_closing:
             raise BrokerClosing
         await self._engine.refresh([name])

@@ -43,6 +43,7 @@ from .entity_configs import (
     check_group_values,
     check_lock,
 )
+from .mirrors import MIRROR_KIND
 from .quotas.manager import QUOTA_KIND
 from .topics import Topic, Topics
 
@@ -121,7 +122,7 @@ class DynamicConfigs:
                     record.configs, partial(_type_of, kind)
                 )
                 for record in records
-                if record.kind != QUOTA_KIND
+                if record.kind not in (QUOTA_KIND, MIRROR_KIND)
             }
             await self._apply()
 

@@ -36,6 +36,7 @@ from ..storage.config_types import as_stored
 from ..storage.engine import LogEngine, PartitionSpec, ProducerState
 from ..storage.topic_config import (
     CONFIG_ENTRIES,
+    MIRROR,
     TopicConfig,
     check_topic_config,
     contract_of,
@@ -344,15 +345,21 @@ class Topics:
         partitions: int | None,
         configs: Mapping[str, str | None],
         validate_only: bool = False,
+        ends_mirror: bool = False,
     ) -> Topic:
         """Set configurations and add partitions.
 
-        As in Kafka, the configurations are checked before the topic is looked up.
+        As in Kafka, the configurations are checked before the topic is looked up. Only with ``ends_mirror`` may
+        ``stele.mirror`` change: the promotion of a copy has more to do (``producing.copies``).
         """
         validate_topic_name(name)
         for _ in range(_ALTER_ATTEMPTS):
             altered = await self._alter(
-                name, partitions=partitions, configs=configs, validate_only=validate_only
+                name,
+                partitions=partitions,
+                configs=configs,
+                validate_only=validate_only,
+                ends_mirror=ends_mirror,
             )
             if altered is not None:
                 return altered
@@ -361,7 +368,13 @@ class Topics:
         raise StorageUnavailable(f"altering topic {name!r}", "other brokers change it all the time")
 
     async def _alter(
-        self, name: str, *, partitions: int | None, configs: Mapping[str, str | None], validate_only: bool
+        self,
+        name: str,
+        *,
+        partitions: int | None,
+        configs: Mapping[str, str | None],
+        validate_only: bool,
+        ends_mirror: bool,
     ) -> Topic | None:
         """Alter a topic; return None if the catalog has another state of it than this broker knows."""
         async with self._changes:
@@ -384,6 +397,13 @@ class Topics:
                     "stele.storage",
                     config.storage,
                     f"the storage of topic {name!r} cannot change from {topic.config.storage}; create another topic",
+                )
+            if config.mirror != topic.config.mirror and not ends_mirror:
+                raise InvalidConfig(
+                    MIRROR,
+                    config.mirror,
+                    f"it cannot change from {topic.config.mirror!r}: a mirror makes its copies, and "
+                    "'stele mirror promote' makes ordinary topics of them",
                 )
             count = topic.partitions if partitions is None else partitions
             if count < topic.partitions:

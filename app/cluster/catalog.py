@@ -198,6 +198,19 @@ class Catalog(ABC):
 
     # ── producers ──
 
+    def reserve_producer_ids(self, newest_id: int) -> None:
+        """Give out no ids up to ``newest_id``."""
+
+        def work(sql: SqlTransaction) -> None:
+            row = sql.execute(
+                "SELECT value FROM numbers WHERE name = 'next_producer_id' FOR UPDATE"
+            ).fetchone()
+            missing = newest_id + 1 - (1 if row is None else int(row[0]))
+            if missing > 0:
+                sql.execute(_NEXT_BLOCK, (str(1 + missing), missing))
+
+        self._run(work)
+
     def next_producer_id_block(self, size: int) -> int:
         """Return the first of ``size`` producer ids that were never given out before."""
         # An attempt whose answer is lost leaves a block unused.

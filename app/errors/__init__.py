@@ -15,8 +15,10 @@
     │   │   ├── TopicNotCompacted    only compacted topics are read by key
     │   │   ├── InvalidTopicName
     │   │   ├── InternalTopic        belongs to the broker; clients cannot write to it or change it
+    │   │   ├── MirroredTopic        a copy; only its mirror writes to it
     │   │   ├── InvalidPartitionCount
     │   │   └── TooManyPartitions    more than the broker may have in total
+    │   ├── UnknownMirror
     │   ├── InvalidConfig            an unknown name, a value out of bounds, or two that contradict
     │   ├── InvalidReplicationFactor
     │   ├── InvalidReplicaAssignment
@@ -219,6 +221,7 @@ from .topics import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopicName,
+    MirroredTopic,
     NotLeader,
     TooManyPartitions,
     TopicDiffers,
@@ -226,6 +229,7 @@ from .topics import (
     TopicExists,
     TopicNotCompacted,
     TopicRecreated,
+    UnknownMirror,
     UnknownPartition,
     UnknownTopic,
     UnknownTopicId,
@@ -304,6 +308,7 @@ __all__ = [
     "LockNotHeld",
     "LogDirFailed",
     "MemberIdRequired",
+    "MirroredTopic",
     "MissingKey",
     "NotCoordinator",
     "NotLeader",
@@ -349,6 +354,7 @@ __all__ = [
     "UnexpectedEnd",
     "UnknownCredential",
     "UnknownMember",
+    "UnknownMirror",
     "UnknownPartition",
     "UnknownProducerMapping",
     "UnknownTopic",

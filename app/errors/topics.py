@@ -95,6 +95,24 @@ class InternalTopic(TopicError):
         )
 
 
+class MirroredTopic(TopicError):
+    """The topic is a copy; only its mirror writes to it."""
+
+    def __init__(self, topic: str, mirror: str) -> None:
+        super().__init__(
+            f"topic {short(topic)!r} is a copy that mirror {mirror!r} keeps, so nothing else may write to it; write to its "
+            f"source, or end the copy with: stele mirror promote {mirror} --topic {topic}",
+            topic=topic,
+        )
+        self.mirror = mirror
+
+
+class UnknownMirror(RequestError):
+    def __init__(self, mirror: str) -> None:
+        super().__init__(f"there is no mirror {short(mirror)!r}; see: stele mirror list")
+        self.mirror = mirror
+
+
 class InvalidPartitionCount(TopicError):
     def __init__(self, topic: str, partitions: int, reason: str, *, message: str | None = None) -> None:
         super().__init__(

@@ -15,7 +15,7 @@ Reading order:
 - ``parsed``                      schemas that were parsed, in threads
 - ``store``                       the topic: read to its end, and appended to if it still ends there
 - ``contracts``                   what topics ask of their records, checked in the threads of the broker
-- ``values``, ``encoding``        keys and values as JSON, and JSON as keys and values, for listeners
 - ``json_process``                large values of JSON Schema, checked in a process of their own
+- ``values``, ``encoding``        keys and values as JSON, and JSON as keys and values, for listeners
 - ``service``                     the registry, as a listener calls it
 """

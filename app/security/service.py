@@ -66,14 +66,14 @@ class Security:
             authorizer=self.authorizer,
         )
 
-    def cdc_key(self) -> str:
-        """Return a key for the CDC connector of this broker.
+    def process_key(self, name: str) -> str:
+        """Return a key for a process that the broker runs, by the name of its part.
 
         It is empty if the binary listener has no logins.
         """
         if mode_of(self._settings, "binary") == "none":
             return ""
-        return self.credentials.internal_key("cdc", now_ms=self.authenticator.now_ms())
+        return self.credentials.internal_key(name, now_ms=self.authenticator.now_ms())
 
     async def close(self) -> None:
         if self._keys is not None:

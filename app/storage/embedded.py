@@ -342,16 +342,22 @@ class EmbeddedEngine:
         return _LARGE_BYTES
 
     async def write_ahead(
-        self, topic_partition: TopicPartition, batch: memoryview, header: BatchHeader
+        self,
+        topic_partition: TopicPartition,
+        batch: memoryview,
+        header: BatchHeader,
+        *,
+        is_copy: bool = False,
     ) -> None:
         log = self._logs.disk.get(topic_partition)
         if log is None or self._log_dir.refuses_appends:
             return
         with contextlib.suppress(OSError, SteleError):
-            if header.producer_id != NO_PRODUCER_ID and log.producer_state.check(header) is not None:
+            has_producer = header.producer_id != NO_PRODUCER_ID and not is_copy
+            if has_producer and log.producer_state.check(header) is not None:
                 # A repeat is not written.
                 return
-            for _ in log.write_ahead(batch, header, self._manager.leader_epoch):
+            for _ in log.write_ahead(batch, header, None if is_copy else self._manager.leader_epoch):
                 await pause()
                 if self._logs.disk.get(topic_partition) is not log:
                     # It is being deleted.
@@ -382,13 +388,14 @@ class EmbeddedEngine:
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
         expected_end: int | None = None,
+        is_copy: bool = False,
     ) -> AppendTicket:
         disk = self._logs.disk.get(topic_partition)
         log: PartitionLog = disk or self._logs.memory[topic_partition]
         if disk is not None and self._log_dir.refuses_appends:
             self._log_dir.admit_append(disk.directory, is_marker=headers[0].is_control)
         header = headers[0]
-        is_idempotent = header.producer_id != NO_PRODUCER_ID and not header.is_control
+        is_idempotent = header.producer_id != NO_PRODUCER_ID and not (header.is_control or is_copy)
         if is_idempotent:
             stored = log.producer_state.check(header, needs_state=needs_state)
             if stored is not None:
@@ -401,17 +408,23 @@ class EmbeddedEngine:
             admit(header)
         if disk is not None and (sync or sync_later) and disk.config.acks == "replicated":
             self._checked_cover(topic_partition).check()
-        log_append_time_ms = stamp(log.config, batches, headers, self._clock)
+        leader_epoch = None
+        if is_copy:
+            log_append_time_ms = NO_TIMESTAMP
+            self._manager.leader_epoch = max(
+                self._manager.leader_epoch, *(each.partition_leader_epoch for each in headers)
+            )
+        else:
+            log_append_time_ms = stamp(log.config, batches, headers, self._clock)
+            leader_epoch = self._manager.leader_epoch
         ends_before = log.readable_ends
         try:
             try:
-                base_offset, last_offset = log.append(
-                    batches, headers, leader_epoch=self._manager.leader_epoch
-                )
+                base_offset, last_offset = log.append(batches, headers, leader_epoch=leader_epoch)
             except OSError as error:
                 if not header.is_control:
                     raise
-                append = partial(log.append, batches, headers, leader_epoch=self._manager.leader_epoch)
+                append = partial(log.append, batches, headers, leader_epoch=leader_epoch)
                 base_offset, last_offset = self._log_dir.append_in_kept_space(error, append)
         except OSError as error:
             refusal = self._log_dir.refuse(self._logs.directory(topic_partition), error)
@@ -580,6 +593,9 @@ class EmbeddedEngine:
 
     oldest_leader_epoch = leader_epoch
 
+    def last_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        return self._logs[topic_partition].epochs.latest
+
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
@@ -623,6 +639,27 @@ class EmbeddedEngine:
         log.advance_log_start(before_offset)
         self._waiters.changed(topic_partition)
         return log.log_start_offset
+
+    async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
+        log = self._logs.disk[topic_partition]
+        if offset > log.log_end_offset:
+            try:
+                log.skip_to(offset)
+            except OSError as error:
+                raise self._log_dir.refuse(log.directory, error) from error
+        await self.delete_records(topic_partition, offset)
+
+    async def end_copies(self, topic_partition: TopicPartition) -> None:
+        log = self._logs.disk[topic_partition]
+        end_offset = log.log_end_offset
+        try:
+            await self._log_dir.in_thread(log.write_holes_until, end_offset)
+            log.holes_until = end_offset
+            log.roll()
+        except OSError as error:
+            raise self._log_dir.refuse(log.directory, error) from error
+        self._manager.leader_epoch += 1
+        await self.flush([topic_partition])
 
     async def enforce_retention(self) -> int:
         return await self._housekeeping.enforce_retention()

@@ -435,7 +435,12 @@ class LogEngine(Protocol):
         ...
 
     async def write_ahead(
-        self, topic_partition: TopicPartition, batch: memoryview, header: BatchHeader
+        self,
+        topic_partition: TopicPartition,
+        batch: memoryview,
+        header: BatchHeader,
+        *,
+        is_copy: bool = False,
     ) -> None:
         """Do what takes long of the append of a large batch, in slices, so that the append is short.
 
@@ -455,6 +460,7 @@ class LogEngine(Protocol):
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
         expected_end: int | None = None,
+        is_copy: bool = False,
     ) -> AppendTicket:
         """Append well-formed batches, in the order of the calls.
 
@@ -473,6 +479,9 @@ class LogEngine(Protocol):
         With ``expected_end`` a single batch is stored only at this offset: the log end offset is
         compared with it when the batch gets its offset. One that is stored already is a repeat, whatever the end is.
 
+        ``is_copy``: they keep the offsets, leader epochs and times that they have, in a topic with ``stele.mirror``. The first
+        begins at the log end offset or later; no producer is asked for its state.
+
         Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
         an idempotent producer that was refused for a reason that passes, later ones are out of order until
         it comes again.
@@ -483,6 +492,20 @@ class LogEngine(Protocol):
             UnexpectedEnd: the log ends elsewhere; nothing was appended.
             StorageFull, StorageUnavailable: nothing was appended, and it may be tried again.
             LogDirFailed: nothing is accepted from now on.
+        """
+        ...
+
+    async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Begin a copy at ``offset``, and delete what is before: its source has no more records up to there.
+
+        Raises ``StorageError``: it begins where it did.
+        """
+        ...
+
+    async def end_copies(self, topic_partition: TopicPartition) -> None:
+        """Make a copy an ordinary log, in which every offset from now on has a record; its leader epoch rises.
+
+        It lasts when this returns. Raises ``StorageError``.
         """
         ...
 
@@ -566,6 +589,10 @@ class LogEngine(Protocol):
 
         That of ``state``, or a later one in which nothing was appended yet.
         """
+        ...
+
+    def last_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """Return the leader epoch of the last batch, -1 if there was none."""
         ...
 
     def oldest_leader_epoch(self, topic_partition: TopicPartition) -> int:

@@ -46,9 +46,14 @@ _VALUE_CHARACTERS_MAX = 32_767
 # Kafka's minimum is 1 MiB. Below 1 KiB nearly every record would get a file of its own.
 _SEGMENT_BYTES_MIN = 1024
 _BROKER_FLUSH_MS = -1
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MIRROR_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 # Before the name of a subject that all records of a topic have.
 FIXED_SUBJECT = "subject:"
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+MIRROR = "stele.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,10 @@ class TopicConfig:
     key_subject_strategy: str = "topic"
     value_subject_strategy: str = "topic"
     is_dead_letter_topic: bool = False
+    # The mirror that alone may write to the topic; empty: it is no copy.
+    mirror: str = ""
+    # The id of the topic that it is or was a copy of.
+    mirror_source_id: str = ""
 
     def as_strings(self) -> dict[str, str]:
         """Return every configuration as it is shown, by its Kafka name."""
@@ -215,6 +224,18 @@ def _subject_strategy(text: str) -> str:
 
 def _show_flush_ms(value: object) -> str:
     return str(INT64_MAX if value == _BROKER_FLUSH_MS else value)
+
+
+def _mirror(text: str) -> str:
+    if text and not _MIRROR_NAME.fullmatch(text):
+        raise ValueError("it must be the name of a mirror: letters, digits, '.', '_' and '-', at most 100")
+    return text
+
+
+def _topic_id(text: str) -> str:
+    if text and not _UUID.fullmatch(text):
+        raise ValueError("it must be the id of a topic, as 5f0c3a52-…, or empty")
+    return text
 
 
 _NOT_USED = "Stored and shown; it changes nothing."
@@ -466,6 +487,18 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
     "stele.memory.records": ConfigEntry(
         "memory_records", ConfigType.INT, int32(1, 10_000_000), "Records a memory partition keeps."
     ),
+    MIRROR: ConfigEntry(
+        "mirror",
+        ConfigType.STRING,
+        _mirror,
+        "The mirror that alone writes to this topic, set when it makes the topic and removed by its promotion.",
+    ),
+    "stele.mirror.source.id": ConfigEntry(
+        "mirror_source_id",
+        ConfigType.STRING,
+        _topic_id,
+        "The id of the topic that this one is or was a copy of, set by its mirror; it changes nothing.",
+    ),
     "stele.key.schema.validation": ConfigEntry(
         "key_schema_validation",
         ConfigType.STRING,
@@ -630,6 +663,8 @@ def check_topic_config(config: TopicConfig) -> None:
                 str(local),
                 f"no more stays on the disk than in all: it must not be above {name}, which is {total}",
             )
+    if config.mirror and config.storage == "memory":
+        raise InvalidConfig(MIRROR, config.mirror, "a copy is kept on disk; use stele.storage=disk")
     if config.is_compacted and config.storage == "memory":
         raise InvalidConfig(
             "cleanup.policy",

@@ -25,6 +25,8 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.TopicNotCompacted: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    errors.MirroredTopic: ErrorCode.POLICY_VIOLATION,
+    errors.UnknownMirror: ErrorCode.RESOURCE_NOT_FOUND,
     errors.InvalidPartitionCount: ErrorCode.INVALID_PARTITIONS,
     errors.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,

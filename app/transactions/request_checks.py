@@ -8,6 +8,7 @@ from ..broker.broker import Broker
 from ..errors import (
     InvalidRequest,
     InvalidTransactionTimeout,
+    MirroredTopic,
     OperationNotAttempted,
     SteleError,
     UnknownPartition,
@@ -72,6 +73,8 @@ def _error_of(broker: Broker, topic_partition: TopicPartition) -> SteleError | N
         topic = broker.topic(name)
         if not 0 <= partition < topic.partitions:
             raise UnknownPartition(name, partition, partitions=topic.partitions)
+        if topic.config.mirror:
+            raise MirroredTopic(name, topic.config.mirror)
         if topic.config.storage == "memory":
             raise InvalidRequest(
                 f"topic {name!r} is in memory, so it cannot be in a transaction; use a topic on disk"

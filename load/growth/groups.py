@@ -16,10 +16,9 @@ from typing import Any
 from uuid import uuid4
 
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas import consumer_groups as consumer
-from app.tcp.kafka.schemas import groups as classic
-from app.tcp.kafka.schemas import share_groups as share
+from stele.wire.kafka import consumer_groups as consumer
+from stele.wire.kafka import groups as classic
+from stele.wire.kafka import share_groups as share
 
 from ..process_usage import raise_open_files
 from ..subjects import Subject

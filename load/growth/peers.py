@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from app.tcp.kafka.api import Api
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.topics import (
     CREATE_TOPICS_API,
     DELETE_TOPICS_API,
     CreatableTopic,

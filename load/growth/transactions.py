@@ -15,11 +15,10 @@ from itertools import count
 
 from stele.broker_process import BrokerProcess
 from stele.wire.error_codes import ErrorCode as E
+from stele.wire.kafka import produce
+from stele.wire.kafka import transactions as t
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
 from stele.wire.record_batch import BatchBuilder, last_position, read_header
-
-from app.tcp.kafka.schemas import produce
-from app.tcp.kafka.schemas import transactions as t
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
 
 from ..decoded_reads import ask
 from ..process_usage import raise_open_files

@@ -178,7 +178,15 @@ TOOLS = "kafka-tools"
 # Programs that keep their state in compacted topics, each tested apart (``test_kafka_connect`` and so on).
 CONNECT = "kafka-connect"
 STREAMS = "kafka-streams"
+MIRROR_MAKER = "mirror-maker"
 KARAPACE = "karapace"
+# Programs that use the schema registry (``test_registry_clients``, ``test_flink_sql``).
+REGISTRY_GO = "registry-go"
+REGISTRY_JS = "registry-js"
+FLINK = "flink-sql"
+_PROGRAMS = frozenset(
+    {SPARK, TOOLS, CONNECT, STREAMS, MIRROR_MAKER, KARAPACE, REGISTRY_GO, REGISTRY_JS, FLINK}
+)
 # Makes topics and writes what others are asked to read.
 REFERENCE = next(client for client in CLIENTS if client.name == "confluent-kafka")
 
@@ -194,7 +202,7 @@ def selected(names: str | None) -> list[Client]:
     if names == "all":
         return list(CLIENTS)
     wanted = {name.strip() for name in names.split(",") if name.strip()}
-    unknown = wanted - {client.name for client in CLIENTS} - {SPARK, TOOLS, CONNECT, STREAMS, KARAPACE}
+    unknown = wanted - {client.name for client in CLIENTS} - _PROGRAMS
     if unknown:
         raise ValueError(f"no such client: {', '.join(sorted(unknown))}")
     return [client for client in CLIENTS if client.name in wanted]

@@ -49,7 +49,7 @@ def home_of(program: str) -> Path:
 
 def jar_version(home: Path, artifact: str) -> str:
     """The version of the jar of ``artifact`` in the ``lib`` of ``home``."""
-    (jar,) = (home / "lib").glob(f"{artifact}-*.jar")
+    (jar,) = (home / "lib").glob(f"{artifact}-[0-9]*.jar")
     return jar.stem.removeprefix(f"{artifact}-")
 
 

@@ -92,7 +92,11 @@ PROGRAMS = {
     "spark-sql-kafka": "Spark's Kafka connector",
     "kafka-connect": "Kafka Connect",
     "kafka-streams": "Kafka Streams",
+    "mirror-maker": "MirrorMaker",
     "karapace": "Karapace",
+    "registry-go": "franz-go's registry client",
+    "registry-js": "KafkaJS' registry client",
+    "flink-sql": "Flink SQL with avro-confluent",
     "kafka-tools": "Kafka's command-line tools",
 }
 

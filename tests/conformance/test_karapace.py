@@ -1,4 +1,4 @@
-"""The schema registry Karapace keeps its schemas in Stele over kills and compaction."""
+"""The schema registry Karapace keeps its schemas in Stele over kills and compaction, and they move between both registries."""
 
 from __future__ import annotations
 
@@ -175,6 +175,116 @@ def test_schemas_outlast_kills_and_compaction(tmp_path: Path, record_property: R
         assert registry.read(SECOND, len(read)) == read
         assert registry.register(INCOMPATIBLE).status_code == 409
         assert registry.register(THIRD).json() == {"id": 3}
+
+
+JSON_ITEM = {"$id": "item.json", "type": "object", "properties": {"name": {"type": "string"}}}
+JSON_ORDER = {"type": "object", "properties": {"item": {"type": "string"}}}
+AVRO_CART: dict[str, Any] = {"type": "record", "name": "Cart", "fields": [{"name": "user", "type": "User"}]}
+
+
+def send(http: httpx.Client, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    answer = http.request(method, path, json=body)
+    assert answer.status_code == 200, f"{method} {path}: {answer.text}"
+    return answer.json()
+
+
+def register(http: httpx.Client, subject: str, schema: Any, kind: str = "AVRO", **references: str) -> int:
+    body = {
+        "schema": json.dumps(schema),
+        "schemaType": kind,
+        "references": [{"name": name, "subject": of, "version": 1} for name, of in references.items()],
+    }
+    return send(http, "POST", f"/subjects/{subject}/versions", body)["id"]
+
+
+def all_of(http: httpx.Client) -> dict[str, Any]:
+    """All that a registry knows: what is deleted as well, texts by what they mean."""
+
+    def get(path: str) -> Any:
+        return send(http, "GET", path)
+
+    subjects: dict[str, Any] = {}
+    # Karapace also lists a subject that has a level and no version.
+    for subject in sorted({*get("/subjects?deleted=true"), SUBJECT}):
+        versions: dict[int, Any] = {}
+        numbers = http.get(f"/subjects/{subject}/versions?deleted=true")
+        for number in numbers.json() if numbers.status_code == 200 else ():
+            version = get(f"/subjects/{subject}/versions/{number}?deleted=true")
+            versions[number] = (
+                version["id"],
+                version.get("schemaType", "AVRO"),
+                json.loads(version["schema"]),
+                version.get("references", []),
+                json.loads(get(f"/schemas/ids/{version['id']}")["schema"]),
+            )
+        level = http.get(f"/config/{subject}").json().get("compatibilityLevel")
+        alive = http.get(f"/subjects/{subject}/versions")
+        subjects[subject] = (versions, level, alive.json() if alive.status_code == 200 else [])
+    return {"subjects": subjects, "alive": sorted(get("/subjects")), "config": get("/config")}
+
+
+@pytest.mark.long
+@pytest.mark.program("karapace")
+def test_schemas_move_to_the_registry_of_the_broker_and_back(
+    tmp_path: Path, record_property: RecordProperty
+) -> None:
+    """Both registries are over the same topic, one after the other."""
+    home = home_of(KARAPACE)
+    record_property("version", karapace_version())
+    with (
+        compacting_broker(tmp_path / "brokers") as broker,
+        closing(Registry(home, tmp_path, broker)) as registry,
+        httpx.Client(base_url=registry.url, timeout=30) as theirs,
+        httpx.Client(base_url=broker.registry_url, timeout=30) as ours,
+        running(registry.program),
+    ):
+        registry.await_master("BACKWARD")
+        register(theirs, "users", FIRST)
+        register(theirs, "users", SECOND)
+        register(theirs, "other-users", FIRST)
+        register(theirs, "carts", AVRO_CART, User="users")
+        register(theirs, "items", JSON_ITEM, "JSON")
+        # Karapace takes no references of JSON Schema.
+        register(theirs, "orders", JSON_ORDER, "JSON")
+        send(theirs, "PUT", "/config", {"compatibility": "FULL"})
+        send(theirs, "PUT", "/config/orders", {"compatibility": "NONE"})
+        last = register(theirs, "gone", INCOMPATIBLE)
+        register(theirs, "removed", THIRD)
+        send(theirs, "DELETE", "/subjects/users/versions/2")
+        send(theirs, "DELETE", "/subjects/gone")
+        send(theirs, "DELETE", "/subjects/removed")
+        send(theirs, "DELETE", "/subjects/removed?permanent=true")
+        before = all_of(theirs)
+        assert before["alive"] == ["carts", "items", "orders", "other-users", "users"]
+        assert all_of(ours) == before
+
+        registry.program.kill()
+        # An id is not given again, though the schema that had it is gone.
+        new = {**FIRST, "name": "New"}
+        assert register(ours, "new", new) == last + 2
+        assert register(ours, "users", SECOND) == before["subjects"]["users"][0][2][0]
+        register(ours, "new-carts", {**AVRO_CART, "name": "NewCart"}, User="users")
+        send(ours, "PUT", "/config", {"compatibility": "BACKWARD_TRANSITIVE"})
+        send(ours, "PUT", "/config/new", {"compatibility": "FORWARD"})
+        send(ours, "DELETE", "/config/orders")
+        send(ours, "DELETE", "/subjects/gone?permanent=true")
+        send(ours, "DELETE", "/subjects/other-users")
+        after = all_of(ours)
+        assert after["alive"] == ["carts", "items", "new", "new-carts", "orders", "users"]
+
+        registry.program.start()
+        registry.eventually(lambda: answers(theirs), "the registry answers")
+        assert all_of(theirs) == after
+        registry.await_master("BACKWARD")
+        assert register(theirs, "new", {**new, "fields": SECOND["fields"]}) == last + 4
+        assert all_of(ours) == all_of(theirs)
+
+
+def answers(http: httpx.Client) -> bool:
+    try:
+        return http.get("/subjects").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def karapace_version() -> str:

@@ -21,10 +21,10 @@ from typing import Any
 
 from stele.wire import record_batch as rb
 from stele.wire import schema
+from stele.wire.kafka.headers import read_client_id
 
 from app.tcp.kafka import message_set
 from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.headers import read_client_id
 from tests.support.random_messages import leaves, random_message
 
 SEEDS_EACH = 2

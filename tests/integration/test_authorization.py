@@ -22,21 +22,20 @@ from stele.client import Client
 from stele.errors import AuthorizationError
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.acls import (
+from stele.wire.kafka.acls import (
     AclCreation,
     CreateAclsRequest,
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.groups import ListGroupsRequest
-from app.tcp.kafka.schemas.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.share_groups import (
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.groups import ListGroupsRequest
+from stele.wire.kafka.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.share_groups import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -45,13 +44,14 @@ from app.tcp.kafka.schemas.share_groups import (
     ShareAcknowledgeRequest,
     ShareGroupHeartbeatRequest,
 )
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.topics import (
     CreatableTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
+from stele.wire.kafka.transactions import InitProducerIdRequest
+
 from tests.integration.test_kafka_logins import PASSWORD, add_user, handshake, plain
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer

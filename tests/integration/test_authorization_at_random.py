@@ -22,6 +22,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
+from stele.wire.kafka.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 
 from app.security.acl import Acl, Operation, PatternType, Permission, ResourceType
 from app.security.acl_text import document_of
@@ -31,7 +32,6 @@ from app.settings import Settings
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.connection import Connection
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.schemas.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 from tests.integration.test_authorization_matrix import CASES, REFUSALS, Caller
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acl
 from tests.support.before_login import Registry, Wire

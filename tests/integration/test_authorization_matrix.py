@@ -18,6 +18,32 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.cluster import DescribeLogDirsRequest
+from stele.wire.kafka.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+)
+from stele.wire.kafka.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from stele.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.transactions import InitProducerIdRequest
 
 from app.errors import AuthorizationError
 from app.groups.leases.lease import Lease, LeasedPartition
@@ -29,32 +55,6 @@ from app.tcp.binary.dispatch import HANDLERS
 from app.tcp.deferred_response import DeferredResponse
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.context import Context
-from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
-from app.tcp.kafka.schemas.committed_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.groups import (
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    FindCoordinatorRequest,
-    HeartbeatRequest,
-)
-from app.tcp.kafka.schemas.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acls, replace_rules
 from tests.support.histories import seed_ranges
 from tests.support.kafka_peer import api_of

@@ -6,8 +6,7 @@ import httpx
 from stele.broker_process import BrokerProcess
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.transactions import (
+from stele.wire.kafka.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -17,6 +16,7 @@ from app.tcp.kafka.schemas.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+
 from tests.integration import test_authorization
 from tests.integration.test_authorization import OPEN, SECRET, give, problem
 from tests.support.batches import batch_of

@@ -10,12 +10,7 @@ import httpx
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-from stele.wire.messages import EARLIEST_TIMESTAMP
-
-from app.cluster.catalog import TopicRecord
-from app.cluster.sqlite.catalog import SqliteCatalog
-from app.composition import CATALOG
-from app.tcp.kafka.schemas.configs import (
+from stele.wire.kafka.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -25,8 +20,13 @@ from app.tcp.kafka.schemas.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from stele.wire.kafka.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from stele.wire.messages import EARLIEST_TIMESTAMP
+
+from app.cluster.catalog import TopicRecord
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.composition import CATALOG
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,

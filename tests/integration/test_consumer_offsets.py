@@ -16,13 +16,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.cluster.catalog import TopicRecord
-from app.cluster.sqlite.catalog import SqliteCatalog
-from app.composition import CATALOG
-from app.groups.offsets_topic.records import partition_of
-from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.cluster import DescribeLogDirsRequest
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -32,27 +27,27 @@ from app.tcp.kafka.schemas.committed_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from app.tcp.kafka.schemas.configs import (
+from stele.wire.kafka.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from app.tcp.kafka.schemas.groups import (
+from stele.wire.kafka.groups import (
     DeleteGroupsRequest,
     FindCoordinatorRequest,
     LeaveGroupRequest,
     MemberIdentity,
 )
-from app.tcp.kafka.schemas.metadata import (
+from stele.wire.kafka.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponseTopic,
     TopicRequest,
 )
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
@@ -60,13 +55,18 @@ from app.tcp.kafka.schemas.offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+
+from app.cluster.catalog import TopicRecord
+from app.cluster.sqlite.catalog import SqliteCatalog
+from app.composition import CATALOG
+from app.groups.offsets_topic.records import partition_of
 from load.apache_kafka import apache_kafka, libs, run_tool
 from tests.integration.test_kafka_groups import stable
 from tests.support.apache_kafka import kafka_or_skip

@@ -92,6 +92,12 @@ spark = (
     .getOrCreate()
 )
 url = "stele://127.0.0.1:9009"
+
+from stele import Client, SchemaRegistry
+
+ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "customer", "type": "string"}]}'
+with Client(url) as client, SchemaRegistry("http://127.0.0.1:8081") as registry:
+    client.produce("placed", registry.serializer(ORDER, "placed")({"customer": "ada"}))
 """
 SPARK_END = """
 if query is not None:

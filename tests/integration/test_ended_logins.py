@@ -8,9 +8,9 @@ import httpx
 import pytest
 from stele.broker_process import BrokerLogin, BrokerProcess, run_broker
 from stele.wire import messages as m
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer, fetch
 

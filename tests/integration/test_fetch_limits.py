@@ -11,9 +11,9 @@ import pytest
 from stele.testing import BrokerProcess, run_broker
 from stele.wire import messages as m
 from stele.wire import record_batch as rb
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
 
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer, create_topic, put

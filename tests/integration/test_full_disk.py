@@ -12,12 +12,12 @@ from stele import Client
 from stele.errors import SteleClientError
 from stele.testing import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+
 from tests.integration.test_kafka_admin import TOPIC, incremental_alteration
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, delete_topic, only_partition, produce

@@ -9,16 +9,14 @@ import httpx
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-from stele.wire.schema import NO_UUID
-
-from app.tcp.kafka.schemas.cluster import DescribableLogDirTopic, DescribeLogDirsRequest
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.cluster import DescribableLogDirTopic, DescribeLogDirsRequest
+from stele.wire.kafka.committed_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from app.tcp.kafka.schemas.configs import (
+from stele.wire.kafka.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -30,8 +28,8 @@ from app.tcp.kafka.schemas.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from app.tcp.kafka.schemas.groups import DescribeGroupsRequest
-from app.tcp.kafka.schemas.metadata import (
+from stele.wire.kafka.groups import DescribeGroupsRequest
+from stele.wire.kafka.metadata import (
     Cursor,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
@@ -39,8 +37,8 @@ from app.tcp.kafka.schemas.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
-from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from stele.wire.kafka.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -54,7 +52,9 @@ from app.tcp.kafka.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from app.tcp.kafka.schemas.transactions import DescribeProducersRequest, DescribeProducersTopic
+from stele.wire.kafka.transactions import DescribeProducersRequest, DescribeProducersTopic
+from stele.wire.schema import NO_UUID
+
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,

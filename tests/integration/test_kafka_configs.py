@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.configs import (
+from stele.wire.kafka.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -23,7 +22,7 @@ from app.tcp.kafka.schemas.configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -35,6 +34,7 @@ from app.tcp.kafka.schemas.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+
 from load.apache_kafka import apache_kafka, libs
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer

@@ -14,20 +14,19 @@ import pytest
 from confluent_kafka import Consumer
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from app.tcp.kafka.schemas.consumer_groups import (
+from stele.wire.kafka.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from app.tcp.kafka.schemas.groups import (
+from stele.wire.kafka.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -35,6 +34,7 @@ from app.tcp.kafka.schemas.groups import (
     JoinGroupRequestProtocol,
     ListGroupsRequest,
 )
+
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, put

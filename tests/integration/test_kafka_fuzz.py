@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stele.broker_process import BrokerProcess, run_broker
+from stele.wire.kafka.api_versions import ApiVersionsRequest
 
 from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -25,7 +24,7 @@ from app.tcp.kafka.schemas.committed_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from app.tcp.kafka.schemas.groups import (
+from stele.wire.kafka.groups import (
     DELETE_GROUPS_API,
     DESCRIBE_GROUPS_API,
     FIND_COORDINATOR_API,
@@ -47,6 +46,7 @@ from app.tcp.kafka.schemas.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,

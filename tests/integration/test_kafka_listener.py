@@ -21,17 +21,15 @@ from stele.broker_process import BrokerProcess, run_broker
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.metadata import (
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.metadata import (
     METADATA_API,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.offsets import (
     LIST_OFFSETS_API,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -41,8 +39,10 @@ from app.tcp.kafka.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from app.tcp.kafka.schemas.produce import PRODUCE_API, PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.transactions import INIT_PRODUCER_ID_API, InitProducerIdRequest
+from stele.wire.kafka.produce import PRODUCE_API, PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.transactions import INIT_PRODUCER_ID_API, InitProducerIdRequest
+
+from app.tcp.kafka.apis import SERVED
 from tests.support.batches import batch_of, batch_of_times
 from tests.support.kafka_peer import (
     WITHOUT_RETENTION,

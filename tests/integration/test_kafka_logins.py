@@ -29,21 +29,21 @@ from jwt.algorithms import RSAAlgorithm
 from kafka import KafkaProducer  # type: ignore[import-untyped]
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.clock import SystemClock
-from app.cluster.credentials import CredentialStore
-from app.cluster.sqlite.catalog import CatalogDatabase
-from app.security.credentials import Credentials
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.metadata import MetadataRequest
-from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
-from app.tcp.kafka.schemas.users import (
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.metadata import MetadataRequest
+from stele.wire.kafka.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from stele.wire.kafka.users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
     UserName,
 )
+
+from app.clock import SystemClock
+from app.cluster.credentials import CredentialStore
+from app.cluster.sqlite.catalog import CatalogDatabase
+from app.security.credentials import Credentials
 from tests.support.kafka_peer import KafkaPeer, create_topic, put, request_frame
 
 USER, PASSWORD = "alice", "zebra-Quartz-71"

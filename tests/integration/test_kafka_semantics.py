@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.cluster import DescribeLogDirsRequest
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.cluster import DescribeLogDirsRequest
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     KafkaPeer,

@@ -14,17 +14,15 @@ from confluent_kafka import Producer
 from pydantic import ValidationError
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.settings import Settings
-from app.tcp.kafka.schemas.configs import (
+from stele.wire.kafka.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from app.tcp.kafka.schemas.groups import DeleteGroupsRequest, ListGroupsRequest
-from app.tcp.kafka.schemas.share_groups import (
+from stele.wire.kafka.groups import DeleteGroupsRequest, ListGroupsRequest
+from stele.wire.kafka.share_groups import (
     AcknowledgementBatch,
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -35,6 +33,8 @@ from app.tcp.kafka.schemas.share_groups import (
     ShareAcknowledgeRequest,
     ShareGroupDescribeRequest,
 )
+
+from app.settings import Settings
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, delete_topic, put, records_in

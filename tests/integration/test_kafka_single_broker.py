@@ -17,15 +17,14 @@ import pytest
 from confluent_kafka import Consumer
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.acls import (
+from stele.wire.kafka.acls import (
     AclCreation,
     CreateAclsRequest,
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
-from app.tcp.kafka.schemas.cluster import (
+from stele.wire.kafka.cluster import (
     AddRaftVoterListener,
     AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
@@ -51,23 +50,23 @@ from app.tcp.kafka.schemas.cluster import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
-from app.tcp.kafka.schemas.committed_offsets import OffsetFetchRequest
-from app.tcp.kafka.schemas.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
-from app.tcp.kafka.schemas.groups import (
+from stele.wire.kafka.committed_offsets import OffsetFetchRequest
+from stele.wire.kafka.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
+from stele.wire.kafka.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,
 )
-from app.tcp.kafka.schemas.metadata import (
+from stele.wire.kafka.metadata import (
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     TopicRequest,
 )
-from app.tcp.kafka.schemas.quotas import (
+from stele.wire.kafka.quotas import (
     AlterClientQuotasEntry,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -77,7 +76,7 @@ from app.tcp.kafka.schemas.quotas import (
     EntityData,
     OpData,
 )
-from app.tcp.kafka.schemas.security import (
+from stele.wire.kafka.security import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,
@@ -85,8 +84,8 @@ from app.tcp.kafka.schemas.security import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from app.tcp.kafka.schemas.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
-from app.tcp.kafka.schemas.transactions import (
+from stele.wire.kafka.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from stele.wire.kafka.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -102,13 +101,14 @@ from app.tcp.kafka.schemas.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from app.tcp.kafka.schemas.users import (
+from stele.wire.kafka.users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
     UserName,
 )
+
 from load.apache_kafka import ApacheKafka, apache_kafka, libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of

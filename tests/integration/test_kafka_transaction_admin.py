@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.cluster import FeatureUpdateKey, UpdateFeaturesRequest
-from app.tcp.kafka.schemas.transactions import (
+from stele.wire.kafka.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from stele.wire.kafka.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopic,
     DescribeTransactionsRequest,
@@ -21,6 +20,7 @@ from app.tcp.kafka.schemas.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic

@@ -12,19 +12,19 @@ from dataclasses import replace
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.groups import (
+from stele.wire.kafka.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from app.tcp.kafka.schemas.transactions import (
+from stele.wire.kafka.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
     InitProducerIdRequest,
 )
+
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, only_partition, produce
 from tests.support.kafka_transactions import (

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, put
 from tests.support.kafka_transactions import (
     CLIENTS,

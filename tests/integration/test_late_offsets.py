@@ -8,11 +8,11 @@ from typing import Any
 
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from app.broker.reading.fetch import PartitionFetch
 from app.errors import StorageUnavailable
 from app.storage.topic_partition import TopicPartition
-from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support import kafka_peer
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer, consume_frame, decode, produce_frame, produced_offset

@@ -16,8 +16,8 @@ from stele import Client
 from stele.testing import run_broker
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
+from stele.wire.kafka.metadata import MetadataRequest
 
-from app.tcp.kafka.schemas.metadata import MetadataRequest
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.warm_processes import run_stele
 

@@ -26,18 +26,18 @@ from stele.cli import stele
 from stele.transport.scram import ScramClient
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
-
-from app.clock import SystemClock
-from app.tcp.kafka.schemas.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
-from app.tcp.kafka.schemas.fetch import ReplicaState
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from app.tcp.kafka.schemas.security import SaslAuthenticateRequest
-from app.tcp.kafka.schemas.transactions import (
+from stele.wire.kafka.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
+from stele.wire.kafka.fetch import ReplicaState
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from stele.wire.kafka.security import SaslAuthenticateRequest
+from stele.wire.kafka.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+
+from app.clock import SystemClock
 from tests.integration import test_kafka_logins
 from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, KEY, PASSWORD, add_user, handshake, plain
 from tests.support.batches import batch_of

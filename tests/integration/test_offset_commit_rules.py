@@ -13,14 +13,13 @@ from typing import Any, NamedTuple, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from stele.broker_process import BrokerProcess, run_broker
-
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from app.tcp.kafka.schemas.groups import (
+from stele.wire.kafka.groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -30,6 +29,7 @@ from app.tcp.kafka.schemas.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+
 from load.apache_kafka import apache_kafka
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stele.wire.kafka.transactions import ListTransactionsRequest
 
 from app import linear_regex
 from app.linear_regex import LinearRegex
 from app.security.acl import Acl, Operation, ResourceType
 from app.security.principal import ANONYMOUS
-from app.tcp.kafka.schemas.transactions import ListTransactionsRequest
 from tests.integration.test_authorization_matrix import Caller
 from tests.support.acls import authorizer_over
 from tests.support.listeners import HOST, Listeners, listeners

@@ -15,14 +15,10 @@ from typing import Any
 import pytest
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
-
-from app.broker.quotas.entities import QuotaEntity
-from app.broker.quotas.limits import QuotaKey
-from app.storage.embedded import EmbeddedEngine
-from app.tcp.kafka.schemas.fetch import FetchRequest
-from app.tcp.kafka.schemas.groups import ListGroupsRequest
-from app.tcp.kafka.schemas.produce import ProduceRequest
-from app.tcp.kafka.schemas.quotas import (
+from stele.wire.kafka.fetch import FetchRequest
+from stele.wire.kafka.groups import ListGroupsRequest
+from stele.wire.kafka.produce import ProduceRequest
+from stele.wire.kafka.quotas import (
     AlterClientQuotasEntry,
     AlterClientQuotasRequest,
     ComponentData,
@@ -30,6 +26,10 @@ from app.tcp.kafka.schemas.quotas import (
     EntityData,
     OpData,
 )
+
+from app.broker.quotas.entities import QuotaEntity
+from app.broker.quotas.limits import QuotaKey
+from app.storage.embedded import EmbeddedEngine
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, produce, put

@@ -14,15 +14,15 @@ from uuid import uuid4
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.groups import HeartbeatRequest
-from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
+from stele.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest
+from stele.wire.kafka.groups import HeartbeatRequest
+from stele.wire.kafka.transactions import InitProducerIdRequest
+
 from tests.integration.test_groups import LISTENERS, owned_by, refusal
 from tests.integration.test_kafka_groups import beat, joining, stable
 from tests.support.batches import batch_of

@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from stele.broker_process import BrokerProcess, BrokerTls, run_broker
 from stele.cli import stele
 from stele.wire.error_codes import ErrorCode
-
-from app.api.registry.rights import NEEDS
-from app.tcp.kafka.schemas.acls import (
+from stele.wire.kafka.acls import (
     AclCreation,
     CreateAclsRequest,
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+
+from app.api.registry.rights import NEEDS
 from tests.integration.test_kafka_logins import PASSWORD, add_user, handshake, plain
 from tests.support.certificates import Authority
 from tests.support.kafka_peer import KafkaPeer

@@ -17,14 +17,14 @@ import httpx
 import pytest
 from stele.broker_process import BrokerProcess
 from stele.wire import messages as m
+from stele.wire.kafka.consumer_groups import ConsumerGroupHeartbeatRequest
+from stele.wire.kafka.share_groups import ShareGroupHeartbeatRequest
 
 from app.api import application
 from app.api.json_bodies import JsonBody
 from app.api.openapi.operations import OPERATIONS
 from app.api.schemas import Components
 from app.tcp.binary.guards import GUARDS
-from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.share_groups import ShareGroupHeartbeatRequest
 from tests.integration.test_authorization import (
     ALICE,
     OPEN,

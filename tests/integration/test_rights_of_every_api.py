@@ -13,11 +13,12 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from app.tcp.kafka.api import Api
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.fetch import FETCH_API
+from stele.wire.kafka.transactions import LIST_TRANSACTIONS_API
+
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.guards.refusals import refusal
-from app.tcp.kafka.schemas.fetch import FETCH_API
-from app.tcp.kafka.schemas.transactions import LIST_TRANSACTIONS_API
 from tests.support.acls import authorizer_over, replace_rules
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.listeners import listeners

@@ -19,6 +19,7 @@ from app.groups.leases.lease import Lease, LeasedPartition
 from app.security.acl import (
     ALTER_CONFIGS_TOPIC,
     ALTER_TOPIC,
+    CLUSTER_ACTION_CLUSTER,
     CREATE_CLUSTER,
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -85,6 +86,12 @@ CASES: list[tuple[m.Request, Needs]] = [
     (
         m.ConditionalProduceRequest(topic=NEW_TOPIC, partition=0, acks=1, batches=b"", expected_end=0),
         {(WRITE_TOPIC,): WHOLE, CREATE: WHOLE},
+    ),
+    (
+        m.MirrorAppendRequest(
+            topic=TOPIC, topic_id=bytes(16), partition=0, expected_end=0, log_start_offset=-1, batches=b""
+        ),
+        {(CLUSTER_ACTION_CLUSTER,): WHOLE},
     ),
     *(
         (

@@ -12,8 +12,7 @@ from stele import Client, NewRecord
 from stele.broker_process import BrokerProcess, run_broker
 from stele.errors import SteleClientError
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.configs import (
+from stele.wire.kafka.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -21,7 +20,8 @@ from app.tcp.kafka.schemas.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from app.tcp.kafka.schemas.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from stele.wire.kafka.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
 from tests.support.batches import batch_of_times
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer, create_topic, only_partition, produce
 from tests.support.kafka_topic_configs import DIFFERENCES, SPELLINGS, TOPIC_CONFIGS

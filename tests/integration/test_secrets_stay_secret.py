@@ -15,10 +15,10 @@ from stele.broker_process import run_broker
 from stele.cli import stele
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.configs import DescribeConfigsRequest, DescribeConfigsResource
+from stele.wire.kafka.users import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 
 from app.security.scram import salt_password
-from app.tcp.kafka.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
-from app.tcp.kafka.schemas.users import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from tests.integration.test_kafka_logins import PASSWORD, USER, add_user, handshake, plain
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer

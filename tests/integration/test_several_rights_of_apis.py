@@ -17,6 +17,59 @@ from typing import Any, cast
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.committed_offsets import (
+    OFFSET_COMMIT_API,
+    OFFSET_DELETE_API,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from stele.wire.kafka.configs import (
+    ALTER_CONFIGS_API,
+    DESCRIBE_CONFIGS_API,
+    INCREMENTAL_ALTER_CONFIGS_API,
+    AlterConfigsResource,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsResource,
+)
+from stele.wire.kafka.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from stele.wire.kafka.groups import FindCoordinatorRequest, ListGroupsRequest
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.share_groups import (
+    ALTER_SHARE_GROUP_OFFSETS_API,
+    DELETE_SHARE_GROUP_OFFSETS_API,
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    ShareAcknowledgeRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
+from stele.wire.kafka.topics import (
+    DELETE_TOPICS_API,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from stele.wire.kafka.transactions import (
+    TXN_OFFSET_COMMIT_API,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 from app.security.acl import (
     ALTER_CLUSTER,
@@ -44,61 +97,8 @@ from app.security.acl import (
     Permission,
 )
 from app.security.authorizer import Authorizer
-from app.tcp.kafka.api import Api
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.guards.refusals import refusal
-from app.tcp.kafka.schemas.committed_offsets import (
-    OFFSET_COMMIT_API,
-    OFFSET_DELETE_API,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
-from app.tcp.kafka.schemas.configs import (
-    ALTER_CONFIGS_API,
-    DESCRIBE_CONFIGS_API,
-    INCREMENTAL_ALTER_CONFIGS_API,
-    AlterConfigsResource,
-    DescribeConfigsResource,
-    IncrementalAlterConfigsResource,
-)
-from app.tcp.kafka.schemas.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
-from app.tcp.kafka.schemas.groups import FindCoordinatorRequest, ListGroupsRequest
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.share_groups import (
-    ALTER_SHARE_GROUP_OFFSETS_API,
-    DELETE_SHARE_GROUP_OFFSETS_API,
-    AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
-    ShareAcknowledgeRequest,
-    ShareGroupDescribeRequest,
-    ShareGroupHeartbeatRequest,
-)
-from app.tcp.kafka.schemas.topics import (
-    DELETE_TOPICS_API,
-    CreatableTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
-from app.tcp.kafka.schemas.transactions import (
-    TXN_OFFSET_COMMIT_API,
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-    DescribeTransactionsRequest,
-    InitProducerIdRequest,
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from tests.support.acls import authorizer_over, replace_rules
 from tests.support.kafka_peer import KafkaPeer, api_of
 from tests.support.listeners import Listeners, listeners

@@ -22,6 +22,49 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── copies of mirrors ──
+    Mutant(
+        "app/storage/recovery/loader.py",
+        "        if self._spec.config.mirror:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_copies.py",
+        "bytes_of_its_source",
+    ),
+    Mutant(
+        "app/storage/logs/log.py",
+        "                may_have_holes=active.next_offset < self.holes_until,\n",
+        "",
+        f"{_BROKER}/test_copies.py",
+        "roll_its_segments",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "                self._manager.leader_epoch, *(each.partition_leader_epoch for each in headers)\n",
+        "                self._manager.leader_epoch, 0\n",
+        f"{_BROKER}/test_copies.py",
+        "bytes_of_its_source",
+    ),
+    Mutant(
+        "app/broker/producing/copies.py",
+        "        await self._producers.reserve_ids(newest_id)\n",
+        "",
+        f"{_BROKER}/test_copies.py",
+        "ordinary_topic",
+    ),
+    Mutant(
+        "app/broker/producing/copies.py",
+        "        if end_offset != expected_end:\n",
+        "        if end_offset > expected_end:\n",
+        f"{_BROKER}/test_copies.py",
+        "end_that_is_expected",
+    ),
+    Mutant(
+        "app/broker/producing/appending.py",
+        "        if topic.config.mirror:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_copies.py",
+        "nothing_else_writes",
+    ),
     # ── contracts of topics ──
     Mutant(
         "app/registry/contracts.py",

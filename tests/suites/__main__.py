@@ -1,6 +1,7 @@
 """Run the suites of Kafka clients, each against a broker of its own, and print a summary.
 
 python -m tests.suites franz-go sarama     # some of them; without a name all
+python -m tests.suites --write             # and write the numbers into docs/conformance.md
 
 Ends with 1 if a test fails that is not known to, if one that is known to differ passes, or if it did not run.
 A suite that cannot be run here is left out, and named; that is a failure only if the suite was asked for.
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from stele.broker_process import run_broker
 
+from . import page
 from .results import Verdict, judge
 from .running import Run, Suite, free_range
 from .sources import Unavailable
@@ -31,23 +34,28 @@ def main() -> int:
     )
     names = [suite.name for suite in SUITES]
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(names))
-    named = parser.parse_args().suites
+    parser.add_argument("--write", action="store_true", help="write the numbers into docs/conformance.md")
+    options = parser.parse_args()
+    named = options.suites
     chosen = named or names
     if unknown := set(chosen) - set(names):
         parser.error(f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    verdicts: list[Verdict] = []
+    verdicts: dict[str, Verdict] = {}
     is_complete = True
     for suite in SUITES:
         if suite.name in chosen:
             try:
-                verdicts.append(_run(suite))
+                verdict = verdicts[suite.name] = _run(suite)
             except Unavailable as why:
                 print(f"{suite.name}: left out: {why}", flush=True)
                 is_complete = False
             else:
-                _print(suite.name, verdicts[-1])
+                _print(suite.name, verdict)
+    if options.write:
+        date = time.strftime("%Y-%m-%d")
+        page.write({name: page.cells_of(verdict, date) for name, verdict in verdicts.items()})
     # What was named is wanted.
-    return 0 if all(verdict.is_good for verdict in verdicts) and (is_complete or not named) else 1
+    return 0 if all(verdict.is_good for verdict in verdicts.values()) and (is_complete or not named) else 1
 
 
 def _print(name: str, verdict: Verdict) -> None:

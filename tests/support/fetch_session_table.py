@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from stele.wire.kafka.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from app.tcp.kafka.schemas.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, only_partition, produce, records_in
 

@@ -12,10 +12,10 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from stele.wire import record_batch as rb
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 from app.broker.producing.produce import Acks
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.support.kafka_application import served, slow
 from tests.support.kafka_peer import read_response, request_frame
 

@@ -9,10 +9,10 @@ import struct
 from collections.abc import Callable, Sequence
 
 from stele.wire import messages as m
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.support.kafka_peer import framed, request_body, request_frame
 from tests.support.random_messages import random_message
 

@@ -16,17 +16,17 @@ from typing import Any, Protocol, Self
 from stele.wire import record_batch as rb
 from stele.wire import schema
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.api import Api
-from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.topics import (
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+
+from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED
 from tests.support.batches import batch_of
 
 # Nothing a test waits for takes this long; it only ends a test that failed.

@@ -7,9 +7,8 @@ from typing import Any
 
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
-
-from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from app.tcp.kafka.schemas.transactions import (
+from stele.wire.kafka.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from stele.wire.kafka.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -19,6 +18,7 @@ from app.tcp.kafka.schemas.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, fetch, only_partition, produce, records_in
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from stele.wire.error_codes import ErrorCode
-
-from app.security.scram import salt_password
-from app.tcp.kafka.schemas.users import (
+from stele.wire.kafka.users import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+
+from app.security.scram import salt_password
 from tests.support.kafka_peer import KafkaPeer
 
 

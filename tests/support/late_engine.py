@@ -55,6 +55,7 @@ class LateEngine(EmbeddedEngine):
         admit: Callable[[BatchHeader], None] | None = None,
         sync_later: bool = False,
         expected_end: int | None = None,
+        is_copy: bool = False,
     ) -> AppendTicket:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # An append that nobody waits for may fail.

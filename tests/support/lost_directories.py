@@ -12,13 +12,13 @@ from pathlib import Path
 
 import httpx
 from stele.testing import BrokerProcess
-
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from stele.wire.kafka.transactions import DescribeProducersRequest, DescribeProducersTopic
 
-from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from app.tcp.kafka.schemas.transactions import DescribeProducersRequest, DescribeProducersTopic
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, delete_topic, only_partition, produce
 

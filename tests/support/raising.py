@@ -20,6 +20,8 @@ from app.broker.broker import Broker
 from app.broker.cluster import SoloCluster
 from app.broker.dynamic_configs import DynamicConfigs
 from app.broker.entity_configs import GroupConfigs
+from app.broker.mirrors import MirrorDefinitions
+from app.broker.producing.copies import Copies
 from app.broker.quotas.manager import Quotas
 from app.broker.reading.keyed_reading import KeyedReader
 from app.broker.storage_views import StorageViews
@@ -48,6 +50,7 @@ SERVICES = (
     Authenticator,
     Broker,
     ConsumerGroups,
+    Copies,
     Credentials,
     DynamicConfigs,
     GroupConfigs,
@@ -56,6 +59,7 @@ SERVICES = (
     JointCommits,
     KeyedReader,
     LeaseManager,
+    MirrorDefinitions,
     Quotas,
     Sampler,
     Security,

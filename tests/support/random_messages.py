@@ -1,4 +1,4 @@
-"""Random instances of the Kafka messages that ``app.tcp.kafka.schemas`` declares."""
+"""Random instances of the Kafka messages that ``stele.wire.kafka`` declares."""
 
 from __future__ import annotations
 

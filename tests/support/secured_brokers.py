@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 from stele.broker_process import BrokerLogin
 from stele.testing import BrokerProcess, run_broker
+from stele.wire.kafka.security import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from app.tcp.kafka.schemas.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer

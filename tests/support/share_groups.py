@@ -7,9 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from app.tcp.kafka.schemas.share_groups import (
+from stele.wire.kafka.configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from stele.wire.kafka.share_groups import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,

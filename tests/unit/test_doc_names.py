@@ -52,6 +52,11 @@ FOREIGN = {
     "Kafka Connect and Kafka Streams": (
         "processing.guarantee",
         "exactly_once_v2",
+        "value.converter.auto.register.schemas=false",
+    ),
+    "Confluent": (
+        "io.confluent.connect.json.JsonSchemaConverter",
+        "io.confluent.connect.protobuf.ProtobufConverter",
     ),
     "OpenTelemetry": ("OTEL_TRACES_SAMPLER",),
     "Docker": ("--ulimit nofile=",),

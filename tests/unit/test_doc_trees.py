@@ -25,7 +25,6 @@ UNORDERED = {
     "app": "docs/architecture.md has the reading order of the broker",
     "app/api/routes": "one module per subject, in any order",
     "app/tcp/kafka/handlers": "one module per API or subject, in any order",
-    "app/tcp/kafka/schemas": "one module per API, in any order",
     "clients/python/stele/wire/messages": "one module per subject; the package exports all messages",
 }
 # A package of so many modules is understood from its one line.

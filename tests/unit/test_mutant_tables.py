@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.mutants.__main__ import MUTANTS
@@ -14,3 +16,6 @@ def test_a_mutant_can_be_tried(mutant: Mutant) -> None:
     assert (ROOT / mutant.path).read_text().count(mutant.before) == 1
     assert mutant.before != mutant.after
     assert (ROOT / mutant.tests).exists()
+    # Otherwise no test is chosen, and nothing of the run is tried.
+    chosen = re.findall(r"\w+", mutant.only)
+    assert not chosen or any(word in (ROOT / mutant.tests).read_text() for word in chosen), mutant.only

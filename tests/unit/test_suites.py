@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites.page import PAGE, written
+from tests.suites.page import PAGE, cells_of, written
 from tests.suites.results import judge, of_go, of_junit
 from tests.suites.sources import Folder, Unavailable
 from tests.suites.table import SUITES
@@ -15,7 +15,15 @@ from tests.suites.table import SUITES
 
 def test_the_page_lists_the_suites_and_what_is_known_to_differ() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == written(page), "run: python -m tests.suites.page"
+    assert page == written(page, {}), "run: python -m tests.suites.page"
+
+
+def test_the_page_has_the_results_of_a_run_and_keeps_those_of_others() -> None:
+    cells = cells_of(judge({"a": "passed", "b": "failed", "c": "skipped"}, {"b": "why"}), "2026-11-30")
+    assert cells == ["2026-11-30", "1", "0", "1"]
+    first, second = (suite.name for suite in SUITES[:2])
+    page = written(written(PAGE.read_text(encoding="utf-8"), {first: cells}), {second: cells})
+    assert page.count("| 2026-11-30 | 1 | 0 | 1 |") == 2
 
 
 def test_every_known_difference_has_a_reason() -> None:

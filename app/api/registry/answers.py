@@ -50,16 +50,15 @@ class SchemaOfId(SchemaText):
 
 
 class RegisteredJson(TypedDict):
-    """The id of a schema that was registered, and the rest of ``SchemaJson`` for such clients."""
+    """The id of a schema that was registered; such clients also get its version and GUID.
+
+    confluent-kafka caches a ``schema`` as the form that it has sent, which for Protobuf is a serialized
+    descriptor: with the text, its own deserializer fails.
+    """
 
     id: int
     version: NotRequired[int]
     guid: NotRequired[str]
-    schemaType: NotRequired[str]
-    references: NotRequired[list[ReferenceJson]]
-    metadata: NotRequired[dict[str, Any]]
-    ruleSet: NotRequired[dict[str, Any]]
-    schema: NotRequired[str]
 
 
 class SubjectVersionJson(TypedDict):
@@ -153,11 +152,9 @@ def schema_of_id(found: RegisteredSchema, max_id: int | None, *, more: bool) -> 
 
 def registered_json(found: RegisteredSchema, *, more: bool) -> RegisteredJson:
     """Describe a schema that was registered."""
-    answer: dict[str, Any] = {"id": found.id}
     if more:
-        answer = {**schema_json(found, more=True)}
-        del answer["subject"], answer["ts"]
-    return cast("RegisteredJson", answer)
+        return {"id": found.id, "version": found.version, "guid": found.guid}
+    return {"id": found.id}
 
 
 def changed_config(changes: Json) -> ChangedConfig:

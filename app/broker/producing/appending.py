@@ -32,6 +32,7 @@ from ...errors import (
     BrokerClosing,
     InvalidBatch,
     InvalidRequest,
+    MirroredTopic,
     UnknownPartition,
     UnknownTopic,
 )
@@ -100,6 +101,8 @@ class Appender:
     ) -> PendingProduce:
         """Append ``batches`` now, or queue them for a thread: see ``Broker.produce``."""
         topic = self._topics.topic(topic_name)
+        if topic.config.mirror:
+            raise MirroredTopic(topic_name, topic.config.mirror)
         if self._is_closing:
             raise BrokerClosing
         if partition == ANY_PARTITION:
@@ -210,6 +213,13 @@ class Appender:
             self._count_when_placed(headers, len(batches), ticket)
         sync = partial(self._engine.sync, topic_partition) if is_put_off else None
         return PendingProduce(*topic_partition, ticket, acks, sync)
+
+    def append_copies(
+        self, topic_partition: TopicPartition, batches: bytearray | memoryview, headers: list[rb.BatchHeader]
+    ) -> None:
+        """Append batches of a mirror, which keep their offsets; see ``Copies``."""
+        self._engine.append(topic_partition, batches, headers, sync=False, is_copy=True)
+        self._count(headers, len(batches))
 
     # ── markers ──
 

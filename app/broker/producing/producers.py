@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from stele.wire.control_record import EndTransactionMarker
 
@@ -57,7 +58,7 @@ class Producers:
         self._arrivals = Arrivals()
         # How many were forgotten because there were too many.
         self.forgotten = 0
-        self._ids = iter(range(0))
+        self._ids: Iterator[int] = iter(())
         self._ids_lock = asyncio.Lock()
         # By the id of a named producer: a partition learns of a new epoch only from a batch written with it.
         self._named_epochs: dict[int, int] = {}
@@ -211,6 +212,15 @@ class Producers:
                 )
                 self._ids = iter(range(producer_id + 1, producer_id + _PRODUCER_ID_BLOCK))
             return producer_id, 0
+
+    async def reserve_ids(self, newest_id: int) -> None:
+        """Give out no ids up to ``newest_id``: batches that were copied have them."""
+        async with self._ids_lock:
+            await self._catalog.run(lambda catalog: catalog.reserve_producer_ids(newest_id))
+            if (following := next(self._ids, None)) is not None and following > newest_id:
+                self._ids = chain((following,), self._ids)
+            else:
+                self._ids = iter(())
 
     async def begin_version(self, name: str, version: int) -> NamedProducer:
         """Begin ``version`` of the producer ``name``, or resume it if it has begun.

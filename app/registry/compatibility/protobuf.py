@@ -17,7 +17,7 @@ Both sides of a message that contains itself are compared once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -118,17 +118,26 @@ def _of_oneofs(place: str, reader: Descriptor, writer: Descriptor) -> Iterator[s
     """Compare the oneofs: one that was renamed is known by its fields."""
     before = {field.number: _oneof(field) for field in writer.fields}
     after = {field.number: _oneof(field) for field in reader.fields}
-    for name in {name: None for name in before.values() if name}:
-        members = [number for number, oneof in before.items() if oneof == name]
+    written, read = _members(before), _members(after)
+    for name, members in written.items():
         gone = [number for number in members if number not in after]
-        if gone and (name in after.values() or any(after.get(number) for number in members)):
+        if gone and (name in read or any(after.get(number) for number in members)):
             yield f"{place}, oneof {name!r}: the reader has no longer its fields {_listed(gone)}"
-    for name in {name: None for name in after.values() if name}:
-        members = [number for number, oneof in after.items() if oneof == name and number in before]
+    for name, numbers in read.items():
+        members = [number for number in numbers if number in before]
         # Of several fields that were apart all may be set, and one that was in no oneof beside the oneof that was there.
-        sources = {before[number] or number for number in members} | ({name} & set(before.values()))
+        sources = {before[number] or number for number in members} | ({name} & written.keys())
         if len(sources) > 1:
             yield f"{place}, oneof {name!r}: of its fields {_listed(members)}, the writer may set several"
+
+
+def _members(oneofs: Mapping[int, str | None]) -> dict[str, list[int]]:
+    """Return the numbers of the fields of each oneof."""
+    members: dict[str, list[int]] = {}
+    for number, name in oneofs.items():
+        if name:
+            members.setdefault(name, []).append(number)
+    return members
 
 
 def _oneof(field: FieldDescriptor) -> str | None:

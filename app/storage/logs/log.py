@@ -141,7 +141,9 @@ class DiskLog:
 
     # ── append ──
 
-    def write_ahead(self, batch: memoryview, header: rb.BatchHeader, leader_epoch: int) -> Iterator[None]:
+    def write_ahead(
+        self, batch: memoryview, header: rb.BatchHeader, leader_epoch: int | None
+    ) -> Iterator[None]:
         """Write a large batch where its append would, in steps; see ``Segment.write_ahead``.
 
         Appends and the end of the segment meanwhile make it begin again, or end.
@@ -152,7 +154,8 @@ class DiskLog:
         self._is_on_disk = False
         for _ in range(_AHEAD_ATTEMPTS):
             active = self.segments[-1]
-            last_offset = active.next_offset + header.last_offset_delta
+            base_offset = header.base_offset if leader_epoch is None else active.next_offset
+            last_offset = base_offset + header.last_offset_delta
             if active.size and self._must_roll(active, len(batch), last_offset, self._clock.now_ms()):
                 self.roll()
                 active = self.segments[-1]
@@ -165,10 +168,11 @@ class DiskLog:
                 return
 
     def append(
-        self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
+        self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int | None
     ) -> tuple[int, int]:
         """Give the batches their offsets, in place, and write them.
 
+        Without a ``leader_epoch`` they are copies that have theirs, and they may leave offsets out (``holes_until``).
         Returns ``(base, last)`` offset.
 
         Raises:
@@ -178,22 +182,25 @@ class DiskLog:
         if self.on_change is not None:
             self.on_change(self)
         active = self.segments[-1]
-        base_offset = offset = active.next_offset
-        for header in headers:
-            rb.assign_offsets(batches, header.position, offset, leader_epoch)
-            header.base_offset = offset
-            header.partition_leader_epoch = leader_epoch
-            offset += header.last_offset_delta + 1
+        if leader_epoch is None:
+            base_offset, offset = headers[0].base_offset, headers[-1].next_offset
+        else:
+            base_offset = offset = active.next_offset
+            for header in headers:
+                rb.assign_offsets(batches, header.position, offset, leader_epoch)
+                header.base_offset = offset
+                header.partition_leader_epoch = leader_epoch
+                offset += header.last_offset_delta + 1
         size = len(batches)
         now_ms = self._clock.now_ms()
         if active.size and self._must_roll(active, size, offset - 1, now_ms):
             self.roll()
             active = self.segments[-1]
         active.append(batches, headers, now_ms=now_ms)
-        self.epochs.note(leader_epoch, base_offset)
         self._high_watermark.appended(size)
         self.unsynced_bytes += size
         for header in headers:
+            self.epochs.note(header.partition_leader_epoch, header.base_offset)
             self.unsynced_records += header.record_count
             if header.producer_id != rb.NO_PRODUCER_ID:
                 marker = read_marker(batches, header) if header.is_control else None
@@ -202,6 +209,15 @@ class DiskLog:
                     self.active.aborted.append(aborted)
                     self._last_aborted = aborted.last_offset
         return base_offset, offset - 1
+
+    def skip_to(self, offset: int) -> None:
+        """Leave out the offsets up to ``offset``, in a log that may have holes there.
+
+        Raises ``OSError``.
+        """
+        assert self.log_end_offset <= offset <= self.holes_until
+        self.active.next_offset = offset
+        self.roll()
 
     def _must_roll(self, active: Segment, size: int, last_offset: int, now_ms: int) -> bool:
         config = self.config
@@ -220,8 +236,14 @@ class DiskLog:
         self.note_change()
         active = self.active
         snapshot = self.producer_state.snapshot()
-        if active.size:
-            segment = new_segment(self._partition, active.next_offset, self.config, self._clock)
+        if active.size or active.next_offset > active.base_offset:
+            segment = new_segment(
+                self._partition,
+                active.next_offset,
+                self.config,
+                self._clock,
+                may_have_holes=active.next_offset < self.holes_until,
+            )
             segment.create()
             self.segments.append(segment)
             self._bases.append(segment.base_offset)

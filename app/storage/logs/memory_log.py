@@ -95,9 +95,10 @@ class MemoryLog:
         return self.log_start_offset
 
     def append(
-        self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
+        self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int | None
     ) -> tuple[int, int]:
         """Append as ``DiskLog.append`` does, then drop what exceeds the ring."""
+        assert leader_epoch is not None, "copies are on disk"
         base_offset, now_ms = self.log_end_offset, self._clock.now_ms()
         for header in headers:
             rb.assign_offsets(batches, header.position, self.log_end_offset, leader_epoch)

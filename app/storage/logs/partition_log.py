@@ -70,11 +70,11 @@ class PartitionLog(Protocol):
         ...
 
     def append(
-        self, batches: bytearray | memoryview, headers: list[BatchHeader], *, leader_epoch: int
+        self, batches: bytearray | memoryview, headers: list[BatchHeader], *, leader_epoch: int | None
     ) -> tuple[int, int]:
         """Give the batches their offsets, in place, and write them.
 
-        Returns ``(base, last)`` offset.
+        Without a ``leader_epoch`` they are copies, which have offsets and epochs. Returns ``(base, last)`` offset.
         """
         ...
 

@@ -140,10 +140,14 @@ class _Loader:
         first_dirty: int,
     ) -> LoadedLog:
         names = self._tidied()
-        # The checkpoint replaces the file if that is lost.
-        self._holes_until = max(
-            self._partition.read_holes_until() if HOLES_UNTIL in names else 0, first_dirty
-        )
+        if self._spec.config.mirror:
+            # What is copied has the holes of its source.
+            self._holes_until = INT64_MAX
+        else:
+            # The checkpoint replaces the file if that is lost.
+            self._holes_until = max(
+                self._partition.read_holes_until() if HOLES_UNTIL in names else 0, first_dirty
+            )
         bases = self._partition.stored(LOG_SUFFIX, names)
         while len(bases) > 1 and bases[1] <= log_start_offset:
             # Retention was interrupted, and may have deleted some of these files.

@@ -256,7 +256,7 @@ class Segment:
     def has_room_for(self, size: int, last_offset: int, *, segment_bytes: int) -> bool:
         return self.size + size <= segment_bytes and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
-    def write_ahead(self, batch: memoryview, leader_epoch: int) -> Iterator[None]:
+    def write_ahead(self, batch: memoryview, leader_epoch: int | None) -> Iterator[None]:
         """Write a batch after the end, a slice at a time, so that ``append`` writes its header only.
 
         Until then its CRC is wrong: a start takes it for the last batch, torn. The caller stops when the end has moved.
@@ -267,7 +267,8 @@ class Segment:
         if self._is_torn:
             # Another batch that was not appended may be longer.
             self._cut_tail(file)
-        rb.assign_offsets(batch, 0, self.next_offset, leader_epoch)
+        if leader_epoch is not None:
+            rb.assign_offsets(batch, 0, self.next_offset, leader_epoch)
         opening = bytearray(batch[: rb.HEADER_BYTES])
         opening[rb.CRC_START - 1] ^= 0xFF
         # Any other append cuts it off first.

@@ -46,7 +46,7 @@ from ..engine import (
 )
 from ..keys.newest_offsets import NewestOffsets
 from ..sequences import ProducerView
-from ..topic_config import TopicConfig
+from ..topic_config import MIRROR, TopicConfig
 from ..topic_partition import ByPartition, TopicPartition
 from ..transactional_produce import TransactionalProduce
 from ..waiters import Waiters
@@ -292,6 +292,8 @@ class SharedEngine:
                 config.storage,
                 "brokers with shared storage have no topics in memory; use disk",
             )
+        if config.mirror:
+            raise InvalidConfig(MIRROR, config.mirror, "brokers with shared storage take no copies yet")
         for name, value, is_on in (
             ("stele.acks", config.acks, config.acks == "replicated"),
             ("remote.storage.enable", "true", config.remote_storage_enable),
@@ -346,7 +348,12 @@ class SharedEngine:
         return sys.maxsize
 
     async def write_ahead(
-        self, topic_partition: TopicPartition, batch: memoryview, header: BatchHeader
+        self,
+        topic_partition: TopicPartition,
+        batch: memoryview,
+        header: BatchHeader,
+        *,
+        is_copy: bool = False,
     ) -> None:
         """Do nothing."""
 
@@ -362,7 +369,9 @@ class SharedEngine:
         transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
         expected_end: int | None = None,
+        is_copy: bool = False,
     ) -> AppendTicket:
+        assert not is_copy, "check_config allows no copies"
         log = self._logs[topic_partition]
         header = headers[0]
         marker = read_marker(batches, header) if header.is_control else None
@@ -508,6 +517,9 @@ class SharedEngine:
         shown = self._shown_epoch
         return latest if shown is None else -1 if shown < 0 else max(shown, latest)
 
+    def last_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        return self._logs[topic_partition].epochs.latest
+
     def oldest_leader_epoch(self, topic_partition: TopicPartition) -> int:
         return self._logs[topic_partition].history
 
@@ -555,6 +567,12 @@ class SharedEngine:
         log.update(row)
         self._start_moved(log)
         return row.log_start
+
+    async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
+        raise AssertionError("check_config allows no copies")
+
+    async def end_copies(self, topic_partition: TopicPartition) -> None:
+        raise AssertionError("check_config allows no copies")
 
     async def enforce_retention(self) -> int:
         return await self._upkeep.enforce_retention()

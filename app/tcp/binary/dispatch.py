@@ -59,6 +59,7 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
     m.TransactionalProduceRequest: produce.produce_batch,
     m.EndTransactionRequest: transactions.end_transaction,
     m.CommitTransactionsRequest: transactions.commit_transactions,
+    m.MirrorAppendRequest: produce.mirror_append,
 }
 
 

@@ -18,6 +18,7 @@ from ...groups.leases.lease import Lease
 from ...security.acl import (
     ALTER_CONFIGS_TOPIC,
     ALTER_TOPIC,
+    CLUSTER_ACTION_CLUSTER,
     CREATE_CLUSTER,
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -189,6 +190,9 @@ GUARDS: dict[type[m.Request], Guard] = {
     m.EndTransactionRequest: _TRANSACTION,
     # The handler also checks the transactions that it finds by their prefix.
     m.CommitTransactionsRequest: Guard((WRITE_TRANSACTIONAL_ID,), _check_commit),
+    m.MirrorAppendRequest: Guard(
+        (CLUSTER_ACTION_CLUSTER,), lambda listener, access, request: access.require(CLUSTER_ACTION_CLUSTER)
+    ),
 }
 
 

@@ -1,13 +1,12 @@
-"""The Kafka protocol. Reading order:
+"""The Kafka protocol, whose messages ``stele.wire.kafka`` declares. Reading order:
 
-- ``request_cutter``, ``headers``   cuts the stream into requests; what precedes each request and response
+- ``request_cutter``                cuts the stream into requests
 - ``connection``                    one connection: from a request to its handler, and its response
 - ``sasl_session``                  logins of a connection, and what it may send before one
-- ``apis``, ``served``, ``api``     the table of APIs, a row of it, and its messages; drives ApiVersions and dispatch
+- ``apis``, ``served``              the table of APIs and a row of it; drives ApiVersions and dispatch
 - ``context``                       what a handler is given and may return
 - ``topics_named``                  the topics of a request, and the look for those not known here
 - ``features``                      the features that ApiVersions finalizes
-- ``schemas``                       requests and responses as declarations, one module per subject
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the fast path of the commonest produce, with the same result as its handler
 - ``route_learning``                when a request is decoded to be remembered

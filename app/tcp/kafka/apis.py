@@ -6,6 +6,12 @@ import re
 from dataclasses import replace
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.api_versions import (
+    API_VERSIONS_API,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 
 from .context import Context
 from .features import FEATURES_EPOCH, FINALIZED, supported
@@ -37,7 +43,6 @@ from .handlers.groups import (
     share_fetch,
     share_groups,
 )
-from .schemas.api_versions import API_VERSIONS_API, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from .served import Served
 from .topics_named import looking_for_topics, names_topics
 

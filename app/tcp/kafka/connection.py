@@ -23,6 +23,9 @@ from functools import partial
 from itertools import count
 from typing import Any, cast
 
+from stele.wire.kafka.fetch import FETCH_API as FETCH
+from stele.wire.kafka.headers import SIZE, RequestHead, read_client_id, read_head
+from stele.wire.kafka.produce import PRODUCE_API as PRODUCE
 from stele.wire.schema import ELEMENTS_PER_READ, MalformedMessage
 
 from ...broker.producing.produce import PendingProduce
@@ -46,11 +49,8 @@ from .direct_produce import Route, Routes
 from .failures import failure_of
 from .fetching.request_memo import RequestMemo
 from .handlers import produce
-from .headers import SIZE, RequestHead, read_client_id, read_head
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
-from .schemas.fetch import FETCH_API as FETCH
-from .schemas.produce import PRODUCE_API as PRODUCE
 from .served import Served
 from .sessions.idle_answers import IdleAnswers
 from .sessions.share_sessions import ClientConnection

@@ -18,20 +18,20 @@ import struct
 from dataclasses import dataclass
 
 from stele.wire.error_codes import ErrorCode
-from stele.wire.schema import MalformedMessage, writer
-from stele.wire.schema.varints import read_varint
-
-from ...broker.producing.produce import Acks
-from ...work_budget import in_one_step
-from .headers import REQUEST_BYTES_MIN, read_client_id, response_head
-from .route_learning import RouteLearning
-from .schemas.produce import (
+from stele.wire.kafka.headers import REQUEST_BYTES_MIN, read_client_id, response_head
+from stele.wire.kafka.produce import (
     PRODUCE_API,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from stele.wire.schema import MalformedMessage, writer
+from stele.wire.schema.varints import read_varint
+
+from ...broker.producing.produce import Acks
+from ...work_budget import in_one_step
+from .route_learning import RouteLearning
 
 # The first whose batches may have any codec; its response has all three numbers.
 FIRST_VERSION = 7

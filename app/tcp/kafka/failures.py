@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from stele.wire.kafka.metadata import MetadataResponse
+from stele.wire.kafka.produce import ProduceRequest
 from stele.wire.schema import Field, fields_of
 
 from ...broker.counts import Counts
 from ...errors import BrokerClosing, SteleError
 from ..errors import failure
-from .api import Api
 from .context import MESSAGE_CHARACTERS_MAX, NoResponse
 from .guards.refusals import refusal
-from .schemas.cluster import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
-from .schemas.metadata import MetadataResponse
-from .schemas.produce import ProduceRequest
 
 _CODES = frozenset(("error_code", "partition_error_code"))
 # Fields that name an item, and what requests call them where the names differ.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .schemas.api_versions import FinalizedFeatureKey, SupportedFeatureKey
+from stele.wire.kafka.api_versions import FinalizedFeatureKey, SupportedFeatureKey
 
 # By name, in the order of names: the level that is in effect. The lowest supported level is 0.
 FEATURES: Mapping[str, int] = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from stele.wire.kafka.headers import REQUEST_BYTES_MIN, SIZE
+
 from ..request_cutter import UnreadableStream
-from .headers import REQUEST_BYTES_MIN, SIZE
 
 
 class KafkaRequestCutter:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.security import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from ...security.audit import Peer
 from ...security.authenticator import Authenticator, Outcome
 from ...security.principal import Login, Principal
 from ...security.sasl import Challenge, Done, Exchange, Failed, Mechanism
-from .schemas.security import SaslAuthenticateResponse, SaslHandshakeResponse
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 

@@ -7,12 +7,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from stele.wire import schema
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.headers import SIZE, response_head, set_size
 
 from ...broker.broker import Broker
-from .api import Api
 from .context import Answer, Context
 from .guards.rights import Guard
-from .headers import SIZE, response_head, set_size
 
 _Write = Callable[[Any, bytearray, list[bytes | bytearray]], None]
 

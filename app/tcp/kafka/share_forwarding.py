@@ -13,6 +13,15 @@ from dataclasses import replace
 from typing import Any, cast
 
 from stele.wire import schema
+from stele.wire.kafka.headers import read_client_id, read_head, request_head
+from stele.wire.kafka.share_groups import (
+    SHARE_ACKNOWLEDGE_API,
+    SHARE_FETCH_API,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from stele.wire.schema import MalformedMessage
 
 from ...cluster.membership import Member
@@ -23,15 +32,6 @@ from .context import Context, KafkaListener
 from .failures import failure_of
 from .frame_forwarding import FrameForwarding
 from .handlers.groups.share_fetch import refusal_of, wait_ms_of
-from .headers import read_client_id, read_head, request_head
-from .schemas.share_groups import (
-    SHARE_ACKNOWLEDGE_API,
-    SHARE_FETCH_API,
-    ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
-    ShareFetchRequest,
-    ShareFetchResponse,
-)
 from .sessions.share_sessions import ClientConnection
 
 FORWARDED = frozenset((SHARE_FETCH_API.key, SHARE_ACKNOWLEDGE_API.key))

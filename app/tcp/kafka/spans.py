@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .headers import RequestHead
+from stele.wire.kafka.headers import RequestHead
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer

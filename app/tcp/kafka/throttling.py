@@ -10,13 +10,14 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
+from stele.wire.kafka.fetch import FETCH_API, FetchRequest, FetchResponse
+from stele.wire.kafka.produce import PRODUCE_API
+from stele.wire.kafka.share_groups import SHARE_FETCH_API, ShareFetchRequest, ShareFetchResponse
+
 from ...broker.quotas.timed import HeldTime
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from .context import Answer, Context, NoResponse
-from .schemas.fetch import FETCH_API, FetchRequest, FetchResponse
-from .schemas.produce import PRODUCE_API
-from .schemas.share_groups import SHARE_FETCH_API, ShareFetchRequest, ShareFetchResponse
 from .served import Served
 
 _FETCHES = frozenset((FETCH_API.key, SHARE_FETCH_API.key))

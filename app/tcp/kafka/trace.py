@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from .headers import RequestHead
+from stele.wire.kafka.headers import RequestHead
 
 logger = logging.getLogger("stele.trace")
 

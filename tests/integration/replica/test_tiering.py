@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from stele import Client
 from stele.testing import BrokerProcess, BrokerStartError, run_broker
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from app.tcp.kafka.schemas.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.kafka_peer import KafkaPeer, fetch, only_partition, request_frame
 from tests.support.waiting import eventually
 

@@ -17,9 +17,7 @@ from stele import Client
 from stele.broker_process import BrokerStartError
 from stele.testing import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
-
-from app.cluster.group_shards import SHARD_LEASES
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
@@ -27,6 +25,8 @@ from app.tcp.kafka.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
+from app.cluster.group_shards import SHARD_LEASES
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.kafka_peer import KafkaPeer, fetch, only_partition

@@ -15,14 +15,14 @@ import httpx
 import pytest
 from stele.testing import BrokerProcess
 from stele.wire.error_codes import ErrorCode
-
-from app.cluster.group_shards import lease_of_group
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from app.tcp.kafka.schemas.produce import ProduceRequest
+from stele.wire.kafka.produce import ProduceRequest
+
+from app.cluster.group_shards import lease_of_group
 from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of

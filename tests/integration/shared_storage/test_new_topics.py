@@ -9,10 +9,9 @@ import httpx
 import pytest
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.configs import DescribeConfigsRequest, DescribeConfigsResource
-from app.tcp.kafka.schemas.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.configs import DescribeConfigsRequest, DescribeConfigsResource
+from stele.wire.kafka.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
+from stele.wire.kafka.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
@@ -20,7 +19,8 @@ from app.tcp.kafka.schemas.offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from app.tcp.kafka.schemas.share_groups import FetchPartition, FetchTopic, ShareFetchRequest
+from stele.wire.kafka.share_groups import FetchPartition, FetchTopic, ShareFetchRequest
+
 from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer

@@ -15,19 +15,16 @@ from confluent_kafka.admin import AdminClient
 from stele import Client
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode as E
-
-from app.cluster.group_shards import SHARDS, lease_of_shard, shard_of
-from app.groups.offsets_topic.view import EPOCH_BITS
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from app.tcp.kafka.schemas.groups import DeleteGroupsRequest
-from app.tcp.kafka.schemas.metadata import (
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from stele.wire.kafka.groups import DeleteGroupsRequest
+from stele.wire.kafka.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponseTopic,
     TopicRequest,
 )
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -37,6 +34,9 @@ from app.tcp.kafka.schemas.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
+from app.cluster.group_shards import SHARDS, lease_of_shard, shard_of
+from app.groups.offsets_topic.view import EPOCH_BITS
 from load.apache_kafka import libs, run_tool
 from load.postgres_server import PostgresServer
 from tests.integration.test_consumer_offsets import SILENCES_MS, codes, commit, formatted, leave

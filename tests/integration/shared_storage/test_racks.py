@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
 
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of
 from tests.support.brokers import Brokers, run_brokers

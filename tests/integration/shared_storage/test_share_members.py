@@ -16,8 +16,7 @@ import httpx
 import pytest
 from stele.testing import BrokerProcess
 from stele.wire.error_codes import ErrorCode as E
-
-from app.tcp.kafka.schemas.share_groups import (
+from stele.wire.kafka.share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
@@ -26,6 +25,7 @@ from app.tcp.kafka.schemas.share_groups import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
+
 from load.apache_kafka import libs, run_tool
 from load.postgres_server import PostgresServer
 from tests.conformance.clients import CLIENTS, Missing

@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import confluent_kafka
 import pytest
-from stele import Client, NewRecord
+from stele import Client, NewRecord, SchemaRegistry
 from stele.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -330,3 +331,22 @@ def test_a_log_is_not_overwritten(spark: SparkSession, broker: BrokerProcess, to
     writer = spark.range(3).selectExpr("'a' AS value").write.format("stele").mode("overwrite")
     with pytest.raises(Exception, match="a log cannot be overwritten"):
         writer.option("url", broker.binary_url).option("topic", topic).save()
+
+
+def test_fields_of_a_schema_are_columns_and_columns_are_written_with_one(
+    spark: SparkSession, broker: BrokerProcess, client: Client, topic: str
+) -> None:
+    """The rest is in test_schemas.py."""
+    frame = spark.sql("SELECT named_struct('id', 5L, 'price', 1.50) AS value")
+    writer = frame.write.format("stele").mode("append").options(url=broker.binary_url, topic=topic)
+    writer.options(**{"stele.encode": "value", "stele.encode.register": "true"}).save()
+    with SchemaRegistry(broker.registry_url) as registry:
+        newer = json.loads(registry.version(f"{topic}-value").schema.text)
+        newer["fields"].append({"name": "note", "type": "string", "default": "none"})
+        later = {"id": 6, "price": Decimal("2.25"), "note": "x"}
+        client.produce(topic, registry.serializer(json.dumps(newer), topic)(later))
+    read = load(spark, broker.binary_url, subscribe=topic, **{"stele.decode": "value"})
+    assert [tuple(row) for row in read.select("value.*").orderBy("id").collect()] == [
+        (5, Decimal("1.50"), "none"),
+        (6, Decimal("2.25"), "x"),
+    ]

@@ -11,13 +11,13 @@ from zlib import crc32
 
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
-
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.offsets import (
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
 from tests.support import kafka_peer
 from tests.support.kafka_peer import KafkaPeer
 

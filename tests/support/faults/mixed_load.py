@@ -22,14 +22,14 @@ from stele import AsyncClient
 from stele import TopicPartition as StelePartition
 from stele.testing import BrokerProcess
 from stele.wire import record_batch as rb
-
-from app.storage.replica.cut import CutHeader
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
+from stele.wire.kafka.transactions import InitProducerIdRequest
+
+from app.storage.replica.cut import CutHeader
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.kafka_transactions import read
 from tests.support.kills import producers

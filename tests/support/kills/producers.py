@@ -21,9 +21,9 @@ from stele.testing import BrokerProcess
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 from stele.wire.framing import FrameReader
+from stele.wire.kafka.produce import PRODUCE_API
 from stele.wire.record_batch import build_rows
 
-from app.tcp.kafka.schemas.produce import PRODUCE_API
 from tests.support import kafka_peer
 from tests.support.kafka_transactions import TransactionalPeer
 

@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 from stele import AsyncClient
 from stele.testing import BrokerProcess
+from stele.wire.kafka.transactions import InitProducerIdRequest
 
-from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from load.pausing import paused
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.small_disk import SmallDisk

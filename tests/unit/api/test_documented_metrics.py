@@ -11,7 +11,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from app.api.state import ApiState
+from app.broker.mirrors import MirrorDefinition
 from app.cdc.metrics import CdcCollector
+from app.mirrors.metrics import MirrorCollector
 from app.storage.replica.status import ReplicaStatus
 from tests.support.http_application import application
 from tests.support.simulated_time import SimulatedClock, simulated
@@ -20,6 +22,13 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 GROUPS: list[dict[str, Any]] = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
 RULES: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
+MIRROR: dict[str, Any] = {
+    "definition": MirrorDefinition(name="prod", servers="kafka:9092", topics=".*"),
+    "state": "level",
+    "lag": 0,
+    "stopped": 0,
+    "copied_bytes": 0,
+}
 CONNECTOR: dict[str, Any] = {
     "slot": "stele",
     "state": "streaming",
@@ -49,6 +58,7 @@ async def test_the_metrics_of_the_broker_are_documented_and_no_others(tmp_path: 
         app.build_middleware_stack()
         registry: CollectorRegistry = app.state.registry
         registry.register(CdcCollector(lambda: [CONNECTOR]))
+        registry.register(MirrorCollector(lambda: [MIRROR]))
         existing = names_of(registry)
     documented = set(re.findall(r"`(stele_\w+)`", PAGE))
     assert existing == documented

@@ -23,12 +23,14 @@ from app.api.errors import kind_of
 from app.api.http.request_ids import RequestIds
 from app.api.rights import NEEDS
 from app.api.state import ApiState
+from app.broker.mirrors import MirrorDefinition
 from app.broker.placement import Placement
 from app.broker.producing.produce import Acks
 from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
+from app.mirrors.supervisor import Mirrors
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
@@ -62,6 +64,7 @@ VALUES = {
     "transactional_id": "transactional",
     "user": "alice",
     "key_id": "key",
+    "mirror": "prod",
     "version": "1",
     "name": "style.css",
 }
@@ -96,8 +99,12 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/users/{user:path}/password"): {"password": "correct horse battery"},
     ("POST", "/v1/keys"): {"user": "alice"},
     ("POST", "/v1/acls"): {"acls": [RULE]},
+    # It has no such copy, so the mirror stays for the next call.
+    ("POST", "/v1/mirrors/{mirror}/promote"): {"topic": "orders"},
+    ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }
+MIRROR = MirrorDefinition(name="prod", servers="127.0.0.1:9092", topics="orders")
 QUERIES = {
     ("DELETE", "/v1/acls"): b"principal=User:alice",
     ("POST", "/v1/producers"): b"name=a&version=1",
@@ -186,12 +193,14 @@ class World:
         self.faults = Faults()
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
+        broker = raising(at.broker, self.faults, "broker")
         application = create_application(
-            raising(at.broker, self.faults, "broker"),
+            broker,
             raising(at.kafka.groups, self.faults, "groups"),
             raising(at.application.state.stele.transactions, self.faults, "transactions"),
             at.broker.settings,
             security=security,
+            mirrors=Mirrors(at.broker.settings, broker, ""),
         )
         state: ApiState = application.state.stele
         application.state.stele = replace(
@@ -206,6 +215,7 @@ class World:
         is_compacted = any(part in path for part in COMPACTED)
         broker = self.at.broker
         self.faults.arm("", None)
+        await self.at.broker.mirrors.put(MIRROR)
         if broker.has_topic("orders"):
             await broker.delete_topic("orders")
         configs = {"cleanup.policy": "compact"} if is_compacted else {}

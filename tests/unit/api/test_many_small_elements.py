@@ -79,7 +79,7 @@ async def test_a_json_body_is_read_up_to_a_thousand_records_that_are_refused(
 
 
 async def test_without_records_bodies_are_smaller(tmp_path: Path) -> None:
-    names = {"topic": "orders", "group": "g", "user": "alice", "partition": "0"}
+    names = {"topic": "orders", "group": "g", "user": "alice", "partition": "0", "mirror": "prod"}
     tried = 0
     async with application(tmp_path, SystemClock()) as app, client_of(app) as client:
         for operation in OPERATIONS.values():

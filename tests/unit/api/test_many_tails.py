@@ -24,7 +24,7 @@ from app.storage.waiters import WAKEUPS_PER_TURN
 from tests.support.turns import CallsPerTurn
 
 TAILS = 10 * WAKEUPS_PER_TURN
-Encoded = CallsPerTurn[[RecordForm, int, RecordView], RecordOut]
+Encoded = CallsPerTurn[..., RecordOut]
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from stele.wire.kafka.api_versions import ApiVersionsRequest
 
 from app.tcp.binary.login import LOGIN_FRAME_BYTES_MAX
 from app.tcp.kafka.sasl_session import LOGIN_REQUEST_BYTES_MAX, LOGIN_REQUESTS_MAX
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from tests.support.before_login import GOOD_CLIENT, Wire, attack, targets
 from tests.support.certificates import Authority
 from tests.support.hostile_bytes import Source, binary_source, http_source, kafka_source, tls_source

@@ -104,6 +104,17 @@ REQUESTS: list[m.Request] = [
         topic="t", partition=3, acks=m.ACKS_ALL, batches=b"batch", transactional_id="cdc"
     ),
     m.ConditionalProduceRequest(topic="t", partition=3, acks=1, batches=b"batch", expected_end=2**40),
+    m.MirrorAppendRequest(
+        topic="t",
+        topic_id=bytes(range(16)),
+        partition=3,
+        expected_end=2**40,
+        log_start_offset=7,
+        batches=b"batch",
+    ),
+    m.MirrorAppendRequest(
+        topic="t", topic_id=bytes(16), partition=0, expected_end=0, log_start_offset=-1, batches=b""
+    ),
     m.EndTransactionRequest(transactional_id="cdc", producer_id=2**40, producer_epoch=7, is_commit=True),
     m.EndTransactionRequest(transactional_id="", producer_id=-1, producer_epoch=-1, is_commit=False),
     m.HttpListenerRequest(),
@@ -281,6 +292,7 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
         message="größe",
         log_end_offset=2**40,
     ),
+    m.MirrorAppendResponse(log_start_offset=7, log_end_offset=2**40 + 1, leader_epoch=-1),
     m.EndTransactionResponse(producer_id=2**40, producer_epoch=8),
     m.CommitTransactionsResponse(),
     m.HttpListenerResponse(port=8080, has_tls=False),

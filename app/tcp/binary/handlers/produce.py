@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from stele.wire import messages as m
 from stele.wire.record_batch import NO_TIMESTAMP
 
@@ -80,6 +82,22 @@ def _unexpected_end(error: UnexpectedEnd) -> bytes:
 
 def _timeout_ms(listener: BinaryListener, request: m.ProduceBatchRequest) -> int:
     return max(1, min(request.timeout_ms, listener.broker.settings.request_timeout_ms))
+
+
+async def mirror_append(listener: BinaryListener, request: m.MirrorAppendRequest) -> Buffers:
+    state = await listener.broker.copies.append(
+        request.topic,
+        UUID(bytes=bytes(request.topic_id)),
+        request.partition,
+        expected_end=request.expected_end,
+        log_start_offset=request.log_start_offset,
+        batches=bytearray(request.batches),
+    )
+    return m.MirrorAppendResponse(
+        log_start_offset=state.log_start_offset,
+        log_end_offset=state.log_end_offset,
+        leader_epoch=state.leader_epoch,
+    ).encode()
 
 
 async def flush_topic(listener: BinaryListener, request: m.FlushTopicRequest) -> Buffers:

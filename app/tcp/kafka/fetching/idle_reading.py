@@ -9,6 +9,14 @@ from typing import Self, cast
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.kafka.fetch import (
+    FETCH_API,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 from stele.wire.schema import EncodedRows, PartlyEncoded, writer
 
 from ....broker.broker import Broker
@@ -18,14 +26,6 @@ from ....security.acl import READ_TOPIC
 from ....storage.topic_partition import TopicPartition
 from ....work_budget import PARTITIONS_PER_TURN, WorkBudget, pause
 from ..context import Context
-from ..schemas.fetch import (
-    FETCH_API,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    PartitionData,
-)
 from ..sessions.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID, FetchedPartition
 from ..sessions.idle_answers import IdleAnswers
 from .looks import Answer, Look, look_at, may_read, partition_data, refused

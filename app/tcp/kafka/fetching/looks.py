@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.kafka.fetch import AbortedTransaction, FetchableTopicResponse, PartitionData
 
 from ....broker.broker import Broker
 from ....broker.reading.fetch import Fetched, PartitionFetch
@@ -15,7 +16,6 @@ from ....security.authorizer import Access
 from ....work_budget import PARTITIONS_PER_TURN, pause
 from ...errors import error_code_of
 from ..context import Context
-from ..schemas.fetch import AbortedTransaction, FetchableTopicResponse, PartitionData
 from ..sessions.fetch_sessions import FetchedPartition, FetchSession
 from .leader_epochs import check_leader_epoch
 from .read_replicas import read_elsewhere

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FetchableTopicResponse, FetchRequest, FetchTopic, PartitionData
 
 from ....broker.reading.fetch import Fetched, PartitionFetch
 from ....security.acl import READ_TOPIC
 from ..context import Context
-from ..schemas.fetch import FetchableTopicResponse, FetchRequest, FetchTopic, PartitionData
 from .leader_epochs import NO_EPOCH, check_leader_epoch
 from .looks import Look, check_is_same, may_read, partition_data, refused
 from .old_clients import FIRST_WITH_BATCHES

@@ -8,9 +8,9 @@ without records. Clients accept only a broker that they are shown as a replica.
 from __future__ import annotations
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import PartitionData
 
 from ..context import Context
-from ..schemas.fetch import PartitionData
 from ..sessions.fetch_sessions import FetchedPartition
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from stele.wire.kafka.fetch import FetchableTopicResponse, FetchRequest
+
 from ....broker.broker import Broker
 from ....broker.reading.fetch import Fetched, bytes_of, needs_more
 from ....work_budget import PARTITIONS_PER_TURN
 from ..context import Context
-from ..schemas.fetch import FetchableTopicResponse, FetchRequest
 from ..sessions.fetch_sessions import FetchedPartition, FetchSession
 from .looks import Answer, Look, grouped, look_at, refuse_unreadable
 from .read_replicas import rack_to_read_from

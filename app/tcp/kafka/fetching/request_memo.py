@@ -11,11 +11,11 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest
+from stele.wire.kafka.headers import REQUEST_BYTES_MIN, SIZE, read_client_id
 from stele.wire.schema import MalformedMessage, writer
 
-from ..headers import REQUEST_BYTES_MIN, SIZE, read_client_id
 from ..route_learning import RouteLearning
-from ..schemas.fetch import FETCH_API, FetchPartition, FetchRequest
 from ..sessions.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
 from .requests import FIRST_WITH_SESSIONS, PARTITIONS_MAX
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
 from stele.wire.schema import EncodedRows
 
 from ....broker.broker import Broker
 from ....security.acl import CLUSTER_ACTION_CLUSTER
 from ....work_budget import Pace, Steps
 from ..context import Context
-from ..schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from ..sessions.fetch_sessions import FetchedPartition, PartitionKey
 
 FIRST_WITH_SESSIONS = 7

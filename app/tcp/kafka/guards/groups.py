@@ -6,6 +6,34 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from stele.wire.kafka.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from stele.wire.kafka.consumer_groups import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
+from stele.wire.kafka.groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from stele.wire.kafka.share_groups import (
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponse,
+    ShareAcknowledgeResponse,
+    ShareFetchResponse,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatResponse,
+)
+
 from ....security.acl import (
     DELETE_GROUP,
     DESCRIBE_CLUSTER,
@@ -19,33 +47,6 @@ from ....security.acl import (
 )
 from ....security.authorizer import Access
 from ..context import Answer, Context
-from ..schemas.committed_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-)
-from ..schemas.consumer_groups import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
-from ..schemas.groups import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from ..schemas.share_groups import (
-    AlterShareGroupOffsetsResponse,
-    DeleteShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponse,
-    ShareAcknowledgeResponse,
-    ShareFetchResponse,
-    ShareGroupDescribeResponse,
-    ShareGroupHeartbeatResponse,
-)
 from . import authorized
 from .refusals import access_of, code_of, item_type, refused, then
 from .rights import PARTITIONS, Guard, Handle, Parts, on_each, on_name, split, with_more

@@ -11,6 +11,25 @@ from dataclasses import replace
 from typing import Any, cast
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.configs import ResourceType as ConfigResourceType
+from stele.wire.kafka.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from stele.wire.kafka.produce import ProduceRequest, ProduceResponse
+from stele.wire.kafka.topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from stele.wire.schema import NO_UUID
 
 from ....broker.topics import INTERNAL_TOPICS
@@ -30,25 +49,6 @@ from ....security.acl import (
 )
 from ....security.authorizer import Access
 from ..context import Answer, Context, NoResponse
-from ..schemas.configs import ResourceType as ConfigResourceType
-from ..schemas.metadata import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseTopic,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
-from ..schemas.produce import ProduceRequest, ProduceResponse
-from ..schemas.topics import (
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
 from . import authorized
 from .refusals import access_of, code_of, refused, then, with_code
 from .rights import Guard, Handle, Parts, name_of, split, with_more

@@ -7,21 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stele.wire.error_codes import ErrorCode
-
-from ....security.acl import (
-    ALTER_CLUSTER,
-    CLUSTER_ACTION_CLUSTER,
-    DESCRIBE_TOPIC,
-    DESCRIBE_TRANSACTIONAL_ID,
-    IDEMPOTENT_WRITE_CLUSTER,
-    READ_GROUP,
-    READ_TOPIC,
-    WRITE_TOPIC,
-    WRITE_TRANSACTIONAL_ID,
-)
-from ....security.authorizer import Access
-from ..context import Answer, Context
-from ..schemas.transactions import (
+from stele.wire.kafka.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -42,6 +28,20 @@ from ..schemas.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+from ....security.acl import (
+    ALTER_CLUSTER,
+    CLUSTER_ACTION_CLUSTER,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TRANSACTIONAL_ID,
+    IDEMPOTENT_WRITE_CLUSTER,
+    READ_GROUP,
+    READ_TOPIC,
+    WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+)
+from ....security.authorizer import Access
+from ..context import Answer, Context
 from .groups import refuse_all
 from .refusals import access_of, code_of, refused, then
 from .rights import PARTITIONS, Guard, Handle, Parts, split, with_more

@@ -6,17 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from stele.wire.error_codes import ErrorCode
-
-from ....cluster.acls import AclRecord
-from ....errors import AuthorizationDisabled, InvalidAcl, SteleError
-from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, Acl, AclFilter, ResourceType
-from ....security.acls import Acls
-from ....security.audit import Peer, log_change
-from ....work_budget import visited
-from ..context import Context, describe_error
-from ..guards.refusals import refused
-from ..guards.rights import on_cluster
-from ..schemas.acls import (
+from stele.wire.kafka.acls import (
     CREATE_ACLS_API,
     DELETE_ACLS_API,
     DESCRIBE_ACLS_API,
@@ -34,6 +24,16 @@ from ..schemas.acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+
+from ....cluster.acls import AclRecord
+from ....errors import AuthorizationDisabled, InvalidAcl, SteleError
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, Acl, AclFilter, ResourceType
+from ....security.acls import Acls
+from ....security.audit import Peer, log_change
+from ....work_budget import visited
+from ..context import Context, describe_error
+from ..guards.refusals import refused
+from ..guards.rights import on_cluster
 from ..served import Served, always
 
 

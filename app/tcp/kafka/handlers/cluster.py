@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stele.wire.error_codes import ErrorCode
-
-from ....broker.dynamic_configs import ConfigKind
-from ....errors import SteleError
-from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
-from ..context import Context, describe_error
-from ..features import FEATURES
-from ..guards.rights import on_cluster
-from ..schemas.cluster import (
+from stele.wire.kafka.cluster import (
     ADD_RAFT_VOTER_API,
     ALTER_PARTITION_REASSIGNMENTS_API,
     DESCRIBE_QUORUM_API,
@@ -53,12 +45,20 @@ from ..schemas.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from ..schemas.configs import (
+from stele.wire.kafka.configs import (
     LIST_CONFIG_RESOURCES_API,
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+from ....broker.dynamic_configs import ConfigKind
+from ....errors import SteleError
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ..context import Context, describe_error
+from ..features import FEATURES
+from ..guards.rights import on_cluster
 from ..served import Served
 
 _PREFERRED, _UNCLEAN = 0, 1

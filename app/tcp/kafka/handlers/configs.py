@@ -13,6 +13,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.configs import (
+    ALTER_CONFIGS_API,
+    DESCRIBE_CONFIGS_API,
+    INCREMENTAL_ALTER_CONFIGS_API,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ResourceType,
+)
 
 from .... import logs
 from ....broker.broker import Broker
@@ -33,25 +52,6 @@ from ....storage.topic_config import CONFIG_ENTRIES, type_of_topic_config, witho
 from ....work_budget import WorkBudget
 from ..context import Context, describe_error
 from ..guards import topics as topic_guards
-from ..schemas.configs import (
-    ALTER_CONFIGS_API,
-    DESCRIBE_CONFIGS_API,
-    INCREMENTAL_ALTER_CONFIGS_API,
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
-    ResourceType,
-)
 from ..served import Served, always
 
 _Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsResource)

@@ -21,6 +21,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FETCH_API, FetchRequest, FetchResponse
 
 from ....broker.broker import Broker
 from ....broker.reading.fetch import bytes_of, needs_more
@@ -43,7 +44,6 @@ from ..fetching.requests import (
     requested,
 )
 from ..guards.topics import FETCH
-from ..schemas.fetch import FETCH_API, FetchRequest, FetchResponse
 from ..served import Served
 from ..sessions.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID, FetchSession
 

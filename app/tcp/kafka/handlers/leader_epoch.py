@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.offsets import (
+    OFFSET_FOR_LEADER_EPOCH_API,
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
 
 from ....broker.broker import Broker
 from ....errors import SteleError
@@ -12,14 +20,6 @@ from ...errors import error_code_of
 from ..context import Context
 from ..fetching.leader_epochs import NO_EPOCH, check_leader_epoch, find_leader_epochs
 from ..guards.rights import Parts, on_each
-from ..schemas.offsets import (
-    OFFSET_FOR_LEADER_EPOCH_API,
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
 from ..served import Served
 
 

@@ -13,6 +13,14 @@ from itertools import islice
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.kafka.offsets import (
+    LIST_OFFSETS_API,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.record_batch import NO_TIMESTAMP
 
@@ -25,14 +33,6 @@ from ...errors import error_code_of
 from ..context import Context
 from ..fetching.leader_epochs import check_leader_epoch, find_leader_epochs
 from ..guards.rights import PARTITIONS, on_each
-from ..schemas.offsets import (
-    LIST_OFFSETS_API,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
 from ..served import Served
 
 # KIP-405, KIP-1005, KIP-1023: offsets of tiered storage. The last two have no answer without it.

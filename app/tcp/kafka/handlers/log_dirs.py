@@ -10,14 +10,7 @@ import shutil
 from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
-
-from ....broker.topics import Topic
-from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
-from ..context import Context
-from ..guards.refusals import refused
-from ..guards.rights import on_cluster
-from ..schemas.cluster import (
+from stele.wire.kafka.cluster import (
     ALTER_REPLICA_LOG_DIRS_API,
     DESCRIBE_LOG_DIRS_API,
     AlterReplicaLogDirPartitionResult,
@@ -30,6 +23,13 @@ from ..schemas.cluster import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+from ....broker.topics import Topic
+from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ..context import Context
+from ..guards.refusals import refused
+from ..guards.rights import on_cluster
 from ..served import Served
 from .cluster import once_each, partition_error
 

@@ -13,17 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from stele.wire.error_codes import ErrorCode
-from stele.wire.schema import NO_UUID
-
-from ....broker.broker import Broker
-from ....broker.topics import INTERNAL_TOPICS, Topic
-from ....broker.virtual import PartitionLeader
-from ....errors import InvalidRequest, SteleError, TopicError, UnknownTopic
-from ....work_budget import WorkBudget
-from ..context import Context, describe_error, error_code_unless_closing, find_topic
-from ..guards import authorized
-from ..guards import topics as topic_guards
-from ..schemas.metadata import (
+from stele.wire.kafka.metadata import (
     DESCRIBE_CLUSTER_API,
     DESCRIBE_TOPIC_PARTITIONS_API,
     METADATA_API,
@@ -42,6 +32,16 @@ from ..schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from stele.wire.schema import NO_UUID
+
+from ....broker.broker import Broker
+from ....broker.topics import INTERNAL_TOPICS, Topic
+from ....broker.virtual import PartitionLeader
+from ....errors import InvalidRequest, SteleError, TopicError, UnknownTopic
+from ....work_budget import WorkBudget
+from ..context import Context, describe_error, error_code_unless_closing, find_topic
+from ..guards import authorized
+from ..guards import topics as topic_guards
 from ..served import Served
 from .nodes import controller_id, nodes, replicas
 

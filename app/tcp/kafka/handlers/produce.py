@@ -15,6 +15,16 @@ from typing import Any, cast
 
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.produce import (
+    PRODUCE_API,
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from stele.wire.schema import Records
 
 from ....broker.broker import Broker
@@ -41,16 +51,6 @@ from ...deferred_response import DeferredResponse
 from ..context import Answer, Context, NoResponse, describe_error, find_topic
 from ..guards import topics as topic_guards
 from ..message_set import InvalidMessageSet, unpacked_size_max, up_convert
-from ..schemas.produce import (
-    PRODUCE_API,
-    BatchIndexAndErrorMessage,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-)
 from ..served import Served
 from .transaction_errors import PRODUCE, transaction_error_code
 from .transactional_produce import Refusal, refusal_of, transaction_of

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from stele.wire.error_codes import ErrorCode
-
-from ....errors import InvalidRequest, SteleError
-from ....security.acl import READ_TOPIC
-from ....transactions.messages import ProducerIdentity
-from ....work_budget import WorkBudget
-from ..context import Context, describe_error
-from ..guards import transactions as transaction_guards
-from ..guards.rights import Parts, on_each
-from ..schemas.transactions import (
+from stele.wire.kafka.transactions import (
     DESCRIBE_PRODUCERS_API,
     INIT_PRODUCER_ID_API,
     DescribeProducersRequest,
@@ -22,6 +14,14 @@ from ..schemas.transactions import (
     ProducerState,
     TopicResponse,
 )
+
+from ....errors import InvalidRequest, SteleError
+from ....security.acl import READ_TOPIC
+from ....transactions.messages import ProducerIdentity
+from ....work_budget import WorkBudget
+from ..context import Context, describe_error
+from ..guards import transactions as transaction_guards
+from ..guards.rights import Parts, on_each
 from ..served import Served, always
 from .cluster import once_each
 from .transaction_errors import INIT_PRODUCER_ID, transaction_error_code

@@ -5,6 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.quotas import (
+    ALTER_CLIENT_QUOTAS_API,
+    DESCRIBE_CLIENT_QUOTAS_API,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntityDataResult,
+    EntryData,
+    EntryDataResult,
+    OpData,
+    ValueData,
+)
+from stele.wire.kafka.quotas import AlterClientQuotasEntry as AlteredEntry
 
 from ....broker.quotas.entities import (
     EntityFilter,
@@ -22,22 +38,6 @@ from ....work_budget import visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
-from ..schemas.quotas import (
-    ALTER_CLIENT_QUOTAS_API,
-    DESCRIBE_CLIENT_QUOTAS_API,
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    ComponentData,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    EntityData,
-    EntityDataResult,
-    EntryData,
-    EntryDataResult,
-    OpData,
-    ValueData,
-)
-from ..schemas.quotas import AlterClientQuotasEntry as AlteredEntry
 from ..served import Served, always
 
 _MATCHES = (Match.EXACT, Match.DEFAULT, Match.ANY)

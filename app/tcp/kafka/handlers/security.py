@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 
 from stele.wire.error_codes import ErrorCode
-
-from ..context import Context
-from ..guards.rights import open_to_all
-from ..schemas.security import (
+from stele.wire.kafka.security import (
     CREATE_DELEGATION_TOKEN_API,
     DESCRIBE_DELEGATION_TOKEN_API,
     EXPIRE_DELEGATION_TOKEN_API,
@@ -32,6 +29,9 @@ from ..schemas.security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+
+from ..context import Context
+from ..guards.rights import open_to_all
 from ..served import Served
 
 logger = logging.getLogger(__name__)

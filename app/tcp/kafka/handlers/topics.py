@@ -11,23 +11,7 @@ from collections import Counter
 from functools import partial
 
 from stele.wire.error_codes import ErrorCode
-
-from ....broker.placement import Placement, check_assignment
-from ....broker.topics import is_topic_name
-from ....concurrency import DELETIONS_MAX, several
-from ....errors import (
-    InvalidPartitionCount,
-    InvalidReplicaAssignment,
-    InvalidRequest,
-    SteleError,
-    UnknownTopic,
-)
-from ....security.acl import ALTER_TOPIC, DELETE_TOPIC
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
-from ..context import Context, describe_error, error_code_unless_closing, find_topic
-from ..guards import topics as topic_guards
-from ..guards.rights import PARTITIONS, Parts, on_each
-from ..schemas.offsets import (
+from stele.wire.kafka.offsets import (
     DELETE_RECORDS_API,
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -35,7 +19,7 @@ from ..schemas.offsets import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from ..schemas.topics import (
+from stele.wire.kafka.topics import (
     CREATE_PARTITIONS_API,
     CREATE_TOPICS_API,
     DELETE_TOPICS_API,
@@ -53,6 +37,22 @@ from ..schemas.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+
+from ....broker.placement import Placement, check_assignment
+from ....broker.topics import is_topic_name
+from ....concurrency import DELETIONS_MAX, several
+from ....errors import (
+    InvalidPartitionCount,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    SteleError,
+    UnknownTopic,
+)
+from ....security.acl import ALTER_TOPIC, DELETE_TOPIC
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ..context import Context, describe_error, error_code_unless_closing, find_topic
+from ..guards import topics as topic_guards
+from ..guards.rights import PARTITIONS, Parts, on_each
 from ..served import Served, always
 from .nodes import broker_ids
 

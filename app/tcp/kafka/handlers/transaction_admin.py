@@ -8,19 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
-
-from ....errors import CoordinatorFenced, InvalidRequest, SteleError
-from ....linear_regex import InvalidPattern, LinearRegex
-from ....security.acl import DESCRIBE_TRANSACTIONAL_ID
-from ....security.audit import Peer, log_change
-from ....storage.topic_partition import TopicPartition
-from ....transactions.messages import TransactionDescription
-from ....transactions.states import TransactionState
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
-from ...errors import error_code_of
-from ..context import Context
-from ..guards import transactions as transaction_guards
-from ..schemas.transactions import (
+from stele.wire.kafka.transactions import (
     DESCRIBE_TRANSACTIONS_API,
     LIST_TRANSACTIONS_API,
     WRITE_TXN_MARKERS_API,
@@ -37,7 +25,19 @@ from ..schemas.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ..schemas.transactions import TransactionState as DescribedTransaction
+from stele.wire.kafka.transactions import TransactionState as DescribedTransaction
+
+from ....errors import CoordinatorFenced, InvalidRequest, SteleError
+from ....linear_regex import InvalidPattern, LinearRegex
+from ....security.acl import DESCRIBE_TRANSACTIONAL_ID
+from ....security.audit import Peer, log_change
+from ....storage.topic_partition import TopicPartition
+from ....transactions.messages import TransactionDescription
+from ....transactions.states import TransactionState
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ...errors import error_code_of
+from ..context import Context
+from ..guards import transactions as transaction_guards
 from ..served import Served, always
 
 _NONE = -1

@@ -6,9 +6,9 @@ import struct
 from dataclasses import dataclass
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.produce import ProduceRequest
 
 from ....storage.transactional_produce import TransactionalProduce
-from ..schemas.produce import ProduceRequest
 
 _FIRST_WITH_ABORTABLE = 11
 _FIRST_THAT_ADDS_PARTITIONS = 12

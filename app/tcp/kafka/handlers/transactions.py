@@ -12,26 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stele.wire.error_codes import ErrorCode
-
-from ....errors import (
-    ConcurrentTransactions,
-    InvalidRequest,
-    InvalidTransactionState,
-    SteleError,
-    TransactionAbortable,
-    TransactionalIdNotFound,
-    TransactionFenced,
-    UnknownProducerMapping,
-)
-from ....groups.base.messages import CommitRequest, OffsetToCommit
-from ....security.acl import WRITE_TRANSACTIONAL_ID
-from ....storage.topic_partition import TopicPartition
-from ....transactions.messages import ProducerIdentity
-from ....work_budget import SMALL_VISIT, Pace, Steps, WorkBudget, in_turns, visited
-from ..context import Context
-from ..guards import transactions as transaction_guards
-from ..guards.rights import on_name
-from ..schemas.transactions import (
+from stele.wire.kafka.transactions import (
     ADD_OFFSETS_TO_TXN_API,
     ADD_PARTITIONS_TO_TXN_API,
     END_TXN_API,
@@ -52,6 +33,25 @@ from ..schemas.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+from ....errors import (
+    ConcurrentTransactions,
+    InvalidRequest,
+    InvalidTransactionState,
+    SteleError,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+    TransactionFenced,
+    UnknownProducerMapping,
+)
+from ....groups.base.messages import CommitRequest, OffsetToCommit
+from ....security.acl import WRITE_TRANSACTIONAL_ID
+from ....storage.topic_partition import TopicPartition
+from ....transactions.messages import ProducerIdentity
+from ....work_budget import SMALL_VISIT, Pace, Steps, WorkBudget, in_turns, visited
+from ..context import Context
+from ..guards import transactions as transaction_guards
+from ..guards.rights import on_name
 from ..served import Served, always
 from .transaction_errors import (
     ADD_OFFSETS,

@@ -8,6 +8,18 @@ from __future__ import annotations
 from collections import Counter
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.users import (
+    ALTER_USER_SCRAM_CREDENTIALS_API,
+    DESCRIBE_USER_SCRAM_CREDENTIALS_API,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    ScramCredentialUpsertion,
+)
 
 from ....errors import InvalidCredential, SteleError, UnknownCredential
 from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
@@ -24,18 +36,6 @@ from ....work_budget import SMALL_VISIT, visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
 from ..guards.rights import on_cluster
-from ..schemas.users import (
-    ALTER_USER_SCRAM_CREDENTIALS_API,
-    DESCRIBE_USER_SCRAM_CREDENTIALS_API,
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-    ScramCredentialUpsertion,
-)
 from ..served import Served, always
 
 _TWICE = "the request names the user more than once"

@@ -10,5 +10,6 @@
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
 - ``replica``                            restores from a replica in a bucket (``restore``), and looks at it
 - ``users``, ``acls``                    users and API keys (``user``, ``key``), access rules; over HTTP or offline
+- ``mirror``                             copies of topics of other clusters
 - ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

@@ -20,5 +20,7 @@ modules.
 - ``users``         users and API keys
 - ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
 - ``quotas``        quotas of users, client ids and addresses
+- ``mirror_admin``  mirrors: creating, listing and deleting them, promoting their copies
 - ``replica``       the replica in a bucket
+- ``mirrors``       what a mirror writes into its copies
 """

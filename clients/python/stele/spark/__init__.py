@@ -5,11 +5,17 @@
 PySpark finds it through the top-level package ``pyspark_stele``, installed with this one.
 Reading order:
 
-- ``options``, ``parsing``, ``offsets``  parsing of options, offset arithmetic; no Spark, no I/O
+- ``options``, ``given``, ``schema_options``, ``parsing``
+                                         parsing of options; no Spark, no I/O
+- ``offsets``                            offset arithmetic; no Spark, no I/O
 - ``schema``, ``rows``                   columns of a record; rows of a sink (``stele.wire.arrow`` decodes)
 - ``fetching``, ``planning``             calls to the broker; bounds of a read
+- ``plans``, ``avro_columns``, ``json_columns``, ``protobuf_columns``
+                                         columns of values with a schema
+- ``registry``, ``decoding``             the schemas of plans and values; rows with decoded columns
 - ``batch_reader``, ``stream_reader``    ranges of offsets per query, per micro-batch
 - ``table_reader``                       tables of compacted topics
+- ``avro_rows``, ``encoding``            columns as values with a schema
 - ``transactions``                       what a write commits as one
 - ``sending``, ``writer``                rows → topics, exactly once
 - ``source``                             the entry point of Spark

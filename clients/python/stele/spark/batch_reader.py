@@ -15,6 +15,7 @@ from .planning import end_offsets, start_offsets
 
 if TYPE_CHECKING:
     from ..wire.arrow_types import RecordBatch
+    from .decoding import Decoding
 
 Columns = tuple[tuple[str, bool], ...]
 
@@ -32,6 +33,7 @@ class RangeReader:
 
     options: ReadOptions
     columns: Columns
+    decoding: Decoding | None = None
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         # Spark passes InputPartition(None) if there is nothing to read.
@@ -41,24 +43,24 @@ class RangeReader:
     def _read(self, wanted: OffsetRange) -> Iterator[RecordBatch]:
         from ..wire.arrow import Decoder, arrow_schema_of
 
-        options = self.options
-        decoder = Decoder(
-            topic=wanted.topic, partition=wanted.partition, schema=arrow_schema_of(self.columns)
-        )
+        options, decoding = self.options, self.decoding
+        columns = self.columns if decoding is None else decoding.raw_columns
+        decoder = Decoder(topic=wanted.topic, partition=wanted.partition, schema=arrow_schema_of(columns))
         with Broker(options.connection) as broker:
             fetched = broker.read(
                 wanted, fetch_bytes=options.fetch_bytes, fail_on_data_loss=options.fail_on_data_loss
             )
-            for batches, start in fetched:
-                yield from decoder.decode(batches, start, wanted.end)
+            rows = (rows for batches, start in fetched for rows in decoder.decode(batches, start, wanted.end))
+            place = f"{wanted.topic}-{wanted.partition}"
+            yield from rows if decoding is None else decoding.decode(rows, broker, place)
 
 
 class BatchReader(DataSourceReader):
     """Plans the ranges in the driver; ``latest`` is the log end at that moment."""
 
-    def __init__(self, options: ReadOptions, columns: Columns) -> None:
+    def __init__(self, options: ReadOptions, columns: Columns, decoding: Decoding | None = None) -> None:
         self._options = options
-        self._ranges = RangeReader(options, columns)
+        self._ranges = RangeReader(options, columns, decoding)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

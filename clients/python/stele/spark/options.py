@@ -120,6 +120,44 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryOptions:
+    """The schema registry; ``url`` None is that of the broker, whose login it then has."""
+
+    url: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    api_key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSchema:
+    """The schema of a column, ``key`` or ``value``.
+
+    ``version`` None is the newest. ``message`` names the message of a Protobuf schema; None is the first one.
+    """
+
+    column: str
+    subject: str
+    version: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaOptions:
+    """The columns that have a schema, and the registry.
+
+    ``nulls``: what cannot be decoded is null. ``registers``: a schema of the DataFrame is registered if the subject
+    has none.
+    """
+
+    connection: Connection
+    registry: RegistryOptions
+    columns: tuple[ColumnSchema, ...]
+    nulls: bool = False
+    registers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """Options of a read; ``is_table``: the newest record per key instead of ranges of offsets."""
 
@@ -137,6 +175,7 @@ class ReadOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     fetch_bytes: int = FETCH_BYTES
     is_table: bool = False
+    schemas: SchemaOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +196,4 @@ class WriteOptions:
     version: int | None
     transactional: bool
     transaction_timeout_ms: int
+    schemas: SchemaOptions | None = None

@@ -1,21 +1,15 @@
-"""Parser for the options of the data source, with the names of spark-sql-kafka.
-
-Spark passes options as text in a case-insensitive dictionary. Unknown names are refused,
-because a misspelt ``startingOffset`` would silently read other records.
-"""
+"""Parser for the options of the data source, with the names of spark-sql-kafka. No Spark, no I/O."""
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NoReturn, cast
+from typing import Literal, cast
 
 from ..calls import Isolation
 from ..config import DEFAULT_TCP_PORT, Endpoint, has_password, shown_url
-from ..wire.notation import parse_boolean, parse_duration_ms, parse_whole
+from .given import Given
 from .options import (
     BROKER_TIMEOUT_MS,
     EARLIEST,
@@ -34,59 +28,18 @@ from .options import (
     OptionError,
     PartitionOffsets,
     ReadOptions,
+    SchemaOptions,
     Selection,
     Subscribe,
     SubscribePattern,
     Use,
     WriteOptions,
 )
+from .schema_options import decoding_of, encoding_of
 
 _DEFAULT_HTTP_PORT = 8080
 _HAS_PORT = re.compile(r":\w*$")
 
-_CONNECTION = (
-    "kafka.bootstrap.servers",
-    "url",
-    "transport",
-    "brokerTimeoutMs",
-    "user",
-    "passwordFile",
-    "apiKeyFile",
-)
-_READ = (
-    *_CONNECTION,
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "failOnDataLoss",
-    "includeHeaders",
-    "isolationLevel",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "groupIdPrefix",
-    "fetchBytes",
-)
-_WRITE = (
-    *_CONNECTION,
-    "topic",
-    "acks",
-    "compression",
-    "exactlyOnce",
-    "txnAppId",
-    "transactional",
-    "transactionTimeout",
-)
-_NAMES: dict[Use, tuple[str, ...]] = {
-    Use.BATCH_READ: (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "stele.table"),
-    Use.STREAM_READ: (*_READ, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
-    Use.BATCH_WRITE: (*_WRITE, "txnVersion"),
-    Use.STREAM_WRITE: _WRITE,
-}
-ALL_NAMES = tuple(dict.fromkeys(name for names in _NAMES.values() for name in names))
 # Of a table, the rows are not those of a range of offsets, and each partition is one task.
 _NOT_OF_TABLES = (
     "startingOffsets",
@@ -100,29 +53,11 @@ _NOT_OF_TABLES = (
     "maxRecordsPerPartition",
     "isolationLevel",
 )
-# Spark shows options in plans, event logs and its UI.
-_SECRETS = {
-    "password": "passwordFile",
-    "apikey": "apiKeyFile",
-    "token": "apiKeyFile",
-}
-# What Spark itself puts among the options of a source or a sink.
-_SPARK_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
-# The most common settings of Kafka clients, which have no counterpart here.
-_KAFKA_HINTS = {
-    "kafka.group.id": "a Stele source commits to no consumer group: leave it out",
-    "kafka.isolation.level": "write isolationLevel",
-    "kafka.acks": "write acks",
-    "kafka.compression.type": "write compression",
-    "kafka.security.protocol": "leave it out; for TLS, write the URL as stele+tls://HOST:9009?ca_file=FILE",
-    "kafka.max.partition.fetch.bytes": "write fetchBytes",
-    "kafka.fetch.max.bytes": "write fetchBytes",
-}
 
 
 def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     """Parse the options of a read. Raises ``OptionError`` for the first invalid one."""
-    given = _Given(options, use)
+    given = Given(options, use)
     max_offsets, min_offsets = given.positive("maxOffsetsPerTrigger"), given.positive("minOffsetsPerTrigger")
     if max_offsets is not None and min_offsets is not None and max_offsets < min_offsets:
         given.refuse(
@@ -136,10 +71,12 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     is_table = given.boolean("stele.table", default=False)
     if is_table:
         _check_table(given, connection)
+    selection = _selection(given)
     return ReadOptions(
         connection=connection,
         is_table=is_table,
-        selection=_selection(given),
+        schemas=decoding_of(given, connection, selection),
+        selection=selection,
         start=_start(given),
         end=_end(given),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
@@ -157,7 +94,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     )
 
 
-def _check_table(given: _Given, connection: Connection) -> None:
+def _check_table(given: Given, connection: Connection) -> None:
     for name in _NOT_OF_TABLES:
         if given.text(name) is not None:
             given.refuse(
@@ -172,7 +109,7 @@ def _check_table(given: _Given, connection: Connection) -> None:
 
 def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     """Parse the options of a write. Raises ``OptionError`` for the first invalid one."""
-    given = _Given(options, use)
+    given = Given(options, use)
     exactly_once = given.boolean("exactlyOnce", default=True)
     application_id, version = given.text("txnAppId"), given.whole("txnVersion")
     if not exactly_once and application_id is not None:
@@ -216,10 +153,22 @@ def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         version=version,
         transactional=transactional,
         transaction_timeout_ms=given.duration_ms("transactionTimeout", default=TRANSACTION_TIMEOUT_MS),
+        schemas=encoding_of(given, connection),
     )
 
 
-def _is_transactional(given: _Given, *, obstacles: Mapping[str, bool]) -> bool:
+def parse_decoding(options: Mapping[str, str]) -> SchemaOptions | None:
+    """Parse what decodes columns, when it is not known yet whether a batch or a stream is read.
+
+    Raises ``OptionError`` for an invalid option; names are checked later.
+    """
+    given = Given(options, None)
+    if given.text("stele.decode") is None:
+        return None
+    return decoding_of(given, _connection(given), _selection(given))
+
+
+def _is_transactional(given: Given, *, obstacles: Mapping[str, bool]) -> bool:
     """Return whether to write in transactions: by default micro-batches are, if nothing stands against it."""
     reasons = [reason for reason, stands in obstacles.items() if stands]
     if given.text("transactional") is None:
@@ -230,124 +179,7 @@ def _is_transactional(given: _Given, *, obstacles: Mapping[str, bool]) -> bool:
     return wanted
 
 
-class _Given:
-    """The given options, looked up without regard to case."""
-
-    def __init__(self, options: Mapping[str, str], use: Use) -> None:
-        self.use = use
-        self._values = {name.lower(): str(value).strip() for name, value in options.items()}
-        proper = {name.lower(): name for name in _NAMES[use]}
-        for name in self._values:
-            if name not in proper and name not in _SPARK_OWN:
-                self._refuse_name(name, proper)
-
-    def _refuse_name(self, name: str, proper: Mapping[str, str]) -> NoReturn:
-        elsewhere = next((n for n in ALL_NAMES if n.lower() == name), None)
-        if elsewhere is not None:
-            where = " and ".join(f"{use.value}" for use, names in _NAMES.items() if elsewhere in names)
-            raise OptionError(f"option {elsewhere} is for {where}, not for {self.use.value}; leave it out")
-        if file_option := _SECRETS.get(name):
-            raise OptionError(
-                f"option {name} does not exist, because Spark shows options; write {file_option} with the path of a file "
-                "that each executor has, or set STELE_PASSWORD or STELE_API_KEY for driver and executors"
-            )
-        if hint := _KAFKA_HINTS.get(name):
-            raise OptionError(f"option {name} is one of Kafka's clients, and this is not one; {hint}")
-        close = difflib.get_close_matches(name, proper, n=1, cutoff=0.75)
-        advice = f"did you mean {proper[close[0]]}?" if close else f"there are {', '.join(proper.values())}"
-        raise OptionError(f"option {name} does not exist for {self.use.value}; {advice}")
-
-    def refuse(self, name: str, why: str) -> NoReturn:
-        raise OptionError(f"option {name} is {self._values.get(name.lower(), 'missing')!r}: {why}")
-
-    def text(self, name: str) -> str | None:
-        value = self._values.get(name.lower())
-        if value == "":
-            self.refuse(name, "it is empty; give it a value, or leave it out")
-        return value
-
-    def boolean(self, name: str, *, default: bool) -> bool:
-        value = self.text(name)
-        if value is None:
-            return default
-        chosen = parse_boolean(value)
-        if chosen is None:
-            self.refuse(name, "write true or false")
-        return chosen
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of ``choices``; the first is the default."""
-        value = (self.text(name) or choices[0]).lower()
-        if value not in choices:
-            self.refuse(name, f"write {', '.join(choices[:-1])} or {choices[-1]}")
-        return value
-
-    def whole(self, name: str) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        number = parse_whole(value)
-        if number is None:
-            self.refuse(name, "write a whole number, 0 or more")
-        return number
-
-    def positive(self, name: str) -> int | None:
-        number = self.whole(name)
-        if number == 0:
-            self.refuse(name, "write a whole number greater than 0")
-        return number
-
-    def between(self, name: str, default: int, least: int, most: int) -> int:
-        number = self.whole(name)
-        if number is not None and not least <= number <= most:
-            self.refuse(name, f"write a number from {least} to {most}")
-        return default if number is None else number
-
-    def duration_ms(self, name: str, *, default: int) -> int:
-        value = self.text(name)
-        if value is None:
-            return default
-        # As in Spark's own options, a number without a unit is milliseconds.
-        duration_ms = parse_whole(value)
-        if duration_ms is None:
-            duration_ms = parse_duration_ms(value)
-        if duration_ms is None:
-            self.refuse(name, "write a time such as 500ms, 30s, 15m or 1h")
-        return duration_ms
-
-    def json_object(self, name: str, example: str) -> dict[str, Any] | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            parsed = json.loads(value)
-        except ValueError as error:
-            self.refuse(name, f"it is not JSON ({error}); write {example}")
-        if not isinstance(parsed, dict) or not parsed:
-            self.refuse(name, f"write a JSON object such as {example}")
-        return cast("dict[str, Any]", parsed)
-
-    def offsets(self, name: str, example: str, *, least: int) -> PartitionOffsets | None:
-        """Parse numbers per partition, such as ``{"topic": {"0": 23}}``."""
-        parsed = self.json_object(name, example)
-        if parsed is None:
-            return None
-        by_topic: dict[str, dict[int, int]] = {}
-        for topic, partitions in parsed.items():
-            if not isinstance(partitions, dict) or not partitions:
-                self.refuse(name, f"{topic!r} has no object of partitions; write {example}")
-            by_topic[topic] = {}
-            for partition, number in cast("dict[str, Any]", partitions).items():
-                number_of_partition = parse_whole(partition)
-                if number_of_partition is None:
-                    self.refuse(name, f"{partition!r} of {topic!r} is no partition; write {example}")
-                if not isinstance(number, int) or isinstance(number, bool) or number < least:
-                    self.refuse(name, f"{topic}-{partition} has {number!r}; write {example}")
-                by_topic[topic][number_of_partition] = number
-        return by_topic
-
-
-def _connection(given: _Given) -> Connection:
+def _connection(given: Given) -> Connection:
     servers, url = given.text("kafka.bootstrap.servers"), given.text("url")
     if servers is not None and url is not None and servers != url:
         raise OptionError(
@@ -398,7 +230,7 @@ def _with_scheme(text: str, transport: str | None) -> str:
     return f"{scheme}://{login}{at}{','.join(h if _HAS_PORT.search(h) else f'{h}:{port}' for h in named)}"
 
 
-def _selection(given: _Given) -> Selection:
+def _selection(given: Given) -> Selection:
     names = ("subscribe", "subscribePattern", "assign")
     present = [name for name in names if given.text(name) is not None]
     if not present:
@@ -419,7 +251,7 @@ def _selection(given: _Given) -> Selection:
     return _assign(given)
 
 
-def _assign(given: _Given) -> Assign:
+def _assign(given: Given) -> Assign:
     example = '{"orders": [0, 1]}'
     parsed = given.json_object("assign", example)
     assert parsed is not None
@@ -435,7 +267,7 @@ def _assign(given: _Given) -> Assign:
     return Assign(partitions=tuple(sorted(set(partitions_of_topics))))
 
 
-def _start(given: _Given) -> Bound:
+def _start(given: Given) -> Bound:
     example = '{"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
     at = _by_time(given, "startingTimestamp", "startingOffsetsByTimestamp")
     if at is not None:
@@ -460,7 +292,7 @@ def _start(given: _Given) -> Bound:
     return AtOffsets(offsets=offsets)
 
 
-def _end(given: _Given) -> Bound:
+def _end(given: Given) -> Bound:
     if given.use.is_stream:
         return AtEnd(offset=LATEST)
     example = '{"orders": {"0": 50, "1": -1}} (-1 latest)'
@@ -483,7 +315,7 @@ def _end(given: _Given) -> Bound:
     return AtOffsets(offsets=offsets)
 
 
-def _by_time(given: _Given, everywhere: str, each: str) -> AtTimestamp | AtTimestamps | None:
+def _by_time(given: Given, everywhere: str, each: str) -> AtTimestamp | AtTimestamps | None:
     """Return the bound by time; the more general option wins, as in spark-sql-kafka."""
     timestamp_ms = given.whole(everywhere)
     timestamps = given.offsets(each, '{"orders": {"0": 1760000000000}} (ms since the epoch)', least=0)

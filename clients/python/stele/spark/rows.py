@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..wire.arrow_types import RecordBatch, pa
+from ..wire.arrow_types import Array, RecordBatch, pa
 from .options import OptionError
 from .schema import COLUMNS
 
@@ -42,8 +42,8 @@ class SinkRow(NamedTuple):
     headers: RecordHeaders
 
 
-def require_columns(schema: StructType, *, has_topic: bool) -> None:
-    """Raise ``OptionError`` if a column is missing, unknown, or of another type."""
+def require_columns(schema: StructType, *, has_topic: bool, encoded: Container[str] = ()) -> None:
+    """Raise ``OptionError`` if a column is missing, unknown, or of another type; those that are ``encoded`` have any."""
     for field in schema.fields:
         types = _TYPES.get(field.name)
         if types is None:
@@ -54,7 +54,7 @@ def require_columns(schema: StructType, *, has_topic: bool) -> None:
                 "put what you have into value, for example select(to_json(struct('*')).alias('value'))"
             )
         actual = field.dataType.simpleString()
-        if actual not in types:
+        if actual not in types and field.name not in encoded:
             raise OptionError(
                 f"column {field.name} is {actual}, and must be {' or '.join(types)}; cast it in a select"
             )
@@ -65,10 +65,19 @@ def require_columns(schema: StructType, *, has_topic: bool) -> None:
 
 
 class SinkRows:
-    """Converts Arrow batches to rows; the option ``topic`` overrides the column."""
+    """Converts Arrow batches to rows; the option ``topic`` overrides the column.
 
-    def __init__(self, *, topic: str | None) -> None:
+    ``encoders`` make bytes of the columns that have a schema.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str | None,
+        encoders: Mapping[str, Callable[[Array], list[bytes | None]]] | None = None,
+    ) -> None:
         self._topic = topic
+        self._encoders = encoders or {}
 
     @staticmethod
     def has_timestamps(batch: RecordBatch) -> bool:
@@ -82,6 +91,8 @@ class SinkRows:
             if name not in names:
                 return [None] * count
             values = batch.column(names.index(name))
+            if name in self._encoders:
+                return self._encoders[name](values)
             return (values if kind is None else values.cast(kind)).to_pylist()
 
         topics: list[Any] = column("topic") if self._topic is None else [self._topic] * count

@@ -7,6 +7,8 @@ in any order.
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -36,16 +38,21 @@ COLUMNS: dict[str, DataType] = {
 }
 
 
+_NONE: Mapping[str, StructField] = {}
 _MAY_BE_NULL = ("key", "value", "headers")
 
 
-def spark_schema(*, include_headers: bool) -> StructType:
-    """Return the schema of a read for which the user gives none."""
-    return StructType([StructField(n, t) for n, t in COLUMNS.items() if n != "headers" or include_headers])
+def spark_schema(*, include_headers: bool, decoded: Mapping[str, StructField] = _NONE) -> StructType:
+    """Return the schema of a read for which the user gives none; ``decoded`` are the columns with a schema."""
+    return StructType(
+        [decoded.get(n, StructField(n, t)) for n, t in COLUMNS.items() if n != "headers" or include_headers]
+    )
 
 
-def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...]:
-    """Return the columns of ``schema`` in order.
+def read_columns(
+    schema: StructType, *, include_headers: bool, decoded: Container[str] = ()
+) -> tuple[str, ...]:
+    """Return the columns of ``schema`` in order; those that are ``decoded`` may have any type.
 
     Raises:
         OptionError: a column does not exist, or has another type.
@@ -58,7 +65,7 @@ def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...
                 f"the schema asks for a column {field.name!r}, which a record does not have{hint}; "
                 f"there are {', '.join(COLUMNS)}: parse what is inside of value in a select"
             )
-        if field.dataType.simpleString() != expected.simpleString():
+        if field.name not in decoded and field.dataType.simpleString() != expected.simpleString():
             raise OptionError(
                 f"the schema asks for {field.name} as {field.dataType.simpleString()}, and it is "
                 f"{expected.simpleString()}; cast it in a select"

@@ -13,13 +13,14 @@ from pyspark.sql.datasource import DataSource
 
 from ..wire.notation import parse_boolean
 from .options import FORMAT, OptionError, ReadOptions, Use
-from .parsing import parse_read_options, parse_write_options
+from .parsing import parse_decoding, parse_read_options, parse_write_options
 from .schema import read_columns, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .batch_reader import BatchReader, Columns
+    from .decoding import Decoding
     from .stream_reader import StreamReader
     from .table_reader import TableReader
     from .writer import BatchWriter, StreamWriter
@@ -38,7 +39,12 @@ class SteleDataSource(DataSource):
     def schema(self) -> StructType:
         # Spark does not say yet whether it reads a batch or a stream; the options are checked later.
         include = parse_boolean(str(self.options.get("includeHeaders", "false")).strip()) is True
-        return spark_schema(include_headers=include)
+        schemas = parse_decoding(self.options)
+        if schemas is None:
+            return spark_schema(include_headers=include)
+        from .decoding import decoded_fields
+
+        return spark_schema(include_headers=include, decoded=decoded_fields(schemas))
 
     def reader(self, schema: StructType) -> BatchReader | TableReader:
         from .batch_reader import BatchReader
@@ -46,14 +52,14 @@ class SteleDataSource(DataSource):
 
         options = parse_read_options(self.options, Use.BATCH_READ)
         if options.is_table:
-            return TableReader(options, _columns(schema, options))
-        return BatchReader(options, _columns(schema, options))
+            return TableReader(options, _columns(schema, options), _decoding(schema, options))
+        return BatchReader(options, _columns(schema, options), _decoding(schema, options))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         from .stream_reader import StreamReader
 
         options = parse_read_options(self.options, Use.STREAM_READ)
-        return StreamReader(options, _columns(schema, options))
+        return StreamReader(options, _columns(schema, options), _decoding(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from .writer import BatchWriter
@@ -70,5 +76,16 @@ class SteleDataSource(DataSource):
 
 
 def _columns(schema: StructType, options: ReadOptions) -> Columns:
-    read_columns(schema, include_headers=options.include_headers)
+    schemas = options.schemas
+    decoded = () if schemas is None else [column.column for column in schemas.columns]
+    read_columns(schema, include_headers=options.include_headers, decoded=decoded)
     return tuple((field.name, field.nullable) for field in schema.fields)
+
+
+def _decoding(schema: StructType, options: ReadOptions) -> Decoding | None:
+    """Return what decodes columns. Raises OptionError, SteleClientError."""
+    if options.schemas is None:
+        return None
+    from .decoding import Decoding
+
+    return Decoding.of(options.schemas, schema)

@@ -39,14 +39,15 @@ from .planning import start_offsets
 
 if TYPE_CHECKING:
     from ..wire.arrow_types import RecordBatch
+    from .decoding import Decoding
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in the driver, and reads their ranges in the executors."""
 
-    def __init__(self, options: ReadOptions, columns: Columns) -> None:
+    def __init__(self, options: ReadOptions, columns: Columns, decoding: Decoding | None = None) -> None:
         self._options = options
-        self._ranges = RangeReader(options, columns)
+        self._ranges = RangeReader(options, columns, decoding)
         # Created on first use, because Spark pickles the reader for the executors.
         self._connected: Broker | None = None
         # The log ends at the start of a Trigger.AvailableNow, which no micro-batch exceeds.

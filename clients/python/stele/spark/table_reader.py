@@ -23,6 +23,7 @@ from .options import OptionError, ReadOptions
 
 if TYPE_CHECKING:
     from ..wire.arrow_types import RecordBatch
+    from .decoding import Decoding
 
 # A smaller table stays in memory.
 _MEMORY_BYTES = 32 * 1024 * 1024
@@ -43,9 +44,10 @@ class TablePartition(InputPartition):
 class TableReader(DataSourceReader):
     """Plans one task per partition in the driver, and reads it in an executor."""
 
-    def __init__(self, options: ReadOptions, columns: Columns) -> None:
+    def __init__(self, options: ReadOptions, columns: Columns, decoding: Decoding | None = None) -> None:
         self._options = options
-        self._columns = columns
+        self._columns = columns if decoding is None else decoding.raw_columns
+        self._decoding = decoding
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Raises ``OptionError`` for a topic that is not compacted."""
@@ -72,7 +74,12 @@ class TableReader(DataSourceReader):
         if isinstance(partition, TablePartition):
             with SpooledTemporaryFile(_MEMORY_BYTES, prefix="stele-table-") as spool:
                 pages, replaced = self._load(partition, spool)
-                yield from self._rows(partition, spool, pages, replaced)
+                rows = self._rows(partition, spool, pages, replaced)
+                if self._decoding is None:
+                    yield from rows
+                    return
+                with Broker(self._options.connection) as broker:
+                    yield from self._decoding.decode(rows, broker, f"{partition.topic}-{partition.partition}")
 
     def _load(self, wanted: TablePartition, spool: IO[bytes]) -> tuple[list[tuple[int, int]], Replaced]:
         """Write all pages to ``spool``; return the offset and size of each, and what the last ones replace."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..wire.arrow_types import RecordBatch
+    from .encoding import Encoding
 
 logger: logging.Logger = logging.getLogger("stele.spark")
 
@@ -67,8 +68,16 @@ class _Writer:
     """The base of both writers. Spark pickles it, so it holds only options and names."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        require_columns(schema, has_topic=options.topic is not None)
+        schemas = options.schemas
+        encoded = () if schemas is None else [column.column for column in schemas.columns]
+        require_columns(schema, has_topic=options.topic is not None, encoded=encoded)
         self._options = options
+        self._encoding: Encoding | None = None
+        if schemas is not None:
+            from .encoding import Encoding
+
+            # Once, in the driver: the tasks of a write have the same schema.
+            self._encoding = Encoding.of(schemas, schema)
 
     def _unit(self, task: TaskContext) -> WriteUnit | None:
         """Return what the rows belong to; None if they cannot be told from those of another write."""
@@ -90,7 +99,8 @@ class _Writer:
         task = TaskContext.get()
         if task is None:
             raise WriteIdentityError("rows are written outside of a Spark task; call write on a DataFrame")
-        rows = SinkRows(topic=self._options.topic)
+        encoding = self._encoding
+        rows = SinkRows(topic=self._options.topic, encoders=encoding and encoding.encoders())
         unit = self._unit(task)
         identity = self._identity(task, unit)
         if isinstance(identity, Identity) and unit is not None:

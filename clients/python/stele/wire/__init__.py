@@ -10,6 +10,7 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``framing``       the length-prefixed frames of the binary protocol
 - ``schema``        declared messages and their compiler, for this protocol and Kafka's
 - ``messages``      the messages of the binary protocol (ADR-0009, ADR-0010)
+- ``kafka``         the messages of Kafka's protocol and their headers
 - ``control_record``  the markers that end transactions
 - ``isolation_level`` whether a reader sees open and aborted transactions
 - ``partitioner``   key → partition

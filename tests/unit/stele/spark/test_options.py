@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from stele.spark import options as o
 from stele.spark import parsing as p
+from stele.spark.given import ALL_NAMES
 from stele.spark.options import OptionError, Use
 
 READ = {"url": "stele://broker:9009", "subscribe": "orders"}
@@ -205,7 +206,7 @@ def test_what_spark_puts_among_the_options_is_let_through() -> None:
 def test_every_option_is_in_the_documents_and_no_other() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
-    assert sorted(rows) == sorted(p.ALL_NAMES)
+    assert sorted(rows) == sorted(ALL_NAMES)
 
 
 def test_a_table_is_read_in_batches_over_the_binary_protocol() -> None:
@@ -252,3 +253,63 @@ def test_a_login_is_a_user_and_files() -> None:
     assert write(apiKeyFile="/etc/stele/key").connection.api_key_file == "/etc/stele/key"
     with pytest.raises(OptionError, match="give one of the two"):
         read(user="alice", apiKeyFile="/etc/stele/key")
+
+
+def test_columns_with_a_schema_have_the_subject_of_the_topic_or_the_one_that_is_named() -> None:
+    assert read().schemas is None
+
+    def decoding(**given: str) -> o.SchemaOptions:
+        named = {f"stele.{name.replace('_', '.')}": value for name, value in given.items()}
+        schemas = p.parse_read_options({**READ, **named}, Use.BATCH_READ).schemas
+        assert schemas is not None
+        return schemas
+
+    given = decoding(decode="value, key", schema_version="3", schema_key_subject="ids")
+    assert given.columns == (
+        o.ColumnSchema(column="key", subject="ids"),
+        o.ColumnSchema(column="value", subject="orders-value", version=3),
+    )
+    assert given.registry == o.RegistryOptions()
+    login = {"registry_url": "http://r:8081", "registry_user": "u", "registry_passwordFile": "/p"}
+    other = decoding(decode="value", decode_errors="null", **login)
+    assert other.nulls
+    assert other.registry == o.RegistryOptions(url="http://r:8081", user="u", password_file="/p")
+    written = p.parse_write_options(
+        {**WRITE, "stele.encode": "value", "stele.encode.register": "true"}, Use.BATCH_WRITE
+    ).schemas
+    assert written is not None
+    assert written.registers
+    assert p.parse_decoding({**READ, "unknown": "x"}) is None
+    assert p.parse_decoding({**READ, "STELE.DECODE": "value", "minOffsetsPerTrigger": "1"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stele.decode": "headers"}, "write value, key, or key,value"),
+        ({"stele.decode": "value,value"}, "write value, key, or key,value"),
+        ({"stele.decode": "value", "stele.decode.errors": "skip"}, "write fail or null"),
+        ({"stele.schema.subject": "s"}, "it is for stele.decode=value"),
+        ({"stele.decode.errors": "null"}, "it is for stele.decode=value"),
+        ({"stele.decode": "value", "stele.schema.key.version": "1"}, "which stele.decode does not name"),
+        ({"stele.decode": "value", "stele.schema.version": "0"}, "greater than 0"),
+        ({"stele.decode": "value", "stele.encode": "value"}, "stele.encode is for write and writeStream"),
+        ({"stele.decode": "value", "subscribe": "a,b"}, "option stele.schema.subject must name"),
+        ({"stele.decode": "value", "stele.registry.user": "u"}, "has the login of the broker"),
+        ({"stele.decode": "value", "stele.registry.url": "http://u:secret@r:8081"}, "holds a password"),
+        ({"stele.decode": "value", "stele.registry.url": "stele://r:9009"}, "reached over HTTP"),
+        ({"stele.decode": "value", "stele.registry.url": "r"}, "names no registry"),
+        ({"stele.decode": "value", "stele.registry.password": "secret"}, "write stele.registry.passwordFile"),
+    ],
+)
+def test_options_of_schemas_that_make_no_sense_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(said)) as refused:
+        p.parse_read_options({**READ, **given}, Use.BATCH_READ)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_column_of_topics_needs_a_named_subject() -> None:
+    with pytest.raises(OptionError, match="topics are in a column"):
+        p.parse_write_options({"url": "stele://b", "stele.encode": "value"}, Use.BATCH_WRITE)
+    given = {"url": "stele://b", "stele.encode": "value", "stele.schema.subject": "s"}
+    assert p.parse_write_options(given, Use.BATCH_WRITE).schemas is not None

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 from stele.wire import schema
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-from app.tcp.kafka.api import Api
 from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from app.tcp.kafka.context import Context, KafkaListener
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
 

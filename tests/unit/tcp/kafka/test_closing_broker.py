@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
+from stele.wire.kafka.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from stele.wire.kafka.topics import CreatableTopic, CreateTopicsRequest
+from stele.wire.kafka.transactions import InitProducerIdRequest
 
 from app.broker.placement import Placement
-from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
-from app.tcp.kafka.schemas.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from app.tcp.kafka.schemas.topics import CreatableTopic, CreateTopicsRequest
-from app.tcp.kafka.schemas.transactions import InitProducerIdRequest
 from tests.support.fetches import connected
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import api_of, read_response, request_frame

@@ -10,6 +10,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from stele.wire.kafka.configs import (
+    DESCRIBE_CONFIGS_API,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from stele.wire.schema.compiler import ELEMENTS_PER_STEP
 
 from app.network.admission import Admission
@@ -18,11 +23,6 @@ from app.settings import Settings
 from app.tcp.kafka.apis import Served
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.schemas.configs import (
-    DESCRIBE_CONFIGS_API,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
 from app.tcp.server import TcpServer
 from tests.support.kafka_peer import read_response, request_frame
 

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.produce import PRODUCE_API, PartitionProduceData, ProduceRequest, TopicProduceData
 
 from app.broker.placement import Placement
 from app.network.admission import Admission
@@ -34,8 +36,6 @@ from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.direct_produce import LENGTHS_MAX, PREFIX_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.route_learning import SKIPPED_MAX
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.produce import PRODUCE_API, PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.server import TcpServer
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas

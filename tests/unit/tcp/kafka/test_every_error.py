@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.share_groups import ALTER_SHARE_GROUP_OFFSETS_API
 from stele.wire.schema import NO_UUID, fields_of
 
 from app.broker.placement import Placement
@@ -25,8 +27,6 @@ from app.groups.share.group import ShareHeartbeat
 from app.tcp.errors import ERROR_CODES
 from app.tcp.kafka.apis import API_VERSIONS_KEY, SERVED, Served
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.share_groups import ALTER_SHARE_GROUP_OFFSETS_API
 from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame

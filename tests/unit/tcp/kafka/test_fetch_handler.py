@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 from app.broker.cluster import SoloCluster
 from app.broker.producing.produce import Acks
@@ -21,7 +22,6 @@ from app.storage.engine import PartitionFetch
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.context import Context
 from app.tcp.kafka.handlers.fetch import fetch
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from app.work_budget import pause
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of

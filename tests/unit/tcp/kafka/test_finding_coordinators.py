@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 from app.broker.cluster import SharedCluster
 from app.cluster.group_shards import lease_of_group
@@ -17,7 +18,6 @@ from app.cluster.leaders import ranked
 from app.cluster.membership import ClusterState, Lease, Member, MemberEndpoint
 from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers.groups.membership import FIND_MS, find_coordinator
-from app.tcp.kafka.schemas.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.support.one_lease import HandClock, OneLease
 from tests.support.simulated_time import before, simulated
 

@@ -7,18 +7,18 @@ from typing import Any, NoReturn, cast
 
 import pytest
 from stele.wire.error_codes import ErrorCode
-
-from app.errors import CoordinatorNotAvailable
-from app.tcp.kafka.context import Context, KafkaListener
-from app.tcp.kafka.handlers.groups.committed_offsets import offset_fetch
-from app.tcp.kafka.handlers.groups.groups import describe_groups, list_groups
-from app.tcp.kafka.schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from app.tcp.kafka.schemas.groups import DescribeGroupsRequest, ListGroupsRequest
+from stele.wire.kafka.groups import DescribeGroupsRequest, ListGroupsRequest
+
+from app.errors import CoordinatorNotAvailable
+from app.tcp.kafka.context import Context, KafkaListener
+from app.tcp.kafka.handlers.groups.committed_offsets import offset_fetch
+from app.tcp.kafka.handlers.groups.groups import describe_groups, list_groups
 
 
 class _ClosedGroups:

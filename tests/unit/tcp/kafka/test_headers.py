@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from stele.wire import schema
+from stele.wire.kafka.headers import RequestHead, read_client_id, read_head, response_head
 from stele.wire.schema import MalformedMessage
-
-from app.tcp.kafka.headers import RequestHead, read_client_id, read_head, response_head
 
 
 def frame(hexadecimal: str) -> memoryview:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 from app.broker.placement import Placement
 from app.broker.producing.produce import Acks
@@ -32,7 +33,6 @@ from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.fetching import idle_reading, looks
 from app.tcp.kafka.fetching.idle_reading import IdleReading
 from app.tcp.kafka.fetching.looks import Look
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from app.tcp.kafka.sessions.idle_answers import IdleAnswers, Room
 from app.transactions.messages import ProducerIdentity
 from app.work_budget import PARTITIONS_PER_TURN, pause

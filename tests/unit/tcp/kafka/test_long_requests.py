@@ -12,6 +12,55 @@ from typing import Any, cast
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.api_versions import ApiVersionsRequest
+from stele.wire.kafka.cluster import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from stele.wire.kafka.committed_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.groups import (
+    DESCRIBE_GROUPS_API,
+    DescribeGroupsRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from stele.wire.kafka.headers import RequestHead
+from stele.wire.kafka.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
+from stele.wire.kafka.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from stele.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.topics import CREATE_TOPICS_API, CreatableTopic, CreateTopicsRequest
+from stele.wire.kafka.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
+from stele.wire.kafka.users import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    UserName,
+)
 
 from app.broker.producing.produce import Acks
 from app.concurrency import DELETIONS_MAX
@@ -27,55 +76,6 @@ from app.tcp.kafka.handlers import topics, transactions
 from app.tcp.kafka.handlers.groups import committed_offsets, membership
 from app.tcp.kafka.handlers.groups.committed_offsets import _OFFSETS_AT_ONCE
 from app.tcp.kafka.handlers.metadata import metadata as describe_metadata
-from app.tcp.kafka.headers import RequestHead
-from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.cluster import (
-    AlterPartitionReassignmentsRequest,
-    ElectLeadersRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-    TopicPartitions,
-)
-from app.tcp.kafka.schemas.committed_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-)
-from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from app.tcp.kafka.schemas.groups import (
-    DESCRIBE_GROUPS_API,
-    DescribeGroupsRequest,
-    LeaveGroupRequest,
-    MemberIdentity,
-)
-from app.tcp.kafka.schemas.metadata import DescribeTopicPartitionsRequest, MetadataRequest, TopicRequest
-from app.tcp.kafka.schemas.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.topics import CREATE_TOPICS_API, CreatableTopic, CreateTopicsRequest
-from app.tcp.kafka.schemas.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    DescribeProducersRequest,
-    DescribeProducersTopic,
-)
-from app.tcp.kafka.schemas.users import (
-    AlterUserScramCredentialsRequest,
-    DescribeUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    UserName,
-)
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.transactions import request_checks

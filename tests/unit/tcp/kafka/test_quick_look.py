@@ -15,6 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FETCH_API
+from stele.wire.kafka.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from stele.wire.kafka.transactions import INIT_PRODUCER_ID_API as INIT_PRODUCER_ID
+from stele.wire.kafka.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 
 from app.broker.placement import Placement
 from app.clock import SystemClock
@@ -23,15 +32,6 @@ from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.handlers import fetch as fetch_handler
-from app.tcp.kafka.schemas.fetch import FETCH_API
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from app.tcp.kafka.schemas.transactions import INIT_PRODUCER_ID_API as INIT_PRODUCER_ID
-from app.tcp.kafka.schemas.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
-    InitProducerIdRequest,
-)
 from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.quotas import AlterClientQuotasEntry, AlterClientQuotasRequest, EntityData, OpData
 
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS, Principal
 from app.tcp.kafka.context import Context
 from app.tcp.kafka.handlers.quotas import alter_client_quotas
-from app.tcp.kafka.schemas.quotas import AlterClientQuotasEntry, AlterClientQuotasRequest, EntityData, OpData
 from tests.support.kafka_application import kafka_listener
 
 REQUEST = AlterClientQuotasRequest(

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.api_versions import API_VERSIONS_API, ApiVersionsRequest
+from stele.wire.kafka.groups import FIND_COORDINATOR_API, FindCoordinatorRequest
 from stele.wire.schema import ELEMENTS_PER_READ, MalformedMessage
 
-from app.tcp.kafka.api import Api
 from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.schemas.api_versions import API_VERSIONS_API, ApiVersionsRequest
-from app.tcp.kafka.schemas.groups import FIND_COORDINATOR_API, FindCoordinatorRequest
 from app.work_budget import Steps, at_once
 from tests.support.kafka_application import kafka_listener, served
 from tests.support.kafka_peer import read_response, request_body, request_frame

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from stele.wire.kafka.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
+from stele.wire.kafka.headers import read_client_id
 
 from app.tcp.kafka.fetching import request_memo
 from app.tcp.kafka.fetching.request_memo import PARTITIONS_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX, RequestMemo
-from app.tcp.kafka.headers import read_client_id
 from app.tcp.kafka.route_learning import SKIPPED_MAX
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchPartition, FetchRequest, FetchTopic
 from tests.support.kafka_peer import request_frame
 
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stele.wire import schema
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.headers import read_client_id
 from stele.wire.schema import Field, MalformedMessage, Type, fields_of
 
-from app.tcp.kafka.api import Api
 from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.headers import read_client_id
 from tests.support.random_messages import random_message
 
 APIS = [pytest.param(row.api, id=row.api.name) for row in SERVED.values()]

@@ -17,11 +17,11 @@ import pytest
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from stele.wire import schema
+from stele.wire.kafka.api import Api
+from stele.wire.kafka.api_versions import ApiVersionsResponse
+from stele.wire.kafka.streams_groups import STREAMS_GROUP_HEARTBEAT_API, StreamsGroupHeartbeatRequest
 
-from app.tcp.kafka.api import Api
 from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.schemas.api_versions import ApiVersionsResponse
-from app.tcp.kafka.schemas.streams_groups import STREAMS_GROUP_HEARTBEAT_API, StreamsGroupHeartbeatRequest
 from tests.support.random_messages import leaves, random_message
 
 MESSAGES_EACH = 6

@@ -7,6 +7,13 @@ from pathlib import Path
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode as E
+from stele.wire.kafka.share_groups import (
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+)
 from stele.wire.record_batch import build_values
 
 from app.broker.placement import Placement
@@ -15,13 +22,6 @@ from app.errors import NotCoordinator
 from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers.groups.share_fetch import share_acknowledge, share_fetch
 from app.tcp.kafka.handlers.groups.share_groups import share_group_heartbeat
-from app.tcp.kafka.schemas.share_groups import (
-    FetchPartition,
-    FetchTopic,
-    ShareAcknowledgeRequest,
-    ShareFetchRequest,
-    ShareGroupHeartbeatRequest,
-)
 from app.tcp.kafka.sessions.share_sessions import ClientConnection
 from tests.support.kafka_application import kafka_listener
 from tests.support.simulated_time import simulated

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.cluster import DESCRIBE_QUORUM_API
+from stele.wire.kafka.configs import (
+    ALTER_CONFIGS_API,
+    DESCRIBE_CONFIGS_API,
+    INCREMENTAL_ALTER_CONFIGS_API,
+)
+from stele.wire.kafka.fetch import FETCH_API
+from stele.wire.kafka.metadata import METADATA_API
+from stele.wire.kafka.produce import PRODUCE_API
+from stele.wire.kafka.share_groups import SHARE_FETCH_API, SHARE_GROUP_HEARTBEAT_API
+from stele.wire.kafka.topics import CREATE_TOPICS_API
+from stele.wire.kafka.transactions import ADD_PARTITIONS_TO_TXN_API, TXN_OFFSET_COMMIT_API
 from stele.wire.schema import NO_UUID
 
 from app.broker.cluster import SoloCluster
 from app.broker.placement import Placement
 from app.broker.topics import Topic, Topics
 from app.tcp.kafka.apis import SERVED, Served
-from app.tcp.kafka.schemas.cluster import DESCRIBE_QUORUM_API
-from app.tcp.kafka.schemas.configs import (
-    ALTER_CONFIGS_API,
-    DESCRIBE_CONFIGS_API,
-    INCREMENTAL_ALTER_CONFIGS_API,
-)
-from app.tcp.kafka.schemas.fetch import FETCH_API
-from app.tcp.kafka.schemas.metadata import METADATA_API
-from app.tcp.kafka.schemas.produce import PRODUCE_API
-from app.tcp.kafka.schemas.share_groups import SHARE_FETCH_API, SHARE_GROUP_HEARTBEAT_API
-from app.tcp.kafka.schemas.topics import CREATE_TOPICS_API
-from app.tcp.kafka.schemas.transactions import ADD_PARTITIONS_TO_TXN_API, TXN_OFFSET_COMMIT_API
 from app.tcp.kafka.topics_named import names_topics
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame

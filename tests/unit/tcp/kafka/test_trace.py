@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
+from stele.wire.kafka.headers import RequestHead
 
-from app.tcp.kafka.headers import RequestHead
 from app.tcp.kafka.trace import HEX_BYTES_MAX, Tracer, hex_dump
 
 HEAD = RequestHead(api_key=3, version=9, correlation_id=42)

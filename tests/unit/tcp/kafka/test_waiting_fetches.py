@@ -12,6 +12,7 @@ from typing import Literal
 import pytest
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
+from stele.wire.kafka.fetch import FETCH_API, FetchResponse, PartitionData
 
 from app.broker.placement import Placement
 from app.security.acl import Acl, AclFilter, Operation, ResourceType
@@ -19,7 +20,6 @@ from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka.context import KafkaListener
-from app.tcp.kafka.schemas.fetch import FETCH_API, FetchResponse, PartitionData
 from app.tcp.kafka.sessions.idle_answers import Room
 from app.work_budget import pause
 from tests.support.acls import authorizer_over

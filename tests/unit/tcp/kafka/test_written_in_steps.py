@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from stele.wire import schema
-from stele.wire.schema.compiler import ELEMENTS_PER_STEP
-
-from app.tcp.kafka.apis import SERVED
-from app.tcp.kafka.schemas.metadata import (
+from stele.wire.kafka.metadata import (
     METADATA_API,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from stele.wire.schema.compiler import ELEMENTS_PER_STEP
+
+from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.served import Served
 from tests.support.random_messages import random_message
 

@@ -12,15 +12,7 @@ from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from stele.wire.error_codes import ErrorCode
-
-from .....broker.broker import Broker
-from .....errors import GroupNotFound, IllegalGeneration, SteleError
-from .....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit, Results
-from .....work_budget import SMALL_VISIT, Pace, Steps, WorkBudget, at_once, in_turns, visited
-from ....errors import error_code_of
-from ...context import Context, find_topic
-from ...guards import groups as group_guards
-from ...schemas.committed_offsets import (
+from stele.wire.kafka.committed_offsets import (
     OFFSET_COMMIT_API,
     OFFSET_DELETE_API,
     OFFSET_FETCH_API,
@@ -41,6 +33,14 @@ from ...schemas.committed_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+
+from .....broker.broker import Broker
+from .....errors import GroupNotFound, IllegalGeneration, SteleError
+from .....groups.base.messages import CommitRequest, CommittedOffset, OffsetToCommit, Results
+from .....work_budget import SMALL_VISIT, Pace, Steps, WorkBudget, at_once, in_turns, visited
+from ....errors import error_code_of
+from ...context import Context, find_topic
+from ...guards import groups as group_guards
 from ...served import Served
 
 # Keep the offsets as long as the broker's configuration says.

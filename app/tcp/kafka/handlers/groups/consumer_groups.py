@@ -10,15 +10,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
-
-from .....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedPartition
-from .....errors import SteleError
-from .....groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat
-from .....security.acl import DESCRIBE_TOPIC
-from .....work_budget import SMALL_VISIT, WorkBudget, visited
-from ...context import Context, describe_error
-from ...guards import groups as group_guards
-from ...schemas.consumer_groups import (
+from stele.wire.kafka.consumer_groups import (
     CONSUMER_GROUP_DESCRIBE_API,
     CONSUMER_GROUP_HEARTBEAT_API,
     Assignment,
@@ -32,6 +24,14 @@ from ...schemas.consumer_groups import (
     Member,
     TopicPartitionsResult,
 )
+
+from .....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedPartition
+from .....errors import SteleError
+from .....groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat
+from .....security.acl import DESCRIBE_TOPIC
+from .....work_budget import SMALL_VISIT, WorkBudget, visited
+from ...context import Context, describe_error
+from ...guards import groups as group_guards
 from ...served import Served
 from .groups import as_java_address, by_topic_id, described_by
 

@@ -9,18 +9,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
-
-from .....cluster.consumer_group_store import OwnedPartition
-from .....errors import GroupNotFound, GroupOfOtherType, SteleError
-from .....groups.services import list_groups as list_coordinated
-from .....security.acl import DELETE_GROUP
-from .....work_budget import WorkBudget
-from ....errors import error_code_of
-from ...context import Context, describe_error
-from ...guards import authorized
-from ...guards import groups as group_guards
-from ...guards.rights import Parts, on_each
-from ...schemas.groups import (
+from stele.wire.kafka.groups import (
     DELETE_GROUPS_API,
     DESCRIBE_GROUPS_API,
     LIST_GROUPS_API,
@@ -35,6 +24,17 @@ from ...schemas.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+
+from .....cluster.consumer_group_store import OwnedPartition
+from .....errors import GroupNotFound, GroupOfOtherType, SteleError
+from .....groups.services import list_groups as list_coordinated
+from .....security.acl import DELETE_GROUP
+from .....work_budget import WorkBudget
+from ....errors import error_code_of
+from ...context import Context, describe_error
+from ...guards import authorized
+from ...guards import groups as group_guards
+from ...guards.rights import Parts, on_each
 from ...served import Served
 
 # KIP-1043: older versions describe a missing group as dead.

@@ -14,19 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from stele.wire.error_codes import ErrorCode
-
-from .....cluster.group_shards import lease_of_group
-from .....cluster.group_store import MemberProtocol
-from .....cluster.leaders import ranked
-from .....errors import MemberIdRequired, NotCoordinator, SteleError
-from .....groups.base.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
-from .....security.acl import READ_GROUP
-from .....work_budget import SMALL_VISIT, WorkBudget, pause, visited
-from ....errors import error_code_of
-from ...context import Context
-from ...guards import groups as group_guards
-from ...guards.rights import on_name
-from ...schemas.groups import (
+from stele.wire.kafka.groups import (
     FIND_COORDINATOR_API,
     HEARTBEAT_API,
     JOIN_GROUP_API,
@@ -46,6 +34,18 @@ from ...schemas.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+
+from .....cluster.group_shards import lease_of_group
+from .....cluster.group_store import MemberProtocol
+from .....cluster.leaders import ranked
+from .....errors import MemberIdRequired, NotCoordinator, SteleError
+from .....groups.base.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
+from .....security.acl import READ_GROUP
+from .....work_budget import SMALL_VISIT, WorkBudget, pause, visited
+from ....errors import error_code_of
+from ...context import Context
+from ...guards import groups as group_guards
+from ...guards.rights import on_name
 from ...served import Served
 from ..nodes import Node, nodes, own_node
 

@@ -12,12 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
-
-from .....work_budget import SMALL_VISIT, visited
-from ...context import Context
-from ...guards import groups as group_guards
-from ...guards.rights import open_to_all
-from ...schemas.streams_groups import (
+from stele.wire.kafka.streams_groups import (
     STREAMS_GROUP_DESCRIBE_API,
     STREAMS_GROUP_HEARTBEAT_API,
     DescribedGroup,
@@ -26,6 +21,11 @@ from ...schemas.streams_groups import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
+
+from .....work_budget import SMALL_VISIT, visited
+from ...context import Context
+from ...guards import groups as group_guards
+from ...guards.rights import open_to_all
 from ...served import Served
 
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION

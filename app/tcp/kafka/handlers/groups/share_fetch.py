@@ -17,17 +17,7 @@ from typing import Any, Protocol, overload
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
-
-from .....broker.broker import Broker
-from .....errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, SteleError, UnknownTopicId
-from .....groups.base.share_state import Acknowledgement, AcknowledgeType
-from .....groups.share.reads import SharedRecords, ShareRead, acquire_records
-from .....security.acl import READ_TOPIC
-from .....storage.topic_partition import TopicPartition
-from .....work_budget import WorkBudget
-from ...context import Context, describe_error
-from ...guards import groups as group_guards
-from ...schemas.share_groups import (
+from stele.wire.kafka.share_groups import (
     SHARE_ACKNOWLEDGE_API,
     SHARE_FETCH_API,
     AcquiredRecords,
@@ -41,6 +31,16 @@ from ...schemas.share_groups import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+
+from .....broker.broker import Broker
+from .....errors import CoordinatorNotAvailable, InvalidRequest, NotCoordinator, SteleError, UnknownTopicId
+from .....groups.base.share_state import Acknowledgement, AcknowledgeType
+from .....groups.share.reads import SharedRecords, ShareRead, acquire_records
+from .....security.acl import READ_TOPIC
+from .....storage.topic_partition import TopicPartition
+from .....work_budget import WorkBudget
+from ...context import Context, describe_error
+from ...guards import groups as group_guards
 from ...served import Served
 from ...sessions.fetch_sessions import FINAL_EPOCH, NEW_SESSION_EPOCH
 from ...sessions.share_sessions import SharedPartition, ShareSession

@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from stele.wire.error_codes import ErrorCode
-
-from .....cluster.consumer_group_store import JOINING
-from .....errors import SteleError, StorageError, TopicError
-from .....groups.share.group import ShareHeartbeat, ShareMember
-from .....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
-from .....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
-from .....work_budget import WorkBudget, visited
-from ...context import Context, describe_error
-from ...guards import groups as group_guards
-from ...schemas.share_groups import (
+from stele.wire.kafka.share_groups import (
     ALTER_SHARE_GROUP_OFFSETS_API,
     DELETE_SHARE_GROUP_OFFSETS_API,
     DESCRIBE_SHARE_GROUP_OFFSETS_API,
@@ -46,6 +37,15 @@ from ...schemas.share_groups import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+
+from .....cluster.consumer_group_store import JOINING
+from .....errors import SteleError, StorageError, TopicError
+from .....groups.share.group import ShareHeartbeat, ShareMember
+from .....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
+from .....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
+from .....work_budget import WorkBudget, visited
+from ...context import Context, describe_error
+from ...guards import groups as group_guards
 from ...served import Served, always
 from .groups import as_java_address, by_topic_id, described_by
 

@@ -47,7 +47,7 @@ def sizes_of_patterns(nodes: list[Node]) -> dict[str, int]:
             size = _size_of(pattern)
             if size is None:
                 raise InvalidSchema(
-                    f"{node.place}/{word}: {quote(pattern)} is no regular expression, or one with too many repetitions"
+                    f"{node.place}/{word}: {quote(pattern)} is no regular expression, or too large a one"
                 )
             sizes[pattern] = size
             if sum(sizes.values()) > _ALL_SIZES_MAX:
@@ -66,6 +66,9 @@ def _needs_steps(pattern: str) -> bool:
 
 def _size_of(pattern: str) -> int | None:
     for size in _SIZES:
+        # Text of a megabyte takes 0.2 s until it is found too large.
+        if size < len(pattern):
+            continue
         try:
             _compile(pattern, size)
         except ValueError:

@@ -78,6 +78,8 @@ from .leases import PollResponse as PollResponse
 from .leases import SkippedPartition as SkippedPartition
 from .logins import AuthenticateRequest as AuthenticateRequest
 from .logins import AuthenticateResponse as AuthenticateResponse
+from .mirrors import MirrorAppendRequest as MirrorAppendRequest
+from .mirrors import MirrorAppendResponse as MirrorAppendResponse
 from .produce import ACKS_ALL as ACKS_ALL
 from .produce import ANY_PARTITION as ANY_PARTITION
 from .produce import UNKNOWN_OFFSET as UNKNOWN_OFFSET

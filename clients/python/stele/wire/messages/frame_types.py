@@ -87,6 +87,8 @@ class MessageType(IntEnum):
     TOPIC_FETCH_RESPONSE = 0x4E
     CONDITIONAL_PRODUCE_REQUEST = 0x4F
     CONDITIONAL_PRODUCE_RESPONSE = 0x50
+    MIRROR_APPEND_REQUEST = 0x51
+    MIRROR_APPEND_RESPONSE = 0x52
 
 
 # Errors of these types have a text and no number.

@@ -1,0 +1,204 @@
+"""Mirrors over HTTP: what they copy, how far they are, and the end of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired, TypedDict, cast
+
+from msgspec import Struct, field
+from starlette.requests import Request
+
+from ...broker.mirrors import MirrorDefinition
+from ...errors import InvalidRequest
+from ...security.audit import log_change
+from ...security.principal import ANONYMOUS
+from ..authentication import peer_of
+from ..guarded_route import GuardedRoute
+from ..json_bodies import JsonBody
+from ..routing import Routes
+from ..schemas import Shown, one_of
+from ..state import MirrorsView, api_state
+
+route = Routes("mirrors", GuardedRoute, errors=(503,))
+_Properties = Annotated[
+    dict[str, str],
+    Shown(
+        "properties of the connection, by the names of Kafka's clients; a secret is ${env:STELE_MIRROR_SECRET_…} or "
+        "${file:NAME}",
+        name="MirrorSource",
+    ),
+]
+
+
+class MirroredPartition(TypedDict):
+    partition: int
+    offset: Annotated[int | None, Shown("where the copy ends")]
+    source_end: Annotated[int | None, Shown("where the source ends")]
+    lag: int | None
+    state: str
+    error: str | None
+
+
+class MirroredTopicState(TypedDict):
+    topic: str
+    partitions: list[MirroredPartition]
+
+
+MirrorDocument = TypedDict(
+    "MirrorDocument",
+    {
+        "name": str,
+        "from": str,
+        "topics": str,
+        "groups": str | None,
+        "acls": bool,
+        "source": _Properties,
+        "rate": int | None,
+    },
+)
+
+
+class Mirror(TypedDict):
+    name: str
+    state: Annotated[str, one_of("MirrorState", "starting", "copying", "level", "paused", "failed")]
+    restarts: int
+    definition: MirrorDocument
+    lag: NotRequired[Annotated[int | None, Shown("offsets of the source that are not copied yet")]]
+    stopped: NotRequired[Annotated[int, Shown("partitions that wait for a person")]]
+    bytes_per_s: NotRequired[float]
+    copied_bytes: NotRequired[int]
+    topics: NotRequired[list[MirroredTopicState]]
+    not_copied: NotRequired[list[str]]
+    last_error: NotRequired[str | None]
+
+
+class MirrorList(TypedDict):
+    mirrors: list[Mirror]
+
+
+class AbortedByPromotion(TypedDict):
+    partition: int
+    producer_id: int
+    first_offset: int
+
+
+class PromotedTopic(TypedDict):
+    topic: str
+    aborted_transactions: list[AbortedByPromotion]
+
+
+class Promotion(TypedDict):
+    promoted: list[PromotedTopic]
+
+
+class MirrorBody(Struct, forbid_unknown_fields=True, rename={"servers": "from"}):
+    """What a mirror copies."""
+
+    servers: Annotated[str, Shown("brokers of the source to begin with: HOST:PORT,…")]
+    topics: Annotated[str, Shown("regular expression of whole names")]
+    groups: Annotated[str | None, Shown("regular expression of the groups whose offsets are copied")] = None
+    acls: Annotated[bool, Shown("whether access rules and quotas are copied")] = False
+    source: _Properties = field(default_factory=dict[str, str])
+    rate: Annotated[int | None, Shown("limit of all copying in bytes per second", minimum=1024)] = None
+    paused: bool = False
+
+
+class PromotionBody(Struct, forbid_unknown_fields=True):
+    """What to promote."""
+
+    topic: Annotated[str | None, Shown("one copy; without it all, and the mirror is deleted")] = None
+
+
+_BODY = JsonBody(MirrorBody, '{"from": "kafka:9092", "topics": "orders\\\\..*", "groups": ".*"}')
+_PROMOTION = JsonBody(PromotionBody, '{"topic": "orders.eu"}', is_required=False)
+
+
+def _mirrors(request: Request) -> MirrorsView:
+    mirrors = api_state(request).mirrors
+    if mirrors is None:
+        raise InvalidRequest("this application runs no mirrors")
+    return mirrors
+
+
+def _shown(status: Mapping[str, Any]) -> Mirror:
+    definition = cast("MirrorDefinition", status["definition"])
+    return cast("Mirror", {**status, "name": definition.name, "definition": definition.as_document()})
+
+
+def _log(request: Request, operation: str, name: str) -> None:
+    principal = request.scope.get("stele.principal", ANONYMOUS)
+    log_change(
+        peer_of(request.scope), principal=str(principal), operation=operation, resource=f"Mirror:{name}"
+    )
+
+
+@route("GET /v1/mirrors", "List mirrors")
+async def list_mirrors(request: Request) -> MirrorList:
+    """Return all mirrors and how far each is: state, lag, partitions, and what could not be copied."""
+    return {"mirrors": [_shown(status) for status in _mirrors(request).list()]}
+
+
+@route("GET /v1/mirrors/{mirror}", "Get a mirror", errors=(404,))
+async def get_mirror(request: Request) -> Mirror:
+    """Return what a mirror copies and how far it is."""
+    return _shown(_mirrors(request).get(request.path_params["mirror"]))
+
+
+@route("PUT /v1/mirrors/{mirror}", "Create or change a mirror", body=_BODY)
+async def put_mirror(request: Request) -> Mirror:
+    """Copy topics of another Kafka cluster, with the same offsets, until they are promoted.
+
+    A mirror that exists goes on with what the body says; with `paused` it rests.
+    """
+    name = request.path_params["mirror"]
+    body = await _BODY.read(request)
+    definition = MirrorDefinition(
+        name=name,
+        servers=body.servers,
+        topics=body.topics,
+        groups=body.groups,
+        acls=body.acls,
+        source=body.source,
+        rate_bytes_s=body.rate,
+        is_paused=body.paused,
+    )
+    mirrors = _mirrors(request)
+    await mirrors.put(definition)
+    _log(request, "put-mirror", name)
+    return _shown(mirrors.get(name))
+
+
+@route("DELETE /v1/mirrors/{mirror}", "Delete a mirror", errors=(404,))
+async def delete_mirror(request: Request) -> None:
+    """Stop a mirror and forget it. Its topics stay as they are, read-only; a mirror of the same name goes on with them."""
+    name = request.path_params["mirror"]
+    await _mirrors(request).delete(name)
+    _log(request, "delete-mirror", name)
+
+
+@route("POST /v1/mirrors/{mirror}/promote", "Promote copies", body=_PROMOTION, errors=(404,))
+async def promote_mirror(request: Request) -> Promotion:
+    """Make ordinary topics of the copies of a mirror, or of one, at the offsets that they have.
+
+    Transactions that are open in a copy are aborted, because their coordinator stays behind.
+    """
+    name = request.path_params["mirror"]
+    body = await _PROMOTION.read(request)
+    promoted = await _mirrors(request).promote(name, body.topic)
+    _log(request, "promote-mirror", name)
+    return {
+        "promoted": [
+            {
+                "topic": topic,
+                "aborted_transactions": [
+                    {
+                        "partition": each.topic_partition.partition,
+                        "producer_id": each.producer_id,
+                        "first_offset": each.first_offset,
+                    }
+                    for each in ended
+                ],
+            }
+            for topic, ended in promoted
+        ]
+    }

@@ -1,0 +1,13 @@
+"""Mirrors: copies of topics of another cluster, with the same offsets.
+
+Reading order, from what decides to what runs; nothing above ``source`` does I/O:
+
+- ``errors``, ``definition``, ``properties``  what a mirror copies, from where, and how it connects
+- ``positions``                               where a copy goes on, what it takes, and when it must not
+- ``source``                                  the source: a client of Kafka's protocol
+- ``target``                                  the copies, over the binary protocol
+- ``partition``, ``flow``                     the state of one partition; how much is under way
+- ``copying``                                 partitions, each from its leader
+- ``topics``, ``groups``, ``access``          what is copied beside records
+- ``status``, ``run``                         what a supervisor reads; the mirror as a whole
+"""

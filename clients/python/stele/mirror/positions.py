@@ -1,0 +1,177 @@
+"""Where a copy goes on, what of a fetch it takes, and when it must not go on. Pure.
+
+The position of a copy is its own log end offset, so whatever crashed, it goes on from there, exactly once. Everything
+before it must be what the source has there: ``begin`` and ``is_diverging`` compare by leader epochs (KIP-101, KIP-320).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..wire import record_batch as rb
+from ..wire.framing import FRAME_BYTES_MAX
+from ..wire.messages.mirrors import BATCHES_PER_APPEND_MAX
+
+NO_EPOCH = -1
+# What a frame has besides the batches: the name of a topic is the largest of it.
+PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
+# So that the broker's other requests get their turns between them.
+_PIECE_BYTES_USUAL = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyState:
+    """What the target has of a partition; ``epoch`` is that of its last batch, -1 if there is none."""
+
+    start: int
+    end: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """What the source has of a partition.
+
+    ``epoch_end``: where the epoch of the copy's last batch ends there, as ``(epoch, offset)``; None if nobody asked.
+    """
+
+    start: int
+    end: int
+    epoch_end: tuple[int, int] | None = None
+
+
+class Diverged(Exception):
+    """The copy has what the source lacks; only a person can decide which of them is right."""
+
+
+class Damaged(Exception):
+    """Bytes of the source are no batches of a log; another fetch may bring sound ones."""
+
+
+class NotCopyable(Exception):
+    """The source has what no copy can have."""
+
+
+def must_compare(copy: CopyState, source: SourceState) -> bool:
+    """Return whether they have offsets in common, so that the epochs say whether the records are the same."""
+    return copy.epoch != NO_EPOCH and copy.end > source.start
+
+
+def begin(copy: CopyState, source: SourceState) -> int:
+    """Return the offset to fetch from; beyond the end of the copy if the source has deleted what is between.
+
+    Raises:
+        Diverged: the source lacks what the copy has.
+    """
+    if source.end < copy.end:
+        raise Diverged(
+            f"the source ends at {source.end}, and the copy at {copy.end}: the source has lost records, or was made anew. "
+            f"Cut the copy back to {source.end}, or delete it and copy again"
+        )
+    if must_compare(copy, source) and source.epoch_end is not None:
+        check_epoch(copy.end, copy.epoch, *source.epoch_end)
+    return max(copy.end, source.start)
+
+
+def check_epoch(copy_end: int, copy_epoch: int, epoch: int, end: int) -> None:
+    """Compare the copy with the end of its last epoch at the source.
+
+    ``epoch`` is the last one up to ``copy_epoch`` that the source has, and ``end`` is where it ends; both are -1 if it
+    has none.
+
+    Raises:
+        Diverged: the source lacks what the copy has.
+    """
+    if epoch < 0 or end < 0:
+        raise Diverged(
+            f"the source does not know leader epoch {copy_epoch}, in which the copy's last records were written (it ends at "
+            f"{copy_end}): the source was set back, or made anew. Delete the copy and copy again"
+        )
+    if end < copy_end or epoch < copy_epoch:
+        cut = min(end, copy_end)
+        raise Diverged(
+            f"the copy ends at {copy_end} with leader epoch {copy_epoch}, and at the source epoch {epoch} ends at {end}: "
+            f"the source has lost records since, as after an unclean election. Cut the copy back to {cut}, or delete it and "
+            "copy again"
+        )
+
+
+class Piece(NamedTuple):
+    """Whole batches for one append: bytes from ``start`` to ``stop`` of the fetched ones."""
+
+    start: int
+    stop: int
+    next_offset: int
+    epoch: int
+
+
+def cut(records: rb.Buffer, position: int, high_watermark: int, *, floor: int | None = None) -> list[Piece]:
+    """Return what to append of a fetch at ``position``, in pieces that fit a frame.
+
+    Batches before the position are left out, and so are those that reach past the high watermark, and a last one that is
+    cut short. What is wrong counts only once it is the first. ``floor`` is the end of the copy, if that is before the
+    position because the source has deleted what is between: the source may begin inside a batch, which is copied whole.
+
+    Raises:
+        Damaged: the first batch is not sound.
+        Diverged: it begins before the end of the copy and ends after it.
+        NotCopyable: it is too large, or older than the format of the log.
+    """
+    pieces: list[Piece] = []
+    count = 0
+    try:
+        for header in _batches(records, position, position if floor is None else floor, high_watermark):
+            start, stop = header.position, header.position + header.size
+            is_full = count >= BATCHES_PER_APPEND_MAX
+            if pieces and not is_full and stop - pieces[-1].start <= _PIECE_BYTES_USUAL:
+                start = pieces.pop().start
+            else:
+                count = 0
+            pieces.append(Piece(start, stop, header.next_offset, header.partition_leader_epoch))
+            count += 1
+    except (Damaged, Diverged, NotCopyable):
+        if not pieces:
+            raise
+    return pieces
+
+
+def _batches(records: rb.Buffer, position: int, floor: int, high_watermark: int) -> Iterator[rb.BatchHeader]:
+    """Yield the headers of the batches to append, which are checked."""
+    at, expected, has_begun = 0, floor, False
+    while len(records) - at >= rb.LOG_OVERHEAD_BYTES + 5:
+        size = rb.LOG_OVERHEAD_BYTES + int.from_bytes(records[at + 8 : at + 12], "big", signed=True)
+        magic = records[at + 16]
+        if magic in (0, 1):
+            raise NotCopyable(
+                f"the source has records in message format {magic} from offset {position} on, which have no batches to copy; "
+                "start the mirror where newer ones begin"
+            )
+        if size > PIECE_BYTES_MAX:
+            raise NotCopyable(
+                f"the batch at offset {position} has {size} bytes; at most {PIECE_BYTES_MAX} can be copied"
+            )
+        if len(records) - at < max(size, rb.HEADER_BYTES):
+            return
+        try:
+            header = rb.read_header(records, at)
+            if header.next_offset <= position and not has_begun:
+                at += header.size
+                continue
+            if header.base_offset < expected:
+                if has_begun:
+                    raise Damaged(f"offset {header.base_offset} follows {expected} in a fetch at {position}")
+                raise Diverged(
+                    f"the copy ends at {floor}, inside a batch of the source (offsets {header.base_offset} to "
+                    f"{header.last_offset}), so it is not a copy of this log. Delete it and copy again"
+                )
+            if header.next_offset > high_watermark:
+                return
+            rb.check_batch(records, at)
+        except rb.CorruptBatchError as error:
+            raise Damaged(
+                f"a batch of the source at offset {expected} or later is not sound: {error}"
+            ) from error
+        yield header
+        at, expected, has_begun = at + header.size, header.next_offset, True

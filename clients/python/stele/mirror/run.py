@@ -1,0 +1,218 @@
+"""A mirror as a whole: finds topics, copies them, and reports, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import SteleClientError
+from ..records import TopicPartition
+from . import status
+from .access import Access
+from .copying import Copying
+from .definition import Definition
+from .errors import MirrorError, SourceError
+from .flow import Flow
+from .groups import Groups
+from .partition import pause_s
+from .properties import SourceConfig, parse, resolved
+from .source.cluster import Source
+from .target import Target
+from .topics import Topics
+
+logger = logging.getLogger("stele.mirror")
+
+# How often the source is asked for its topics and leaders, and how soon again if a leader has changed.
+_DISCOVERY_S = 5.0
+_DISCOVERY_SOON_S = 0.2
+_GROUPS_S = 3.0
+_ACCESS_S = 30.0
+_SECRET_BYTES_MAX = 1 << 20
+_REPORT_S = 0.5
+_GROUPS_SHOWN_MAX = 20
+
+
+class Mirror:
+    """One mirror; ``run`` ends only when it is cancelled."""
+
+    def __init__(self, definition: Definition, url: str) -> None:
+        """Raises ``MirrorError`` if the definition or the URL of the target cannot be used."""
+        self._definition = definition
+        try:
+            self._target = Target(url)
+        except ValueError as error:
+            raise MirrorError(str(error)) from error
+        self._source = Source(definition.servers, self._config)
+        self._flow = Flow(definition.rate)
+        self._wanted = asyncio.Event()
+        self._topics = Topics(self._source, self._target, pattern=definition.topics, mirror=definition.name)
+        self._copying = Copying(self._source, self._target, self._flow, refresh=self._refresh)
+        self._groups = (
+            None
+            if definition.groups is None
+            else Groups(self._source, self._target, pattern=definition.groups, end_of=self._end_of)
+        )
+        self._access = Access(self._source, self._target) if definition.acls else None
+        self._rate = status.Rate()
+        self._failure = ""
+        self._side_failures: dict[str, str] = {}
+
+    def _config(self) -> SourceConfig:
+        """Return the properties with their secrets as they are now."""
+        given = resolved(self._definition.source, os.environ, _text_of)
+        return parse(given, mirror=self._definition.name)
+
+    def _refresh(self) -> None:
+        self._topics.look_again()
+        self._wanted.set()
+
+    def _end_of(self, partition: TopicPartition) -> int | None:
+        one = self._copying.partitions.get(partition)
+        return None if one is None or one.source_end is None or one.is_stopped else one.end
+
+    async def run(self) -> None:
+        """Copy until it is cancelled."""
+        side: list[Awaitable[None]] = []
+        if self._groups is not None:
+            side.append(self._repeat("committed offsets", self._groups.copy, _GROUPS_S))
+        if self._access is not None:
+            side.append(self._repeat("ACLs and quotas", self._access.copy, _ACCESS_S))
+        try:
+            await asyncio.gather(self._discover(), *side)
+        finally:
+            await self._copying.close()
+            await self._source.close()
+            await self._target.close()
+
+    async def _discover(self) -> None:
+        failures = 0
+        while True:
+            self._wanted.clear()
+            try:
+                await self._topics.refresh()
+                self._copying.update(
+                    one for topic in self._topics.known.values() for one in topic.partitions()
+                )
+                failures, self._failure = 0, ""
+            except Exception as error:  # noqa: BLE001 - the edge of a task: it is logged, shown and tried again
+                failures += 1
+                self._failed("the topics of the source", error)
+                self._failure = str(error) or repr(error)
+                await asyncio.sleep(pause_s(failures))
+                continue
+            await asyncio.sleep(_DISCOVERY_SOON_S)
+            try:
+                async with asyncio.timeout(_DISCOVERY_S):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def _repeat(self, what: str, work: Callable[[], Awaitable[None]], every_s: float) -> None:
+        failures = 0
+        while True:
+            try:
+                await work()
+                failures = 0
+                self._side_failures.pop(what, None)
+            except Exception as error:  # noqa: BLE001 - the edge of a task, as above
+                failures += 1
+                self._failed(what, error)
+                self._side_failures[what] = str(error) or repr(error)
+            await asyncio.sleep(max(every_s, pause_s(failures)))
+
+    def _failed(self, what: str, error: Exception) -> None:
+        if isinstance(error, SourceError | MirrorError | SteleClientError):
+            logger.warning("%s could not be copied: %s", what, error)
+        else:
+            logger.error("%s could not be copied", what, exc_info=error)
+
+    def document(self) -> dict[str, Any]:
+        """Return the status."""
+        not_copied = [f"{what}: {why}" for what, why in self._side_failures.items()]
+        if self._access is not None:
+            not_copied += self._access.not_copied
+        if self._groups is not None and (busy := sorted(self._groups.busy)):
+            shown = ", ".join(busy[:_GROUPS_SHOWN_MAX]) + (", …" if len(busy) > _GROUPS_SHOWN_MAX else "")
+            not_copied.append(f"committed offsets of {len(busy)} groups that have members here: {shown}")
+        return status.document(
+            self._definition.name,
+            topics=list(self._topics.known.values()),
+            partitions=self._copying.partitions,
+            failure=self._failure,
+            copied_bytes=self._flow.stored_bytes,
+            bytes_per_s=self._rate.of(self._flow.stored_bytes, asyncio.get_running_loop().time()),
+            not_copied=not_copied,
+        )
+
+
+def _text_of(name: str) -> str:
+    """Return the text of a file for secrets, from the directory that the broker names."""
+    directory = os.environ.get("STELE_MIRROR_SECRETS_DIR")
+    if not directory or Path(name).name != name:
+        raise MirrorError(
+            f"${{file:{name}}} must be the name of a file in the directory STELE_MIRROR_SECRETS_DIR"
+        )
+    with Path(directory, name).open("rb") as file:
+        return file.read(_SECRET_BYTES_MAX).decode()
+
+
+def main() -> int:
+    """Run the mirror that the broker asks for, until it closes standard input; return the exit code."""
+    logging.basicConfig(
+        level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    # httpx logs every request at level info.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    import uvloop
+
+    return uvloop.run(
+        _main(os.environ.get("STELE_MIRROR_DEFINITION", ""), os.environ.get("STELE_MIRROR_BROKER", ""))
+    )
+
+
+async def _main(definition: str, url: str) -> int:
+    """Report the status, one JSON object per line, until standard input ends."""
+    loop = asyncio.get_running_loop()
+    ending = asyncio.create_task(_ended_input())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ending.cancel)
+    try:
+        mirror = Mirror(Definition.parse(definition), url)
+    except MirrorError as error:
+        _report({"state": "failed", "last_error": str(error)})
+        return 1
+    work = asyncio.create_task(mirror.run())
+    while not ending.done() and not work.done():
+        await asyncio.wait((work, ending), timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+        _report(mirror.document())
+    ending.cancel()
+    work.cancel()
+    _, failure = await asyncio.gather(ending, work, return_exceptions=True)
+    if isinstance(failure, Exception):
+        logger.error("the mirror has failed", exc_info=failure)
+        return 1
+    return 0
+
+
+async def _ended_input() -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while await reader.read(4096):
+        pass
+
+
+def _report(document: dict[str, Any]) -> None:
+    # The supervisor may have gone; the end of standard input stops the mirror.
+    with suppress(BrokenPipeError):
+        sys.stdout.write(f"{json.dumps(document)}\n")
+        sys.stdout.flush()

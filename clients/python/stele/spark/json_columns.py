@@ -1,0 +1,213 @@
+"""Spark types of JSON Schemas, and values of JSON for Arrow columns of these types.
+
+==================================================  ====================================
+an object with properties                           STRUCT of them; others are left out
+an object with ``additionalProperties`` alone       MAP of STRING to their type
+an array with ``items``                             ARRAY
+``integer``, ``number``, ``string``, ``boolean``    BIGINT, DOUBLE, STRING, BOOLEAN
+an ``enum`` or ``const`` of one of these            the same
+null and one of these, in ``type`` or ``anyOf``     the same
+anything else, as an object within itself           STRING with its JSON
+==================================================  ====================================
+
+A value is read by the schema of the query's plan, whatever it was written with: a property that it
+lacks is null, and one of another type cannot be decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from ..registry.codecs import Decode
+from ..schemas.definitions import InvalidSchema, InvalidValue, ParsedSchema
+from ..schemas.json_schema.nodes import Node
+from ..schemas.json_schema.schema import JsonSchema
+from ..schemas.json_schema.values import NUMBERS, type_of
+from ..schemas.json_values import kind_of, parse_float
+from .plans import STRING, Plan, chosen_fields, element_of, value_of
+
+Convert = Callable[[Any], Any]
+
+_NULL = frozenset({"null"})
+_OBJECT = frozenset({"object"})
+_ARRAY = frozenset({"array"})
+_NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
+
+
+def plan(schema: JsonSchema, wanted: DataType | None) -> Plan:
+    """Return how values are read as the schema describes them; see ``plans.Plan``."""
+    data_type, convert = _plan(schema.root, wanted, ())
+
+    def decode_of(writer: ParsedSchema) -> Decode:
+        if writer.type != "JSON":
+            raise InvalidSchema(f"it is of type {writer.type}, and the plan of the query has JSON")
+        return lambda framed: convert(_parsed(framed.payload))
+
+    return Plan(data_type, decode_of)
+
+
+def _parsed(payload: bytes) -> Any:
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidValue("", f"it is not JSON: {error}") from None
+
+
+def _plan(node: Node, wanted: DataType | None, above: tuple[Node, ...]) -> tuple[DataType, Convert]:
+    """Return the Spark type of a schema, and what makes values of it."""
+    node = _alone(node)
+    words = node.keywords
+    types = _types(node)
+    if node in above or types is None:
+        return STRING, _as_text
+    above = (*above, node)
+    if types == _OBJECT and not words.keys() & {"anyOf", "oneOf", "allOf", "patternProperties"}:
+        if properties := words.get("properties"):
+            return _struct(properties, wanted, above)
+        rest: Node | None = words.get("additionalProperties")
+        if rest is not None and not rest.is_false:
+            data_type, convert = _plan(rest, value_of(wanted), above)
+            return MapType(STRING, data_type), _map(convert)
+    if types == _ARRAY and "items" in words and "prefixItems" not in words:
+        data_type, convert = _plan(words["items"], element_of(wanted), above)
+        return ArrayType(data_type), _array(convert)
+    leaf = _LEAVES.get(types)
+    return (STRING, _as_text) if leaf is None else leaf
+
+
+def _alone(node: Node) -> Node:
+    """Return what a schema refers to, or has besides null, if that is all it says."""
+    seen: set[int] = set()
+    while node.number not in seen:
+        seen.add(node.number)
+        choices = [
+            inner for word in ("$ref", "allOf", "anyOf", "oneOf") for inner in node.keywords.get(word, ())
+        ]
+        others = [inner for inner in choices if _types(inner) != _NULL]
+        if len(others) != 1 or node.keywords.keys() - {"$ref", "allOf", "anyOf", "oneOf", "default"}:
+            return node
+        node = others[0]
+    return node
+
+
+def _types(node: Node) -> frozenset[str] | None:
+    """Return the types that values can have, null apart if there are others; None if the schema does not say."""
+    words = node.keywords
+    found: frozenset[str] | None = words.get("type")
+    if found is None:
+        values: list[Any] | None = [words["const"]] if "const" in words else words.get("enum")
+        if values:
+            found = frozenset(map(type_of, values))
+        elif "properties" in words:
+            found = frozenset({"object"})
+        elif choices := [*words.get("anyOf", ()), *words.get("oneOf", ())]:
+            # Numbers that JSON does not have are strings in forms that have them.
+            names = {
+                name
+                for choice in choices
+                for name in choice.keywords.get("enum", ())
+                if isinstance(name, str)
+            }
+            others = [c for c in choices if not set(c.keywords.get("enum", [None])) <= _NO_NUMBERS]
+            kinds = [_types(choice) for choice in others]
+            if names and names <= _NO_NUMBERS and len(others) == 1 and kinds[0] and kinds[0] <= NUMBERS:
+                return NUMBERS
+            return None
+    return found if found is None or found == _NULL else found - _NULL
+
+
+# ── values ──
+
+
+def _checked(expected: str, *types: type) -> Convert:
+    def check(value: Any) -> Any:
+        # A boolean is an integer, too, to Python.
+        if value is None or type(value) in types:
+            return value
+        raise InvalidValue("", f"{expected} is needed, not {kind_of(value)}")
+
+    return check
+
+
+def _integer(value: Any) -> int | None:
+    if type(value) is float and value.is_integer():
+        return int(value)
+    return _checked_integer(value)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None else parse_float(value)
+    except ValueError as error:
+        raise InvalidValue("", str(error)) from None
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+_checked_integer = _checked("an integer", int)
+_checked_object = _checked("an object", dict)
+_checked_array = _checked("an array", list)
+
+_LEAVES: dict[Iterable[str], tuple[DataType, Convert]] = {
+    frozenset({"string"}): (STRING, _checked("a string", str)),
+    frozenset({"integer"}): (LongType(), _integer),
+    frozenset({"fraction"}): (DoubleType(), _number),
+    NUMBERS: (DoubleType(), _number),
+    frozenset({"boolean"}): (BooleanType(), _checked("a boolean", bool)),
+}
+
+
+def _struct(
+    properties: Mapping[str, Node], wanted: DataType | None, above: tuple[Node, ...]
+) -> tuple[DataType, Convert]:
+    planned = {
+        name: _plan(properties[name], inner, above) for name, inner in chosen_fields(properties, wanted)
+    }
+    converts = [(name, convert) for name, (_, convert) in planned.items()]
+
+    def convert_struct(value: Any) -> Any:
+        members = _checked_object(value)
+        if members is None:
+            return None
+        converted: dict[str, Any] = {}
+        for name, convert in converts:
+            try:
+                converted[name] = convert(members.get(name))
+            except InvalidValue as error:
+                raise error.within(name) from None
+        return converted
+
+    return StructType(
+        [StructField(name, data_type) for name, (data_type, _) in planned.items()]
+    ), convert_struct
+
+
+def _map(convert: Convert) -> Convert:
+    def convert_map(value: Any) -> Any:
+        members = _checked_object(value)
+        return members and {name: convert(inner) for name, inner in members.items()}
+
+    return convert_map
+
+
+def _array(convert: Convert) -> Convert:
+    def convert_array(value: Any) -> Any:
+        items = _checked_array(value)
+        return items and [convert(item) for item in items]
+
+    return convert_array

@@ -1,0 +1,173 @@
+"""Measure mirrors: how fast a topic of Apache Kafka is copied, and what it costs.
+
+The yardstick is MirrorMaker, which produces the same topic to the same kind of broker again. Both are timed from the
+moment when the first records are there, so that the start of a JVM does not count. CPU time is that of the target and of
+what copies; that of the source is left out.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from stele import Client
+from stele.broker_process import BrokerProcess
+
+from .apache_kafka import ApacheKafka, apache_kafka, java
+from .harness import Benchmark
+from .process_usage import cpu_seconds
+from .results import Measure, at_least, at_most
+from .subjects import quiet_broker
+
+TOPIC = "orders"
+PARTITIONS = 4
+RECORD_BYTES = 1000
+_INSTALL = Path(__file__).parents[1] / "tests" / "conformance" / "drivers" / "mirror-maker" / "install.sh"
+_LIBS = Path(__file__).parents[1] / ".conformance" / "mirror-maker" / "lib"
+_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+_TIMEOUT_S = 600.0
+_LOOK_S = 0.05
+
+
+class Copied(NamedTuple):
+    """How a copy went: its rate in MB/s, and CPU time per MB in ms."""
+
+    rate: float
+    cpu_ms: float
+
+
+def make_topic(kafka: ApacheKafka) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})])[TOPIC].result()
+
+
+def fill(kafka: ApacheKafka, records: int) -> None:
+    """Write the topic, as a producer with usual settings does."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 20, "batch.size": 131_072})
+    value = bytes(range(250)) * (RECORD_BYTES // 250)
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def end_of(client: Client) -> int:
+    try:
+        return sum(client.list_offset(TOPIC, number) or 0 for number in range(client.partition_count(TOPIC)))
+    except Exception:  # noqa: BLE001 - the topic is not there yet
+        return 0
+
+
+def timed(broker: BrokerProcess, records: int, cpu_s: Callable[[], float]) -> Copied:
+    """Wait until all records are there, and return how that went."""
+    with Client(broker.binary_url) as client:
+        give_up_s = time.perf_counter() + _TIMEOUT_S
+        while not (first := end_of(client)):
+            assert time.perf_counter() < give_up_s, "nothing was copied"
+            time.sleep(_LOOK_S)
+        start_s, start_cpu_s = time.perf_counter(), cpu_s()
+        while (end := end_of(client)) < records:
+            assert time.perf_counter() < give_up_s, f"{end} of {records} records were copied"
+            time.sleep(_LOOK_S)
+        megabytes = (end - first) * RECORD_BYTES / 1e6
+        seconds, cpu = time.perf_counter() - start_s, cpu_s() - start_cpu_s
+        return Copied(megabytes / max(seconds, 1e-3), 1000 * cpu / max(megabytes, 1e-3))
+
+
+def by_mirror(kafka: ApacheKafka, records: int) -> Copied:
+    with quiet_broker() as broker:
+        body = {"from": kafka.bootstrap, "topics": TOPIC}
+        httpx.put(f"{broker.http_url}/v1/mirrors/bench", json=body).raise_for_status()
+        # The process of the mirror is a child of the broker.
+        return timed(broker, records, lambda: cpu_seconds(broker.pid))
+
+
+@contextmanager
+def mirror_maker(source: str, target: str) -> Generator[int]:
+    """Run MirrorMaker; yield its process id."""
+    subprocess.run(["bash", str(_INSTALL)], check=True)
+    properties = {
+        "clusters": "source, target",
+        "source.bootstrap.servers": source,
+        "target.bootstrap.servers": target,
+        "source->target.enabled": "true",
+        "target->source.enabled": "false",
+        "topics": TOPIC,
+        "tasks.max": str(PARTITIONS),
+        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        "replication.factor": "1",
+        "sync.topic.acls.enabled": "false",
+        "emit.heartbeats.enabled": "false",
+        "refresh.topics.interval.seconds": "1",
+    }
+    for name in ("checkpoints", "heartbeats", "offset-syncs"):
+        properties[f"{name}.topic.replication.factor"] = "1"
+    for name in ("offset", "status", "config"):
+        properties[f"{name}.storage.replication.factor"] = "1"
+    with tempfile.TemporaryDirectory(prefix="mirror-maker-") as scratch:
+        configuration = Path(scratch) / "mirror-maker.properties"
+        configuration.write_text("".join(f"{name} = {value}\n" for name, value in properties.items()))
+        command = [java(), "-Xmx1g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR", "-cp", f"{_LIBS}/*", _MAIN]
+        process = subprocess.Popen([*command, str(configuration)], stdout=subprocess.DEVNULL)
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
+
+
+def by_mirror_maker(kafka: ApacheKafka, records: int) -> Copied:
+    with quiet_broker() as broker, mirror_maker(kafka.bootstrap, broker.kafka_bootstrap) as pid:
+        return timed(broker, records, lambda: cpu_seconds(broker.pid) + cpu_seconds(pid))
+
+
+def main() -> None:
+    bench = Benchmark(__file__, __doc__, rounds=3)
+    bench.add("--megabytes", type=int, default=1000, quick=100, help="of the topic (default: 1000)")
+    with bench.run() as options, apache_kafka() as kafka:
+        records = options.megabytes * 1_000_000 // RECORD_BYTES
+        make_topic(kafka)
+        bench.say(f"writing {options.megabytes} MB")
+        fill(kafka, records)
+        ours: list[Copied] = []
+        theirs: list[Copied] = []
+        for number in range(options.rounds):
+            bench.say(f"round {number + 1} of {options.rounds}")
+            ours.append(by_mirror(kafka, records))
+            theirs.append(by_mirror_maker(kafka, records))
+        bench.row(
+            f"a copy of {options.megabytes} MB in {PARTITIONS} partitions, records of 1 kB",
+            table="work",
+            baseline="MirrorMaker",
+            measures={
+                "rate": Measure(
+                    unit="MB/s",
+                    stele=[one.rate for one in ours],
+                    baseline=[one.rate for one in theirs],
+                    goal=at_least(2),
+                ),
+                "CPU": Measure(
+                    unit="ms/MB",
+                    stele=[one.cpu_ms for one in ours],
+                    baseline=[one.cpu_ms for one in theirs],
+                    goal=at_most(0.5),
+                ),
+            },
+        )
+
+
+if __name__ == "__main__":
+    main()

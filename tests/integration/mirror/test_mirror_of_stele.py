@@ -1,0 +1,292 @@
+"""Mirrors of another Stele: every login and TLS, secrets, access rules, sources that lose records, and promotion."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jwt.algorithms import RSAAlgorithm
+from stele import Client
+from stele.broker_process import BrokerLogin, BrokerProcess, BrokerTls, run_broker
+from stele.mirror.definition import addresses
+from stele.mirror.errors import MirrorError, SourceError, SourceRefused
+from stele.mirror.properties import parse, resolved
+from stele.mirror.source import reads
+from stele.mirror.source.cluster import Source
+from stele.records import TopicPartition as Name
+
+from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, KEY, token
+from tests.support.certificates import Authority
+from tests.support.mirrors import assert_equal, partition_of, read_raw, run_mirror
+from tests.support.waiting import eventually
+
+_numbers = itertools.count()
+LOGIN = BrokerLogin(user="ada", password="the-password-of-ada")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def source(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """With TLS, and with logins that any mechanism may use."""
+    pair = authority.server()
+    tls = BrokerTls(
+        certificate_file=pair.certificate_file,
+        key_file=pair.key_file,
+        ca_file=authority.ca_file,
+        client_auth="requested",
+    )
+    key_set = tmp_path_factory.mktemp("issuer") / "jwks.json"
+    public: dict[str, Any] = RSAAlgorithm.to_jwk(KEY.public_key(), as_dict=True)
+    key_set.write_text(json.dumps({"keys": [{**public, "kid": "one"}]}))
+    environment = {
+        "STELE_LOGIN_FAILURES_FREE": "10000",
+        "STELE_OAUTH_JWKS": str(key_set),
+        "STELE_OAUTH_ISSUER": ISSUER,
+        "STELE_OAUTH_AUDIENCE": AUDIENCE,
+    }
+    with run_broker(
+        tmp_path_factory.mktemp("source") / "data", tls=tls, login=LOGIN, environment=environment
+    ) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with run_broker(tmp_path_factory.mktemp("target") / "data", login=BrokerLogin()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{next(_numbers)}"
+
+
+def put(broker: BrokerProcess, topic: str, *values: str, partitions: int = 1) -> None:
+    with Client(broker.binary_url) as client:
+        client.ensure_topic(topic, partitions=partitions)
+        client.produce_many(topic, [value.encode() for value in values])
+
+
+def http(broker: BrokerProcess) -> httpx.Client:
+    context = True if broker.tls is None else ssl.create_default_context(cafile=broker.tls.ca_file)
+    return httpx.Client(base_url=broker.http_url, verify=context, timeout=60)
+
+
+def properties_of(source: BrokerProcess, mechanism: str, **more: str) -> dict[str, str]:
+    assert source.tls is not None
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(source.tls.ca_file),
+        "sasl.mechanism": mechanism,
+        "sasl.username": LOGIN.user,
+        "sasl.password": "${env:STELE_MIRROR_SECRET_ADA}",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+SECRETS = {"STELE_MIRROR_SECRET_ADA": LOGIN.password}
+
+
+def connect(source: BrokerProcess, properties: dict[str, str]) -> None:
+    """Connect as a mirror does."""
+
+    async def ask() -> None:
+        client = Source(
+            addresses(source.kafka_bootstrap), lambda: parse(resolved(properties, SECRETS, read), mirror="m")
+        )
+        try:
+            await reads.topics(client)
+        finally:
+            await client.close()
+
+    def read(path: str) -> str:
+        return Path(path).read_text()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_password_logs_in(source: BrokerProcess, mechanism: str) -> None:
+    properties = properties_of(source, mechanism)
+    connect(source, properties)
+    with pytest.raises(SourceRefused, match="refused the login"):
+        connect(source, properties | {"sasl.password": "zebra"})
+    with pytest.raises(SourceRefused, match=r"certificate is not trusted.*ssl.ca.location"):
+        connect(source, {name: value for name, value in properties.items() if name != "ssl.ca.location"})
+    plain = {name: value for name, value in properties.items() if not name.startswith("ssl.")}
+    with pytest.raises(SourceError):
+        connect(source, plain | {"security.protocol": "SASL_PLAINTEXT"})
+
+
+def test_a_token_in_a_file_and_a_certificate_log_in(
+    source: BrokerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(token(LOGIN.user) + "\n")
+    certificate = authority.client("mirror")
+    properties = properties_of(source, "OAUTHBEARER", sasl_oauthbearer_token=f"${{file:{tmp_path}/token}}")
+    properties |= {
+        "ssl.certificate.location": str(certificate.certificate_file),
+        "ssl.key.location": str(certificate.key_file),
+    }
+    del properties["sasl.username"], properties["sasl.password"]
+    connect(source, properties)
+    with pytest.raises(MirrorError, match=r"ssl.certificate.location .* cannot be used"):
+        connect(source, properties | {"ssl.key.location": "/nowhere"})
+
+
+def test_a_wrong_password_is_shown_until_it_is_right(
+    source: BrokerProcess, target: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    put(source, topic, "a")
+    (tmp_path / "password").write_text("zebra-Quartz")
+    properties = properties_of(source, "SCRAM-SHA-256", sasl_password="${file:password}")
+    environment = {"STELE_MIRROR_SECRETS_DIR": str(tmp_path)}
+    with run_mirror(
+        target, source.kafka_bootstrap, topic, source=properties, environment=environment
+    ) as mirror:
+        status = mirror.await_status(lambda status: status["state"] == "failed")
+        assert "refused the login" in status["last_error"]
+        assert "zebra" not in str(mirror.statuses)
+        (tmp_path / "password").write_text(LOGIN.password)
+        mirror.await_level({Name(topic, 0): 1})
+
+
+def test_properties_that_cannot_be_used_are_explained_and_asked_again(
+    source: BrokerProcess, target: BrokerProcess, topic: str
+) -> None:
+    properties = properties_of(source, "PLAIN", sasl_password="${file:../etc/passwd}")
+    with run_mirror(target, source.kafka_bootstrap, topic, source=properties) as mirror:
+        status = mirror.await_status(lambda status: status["state"] == "failed")
+        assert "must be the name of a file in the directory" in status["last_error"]
+        assert mirror.process.poll() is None
+
+
+def test_a_certificate_for_another_host_is_not_trusted_unless_the_name_is_not_checked(
+    authority: Authority, tmp_path: Path
+) -> None:
+    pair = authority.issue("elsewhere", "elsewhere.example")
+    tls = BrokerTls(certificate_file=pair.certificate_file, key_file=pair.key_file, ca_file=authority.ca_file)
+    with run_broker(tmp_path / "source", environment=tls.environment) as source:
+        properties = {"security.protocol": "SSL", "ssl.ca.location": str(authority.ca_file)}
+        with pytest.raises(SourceRefused, match="not trusted: IP address mismatch"):
+            connect(source, properties)
+        connect(source, properties | {"ssl.endpoint.identification.algorithm": "none"})
+
+
+def test_rules_and_quotas_are_copied_and_what_cannot_be_is_named(
+    source: BrokerProcess, target: BrokerProcess, topic: str
+) -> None:
+    put(source, topic, "a")
+    rule = {
+        "resource_type": "TOPIC",
+        "resource_name": topic,
+        "pattern_type": "LITERAL",
+        "principal": "User:bob",
+        "host": "*",
+        "operation": "READ",
+        "permission": "ALLOW",
+    }
+    of_cluster = rule | {"resource_type": "CLUSTER", "resource_name": "kafka-cluster", "operation": "ALTER"}
+    quota = {"entity": {"user": "bob"}, "values": {"producer_byte_rate": 1e6}}
+    with http(source) as client:
+        client.post("/v1/acls", json={"acls": [rule, of_cluster]}).raise_for_status()
+        client.patch("/v1/quotas", json=quota).raise_for_status()
+    properties = properties_of(source, "PLAIN")
+    with (
+        run_mirror(
+            target, source.kafka_bootstrap, topic, source=properties, environment=SECRETS, acls=True
+        ) as mirror,
+        http(target) as here,
+    ):
+        status = mirror.await_status(lambda status: any("user ada" in text for text in status["not_copied"]))
+        assert any("User:bob ALTER on CLUSTER" in text for text in status["not_copied"])
+        assert rule in here.get("/v1/acls").json()["acls"]
+        assert quota in here.get("/v1/quotas").json()["quotas"]
+        assert not any(one["resource_type"] == "CLUSTER" for one in here.get("/v1/acls").json()["acls"])
+
+
+def test_a_source_that_was_set_back_stops_the_copy(tmp_path: Path, target: BrokerProcess, topic: str) -> None:
+    """The directory of an earlier state, with other records since: the offsets grow past those of the copy."""
+    with run_broker(tmp_path / "source") as source:
+        put(source, topic, *map(str, range(50)))
+        put(source, f"{topic}-sound", "a")
+        source.stop()
+        shutil.copytree(source.data_dir, tmp_path / "earlier")
+        source.start()
+        put(source, topic, *map(str, range(50)))
+        with run_mirror(target, source.kafka_bootstrap, f"{topic}.*") as mirror:
+            mirror.await_level({Name(topic, 0): 100, Name(f"{topic}-sound", 0): 1})
+            source.kill()
+            mirror.await_status(lambda status: status["state"] == "failed")
+            shutil.rmtree(source.data_dir)
+            shutil.copytree(tmp_path / "earlier", source.data_dir)
+            source.start()
+            put(source, topic, *(f"other {number}" for number in range(70)))
+            put(source, f"{topic}-sound", "b")
+            status = mirror.await_status(
+                lambda status: status["stopped"] == 1 and "copy" in (status["last_error"] or "")
+            )
+            assert status["state"] == "failed"
+            assert partition_of(status, topic)["state"] == "diverged"
+            assert "100" in partition_of(status, topic)["error"]
+            mirror.await_status(lambda status: partition_of(status, f"{topic}-sound").get("offset") == 2)
+        assert read_raw_of(target, topic).end == 100
+
+
+def read_raw_of(broker: BrokerProcess, topic: str) -> Any:
+    assert broker.login is not None
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": broker.login.user,
+        "sasl.password": broker.login.password,
+    }
+    return read_raw(broker.kafka_bootstrap, topic, properties=properties)
+
+
+def test_a_broker_runs_its_mirrors_and_promotes_their_copies(tmp_path: Path, topic: str) -> None:
+    with (
+        run_broker(tmp_path / "source") as source,
+        run_broker(tmp_path / "target") as target,
+        http(target) as here,
+    ):
+        put(source, topic, *map(str, range(100)))
+
+        def status() -> dict[str, Any]:
+            return here.get("/v1/mirrors/prod").raise_for_status().json()
+
+        body = {"from": source.kafka_bootstrap, "topics": f"{topic}.*", "rate": 10_000_000}
+        here.put("/v1/mirrors/prod", json=body).raise_for_status()
+        eventually(lambda: status()["state"] == "level", "the mirror is level")
+        assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+        refused = here.post(f"/v1/topics/{topic}/records", json={"records": [{"value": "x"}]})
+        assert refused.status_code == 409
+        put(source, f"{topic}-second", "a")
+        eventually(
+            lambda: partition_of(status(), f"{topic}-second").get("offset") == 1, "a new topic is copied"
+        )
+        here.post("/v1/mirrors/prod/promote", json={"topic": topic}).raise_for_status()
+        put(target, topic, "mine")
+        # The mirror goes on with the other one, and leaves this one alone.
+        put(source, topic, "not mine")
+        put(source, f"{topic}-second", "b")
+        eventually(
+            lambda: partition_of(status(), f"{topic}-second").get("offset") == 2, "the other one is copied"
+        )
+        assert status()["state"] == "level"
+        assert any("promoted" in text for text in status()["not_copied"])
+        with Client(target.binary_url) as client:
+            records = [*client.fetch(topic, offset=99).records, *client.fetch(topic, offset=100).records]
+            assert [(record.offset, record.value) for record in records] == [(99, b"99"), (100, b"mine")]
