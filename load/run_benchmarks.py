@@ -38,6 +38,7 @@ BENCHMARKS = (
     ("bench_registry",),
     ("bench_spark_read",),
     ("bench_cdc",),
+    ("bench_mirror",),
     ("bench_cluster",),
     ("bench_cluster_events",),
 )

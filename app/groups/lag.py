@@ -139,13 +139,15 @@ async def _share_lag(broker: Broker, share: LiveShareGroup, budget: WorkBudget) 
 class Target:
     """The position from which a group is to continue in a partition.
 
-    Either ``offset``, or ``at``: a time in ms since the epoch, or one of the ``…_TIMESTAMP``.
+    Either ``offset``, or ``at``: a time in ms since the epoch, or one of the ``…_TIMESTAMP``. ``metadata`` is what a
+    member would commit beside the offset.
     """
 
     topic: str
     partition: int
     at: int | None = None
     offset: int | None = None
+    metadata: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +232,10 @@ async def reset_offsets(
     if live is not None and not live.is_empty:
         raise GroupNotEmpty(group)
     offsets = [
-        OffsetToCommit(topic=reset.topic, partition=reset.partition, offset=reset.after) for reset in resets
+        OffsetToCommit(
+            topic=reset.topic, partition=reset.partition, offset=reset.after, metadata=target.metadata
+        )
+        for reset, target in zip(resets, targets, strict=True)
     ]
     for error in await coordinator.commit(CommitRequest(group=group, offsets=offsets)):
         if error is not None:

@@ -17,7 +17,8 @@ from stele.schemas.framing import KEY_HEADER, VALUE_HEADER, NotFramed
 
 from ..errors import StorageUnavailable
 from .definitions import VERSION_MAX
-from .values import LOOKED_FOR_MAX, KnownSchema, Place, TopicValues, in_header
+from .json_process import JsonProcess
+from .values import LOOKED_FOR_MAX, Breather, KnownSchema, Place, TopicValues, in_header
 
 # Reasons for one request. To find one may take a schema of JSON as long as to check thousands of values.
 _REASONS_MAX = 10
@@ -84,7 +85,7 @@ async def encoded(values: TopicValues, parts: Sequence[ToEncode]) -> list[bytes 
     if failure is not None and any(isinstance(target, Refusal) for _, target in jobs):
         raise StorageUnavailable("looking up the schemas of records", failure)
     async with values.values.gate:
-        return await asyncio.to_thread(_encode_all, jobs)
+        return await asyncio.to_thread(_encode_all, jobs, values.values.process)
 
 
 def _header_of(part: ToEncode) -> list[bytes | None]:
@@ -139,22 +140,26 @@ def _known(
 
 
 def _encode_all(
-    jobs: Sequence[tuple[ToEncode, tuple[_Target, KnownSchema] | Refusal]],
+    jobs: Sequence[tuple[ToEncode, tuple[_Target, KnownSchema] | Refusal]], process: JsonProcess
 ) -> list[bytes | Refusal]:
     results: list[bytes | Refusal] = []
     refused = 0
+    breather = Breather()
     for part, target in jobs:
         result = (
             target
             if isinstance(target, Refusal)
-            else _encoded(part.text, *target, with_reason=refused < _REASONS_MAX)
+            else _encoded(part.text, *target, process, with_reason=refused < _REASONS_MAX)
         )
+        breather.breathe()
         refused += isinstance(result, Refusal)
         results.append(result)
     return results
 
 
-def _encoded(text: bytes, target: _Target, known: KnownSchema, *, with_reason: bool) -> bytes | Refusal:
+def _encoded(
+    text: bytes, target: _Target, known: KnownSchema, process: JsonProcess, *, with_reason: bool
+) -> bytes | Refusal:
     schema: Any = known.schema
     named = f"it does not match schema {known.id} of subject {known.subject!r}"
     try:
@@ -166,9 +171,14 @@ def _encoded(text: bytes, target: _Target, known: KnownSchema, *, with_reason: b
         elif target.message is not None:
             return Refusal("", f"schema {known.id} has no messages: it is of type {schema.type}")
         elif schema.type == "JSON":
-            if not with_reason and not schema.is_valid(text):
-                return Refusal("", named)
-            schema.check(text)
+            is_prompt = len(text) <= schema.prompt_bytes
+            if not with_reason and not (is_prompt and schema.is_valid(text)):
+                # A large one may take seconds, and the request is refused already.
+                return Refusal("", named if is_prompt else "it was not looked at, because others are refused")
+            if is_prompt:
+                schema.check(text)
+            else:
+                process.check(schema, text)
             # Numbers and strings stay as they were written.
             payload = msgspec.json.format(text, indent=-1)
         else:

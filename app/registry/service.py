@@ -83,7 +83,7 @@ class SchemaRegistry:
         # What topics ask of their records.
         self.contracts = SchemaContracts(self._topic, self._parsed, self._aliased)
         # Keys and values as JSON.
-        self.values = SchemaValues(self._topic, self._parsed, self._aliased)
+        self.values = SchemaValues(self._topic, self._parsed, self._aliased, self.contracts.process)
         # Writers of this broker take turns, so that they do not make each other decide again.
         self._writing = asyncio.Lock()
         self._start: asyncio.Task[None] | None = None

@@ -8,6 +8,7 @@ that the schema does not describe, or that would become too much JSON are not de
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -24,6 +25,7 @@ from ..broker.topics import Topic
 from ..errors import SteleError
 from ..storage.topic_config import FIXED_SUBJECT
 from .errors import RegistryError
+from .json_process import JsonProcess
 from .names import Name
 from .parsed import ParsedSchemas
 from .state import State, Version
@@ -44,7 +46,8 @@ _FRESH_S = 5.0
 _BY_RECORD = ("record", "topic-record")
 # Threads are shared with files: some are always left for those.
 _AT_ONCE = 2
-_PREFIX_BYTES = 5
+# After so long a thread gives the event loop the interpreter.
+_HELD_S = 0.00015
 
 
 class DecodedPart(NamedTuple):
@@ -103,8 +106,15 @@ class _Frame(NamedTuple):
 class SchemaValues:
     """The schemas of keys and values; ``aliased`` returns the subject for which a name is an alias."""
 
-    def __init__(self, topic: SchemasTopic, parsed: ParsedSchemas, aliased: Callable[[Name], Name]) -> None:
+    def __init__(
+        self,
+        topic: SchemasTopic,
+        parsed: ParsedSchemas,
+        aliased: Callable[[Name], Name],
+        process: JsonProcess,
+    ) -> None:
         self._topic = topic
+        self.process = process
         self._parsed = parsed
         self._aliased = aliased
         self._known: dict[Place, KnownSchema] = {}
@@ -344,11 +354,27 @@ def in_header(header: bytes, payload: bytes) -> tuple[bytes, bytes, bytes]:
 
 # ── in a thread ──
 
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Breather:
+    """Gives the event loop the interpreter again and again, while a thread computes."""
+
+    def __init__(self) -> None:
+        self._since_s = time.perf_counter()
+
+    def breathe(self) -> None:
+        if time.perf_counter() - self._since_s > _HELD_S:
+            time.sleep(0)
+            self._since_s = time.perf_counter()
+
 
 def _decode_all(jobs: Sequence[tuple[_Frame, KnownSchema]]) -> dict[tuple[int, bool], DecodedPart]:
     parts: dict[tuple[int, bool], DecodedPart] = {}
+    breather = Breather()
     for frame, known in jobs:
         part = _decoded(frame, known)
+        breather.breathe()
         if part is not None:
             parts[frame.number, frame.is_key] = part
     return parts
@@ -360,7 +386,12 @@ def _decoded(frame: _Frame, known: KnownSchema) -> DecodedPart | None:
     shown = known.shown
     try:
         if schema.type == "JSON":
-            if not cast("Any", schema).is_valid(payload):
+            json_schema = cast("Any", schema)
+            if len(payload) > json_schema.prompt_bytes:
+                # To validate it would hold the interpreter. That it is JSON will do to show it.
+                payload.decode()
+                _skip(payload)
+            elif not json_schema.is_valid(payload):
                 return None
             # As it was written: line ends can only stand between the tokens.
             return DecodedPart(payload.translate(None, b"\r\n"), shown + b"}")

@@ -147,6 +147,7 @@ class ClusterAsBroker(BrokerProcess):
         self.http_port = self._brokers[1].http_port
         self.registry_port = self._brokers[1].registry_port
         self.binary_port = self._brokers[2].binary_port
+        self.registry_port = self._brokers[2].registry_port
         self.kafka_port = self._brokers[len(self._brokers.processes)].kafka_port
 
     @property

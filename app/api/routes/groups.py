@@ -139,6 +139,7 @@ class OffsetBody(Struct, forbid_unknown_fields=True):
     topic: str
     partition: Annotated[int, Shown(minimum=0)]
     offset: Offset
+    metadata: Annotated[str | None, Shown("what the clients of the group keep beside the offset")] = None
 
 
 class ResetBody(Struct, forbid_unknown_fields=True):
@@ -412,7 +413,9 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
         for target in body.offsets:
             check_offset(target.offset)
         return [
-            Target(topic=target.topic, partition=target.partition, offset=target.offset)
+            Target(
+                topic=target.topic, partition=target.partition, offset=target.offset, metadata=target.metadata
+            )
             for target in body.offsets
         ]
     text = str(body.to)

@@ -22,6 +22,7 @@ from stele.wire.record_batch import iter_headers
 from load.apache_kafka import ApacheKafka
 from tests.support.apache_kafka import start_kafka
 from tests.support.mirrors import assert_equal, partition_of, read_raw, run_mirror
+from tests.support.waiting import eventually
 
 _numbers = itertools.count()
 TIMEOUT_S = 60
@@ -122,8 +123,7 @@ def test_log_starts_follow_those_of_the_source(
         delete(60)
         produce(kafka, topic, 10)
         mirror.await_level({Name(topic, 0): 110})
-        while read_raw(broker.kafka_bootstrap, topic).start < 60:
-            mirror.await_status(lambda status: True)
+        eventually(lambda: read_raw(broker.kafka_bootstrap, topic).start == 60, "the copy begins at 60")
     # The source deletes what the copy does not have yet: the copy goes on after it.
     produce(kafka, topic, 100)
     delete(150)
@@ -132,6 +132,7 @@ def test_log_starts_follow_those_of_the_source(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic)
 
 
+@pytest.mark.long
 def test_partitions_and_configurations_follow(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_partitions_and_configurations_follow(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic, 2)
 
 
+@pytest.mark.long
 def test_committed_offsets_follow_while_the_group_has_no_members_here(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -165,7 +167,9 @@ def test_committed_offsets_follow_while_the_group_has_no_members_here(
     def commit(*offsets: int) -> None:
         options = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "enable.auto.commit": False}
         consumer = Consumer(options)
-        positions = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+        positions = [
+            TopicPartition(topic, number, offset, f"at {offset}") for number, offset in enumerate(offsets)
+        ]
         consumer.commit(offsets=positions, asynchronous=False)
         consumer.close()
 
@@ -174,13 +178,17 @@ def test_committed_offsets_follow_while_the_group_has_no_members_here(
         found = {one["partition"]: one["committed"] for one in answer.json().get("partitions", ())}
         return [found.get(0), found.get(1)]
 
+    def metadata() -> set[str]:
+        answer = httpx.get(f"{broker.http_url}/v1/groups/{group}")
+        # confluent-kafka appends a zero.
+        return {one["metadata"].rstrip("\0") for one in answer.json()["partitions"]}
+
     commit(7, 50)
     with run_mirror(broker, kafka.bootstrap, topic, groups="group-of-.*") as mirror:
-        while committed() != [7, 50]:
-            mirror.await_status(lambda status: True)
+        eventually(lambda: committed() == [7, 50], "the offsets are 7 and 50")
+        assert metadata() == {"at 7", "at 50"}
         commit(9, 3)
-        while committed() != [9, 3]:
-            mirror.await_status(lambda status: True)
+        eventually(lambda: committed() == [9, 3], "the offsets are 9 and 3")
         # A member here: what it commits is its own, and the mirror says so.
         options = {
             "bootstrap.servers": broker.kafka_bootstrap,
@@ -189,14 +197,12 @@ def test_committed_offsets_follow_while_the_group_has_no_members_here(
         }
         member = Consumer(options)
         member.subscribe([topic])
-        while not member.assignment():
-            member.poll(0.1)
+        eventually(lambda: bool(member.poll(0.1) or member.assignment()), "the member has its partitions")
         commit(20, 20)
         mirror.await_status(lambda status: any(group in text for text in status["not_copied"]))
         assert committed() != [20, 20]
         member.close()
-        while committed() != [20, 20]:
-            mirror.await_status(lambda status: True)
+        eventually(lambda: committed() == [20, 20], "the offsets are 20 and 20")
 
 
 def test_another_topic_of_the_same_name_stops_that_topic_alone(
@@ -210,8 +216,7 @@ def test_another_topic_of_the_same_name_stops_that_topic_alone(
         mirror.await_level({Name(topic, 0): 20})
     before = read_raw(broker.kafka_bootstrap, topic).batches
     done(admin.delete_topics([topic]))
-    while topic in admin.list_topics(timeout=TIMEOUT_S).topics:
-        pass
+    eventually(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
     make(admin, topic)
     produce(kafka, topic, 30)
     with run_mirror(broker, kafka.bootstrap, f"{topic}.*") as mirror:
@@ -223,6 +228,7 @@ def test_another_topic_of_the_same_name_stops_that_topic_alone(
     assert read_raw(broker.kafka_bootstrap, topic).batches == before
 
 
+@pytest.mark.long
 def test_a_topic_that_exists_here_is_left_alone(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -233,6 +239,7 @@ def test_a_topic_that_exists_here_is_left_alone(
         assert "exists here and is no copy" in status["last_error"]
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_copied_twice_when_mirror_and_broker_are_killed(
     kafka: ApacheKafka, admin: AdminClient, topic: str, tmp_path: Path
 ) -> None:
@@ -295,6 +302,7 @@ def test_a_source_that_was_set_back_stops_the_copy(tmp_path: Path) -> None:
         kafka.stop()
 
 
+@pytest.mark.long
 def test_a_source_that_is_killed_is_copied_again_when_it_is_back(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:
@@ -311,6 +319,7 @@ def test_a_source_that_is_killed_is_copied_again_when_it_is_back(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic)
 
 
+@pytest.mark.long
 def test_what_the_source_has_changed_of_a_configuration_is_changed_here(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:

@@ -15,6 +15,7 @@ from stele.wire import messages as m
 from stele.wire import record_batch as rb
 
 from app.api.records import large_records
+from app.api.records.encoding import RecordEncoding
 from app.api.records.form import RecordForm
 from app.api.records.json_records import NewRecord
 from app.api.records.upload import Upload
@@ -135,7 +136,7 @@ async def test_a_large_json_record_is_decoded_in_two_turns_of_its_own(
     watch(large_records, "to_record")
     await asyncio.sleep(0)
     before = counting.count
-    await produce_route._gather_json(cast("Upload", upload), text)
+    await produce_route._gather_json(cast("Upload", upload), text, RecordEncoding(None), cast("Any", None))
     counting.close()
     assert len(upload.records) == count
     assert len(set(seen)) == turns

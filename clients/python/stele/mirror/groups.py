@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from ..errors import GroupError, SteleClientError
 from ..records import TopicPartition
 from .source import reads
 from .source.cluster import Source
-from .source.reads import Committed
+from .source.reads import Commit, Committed
 from .target import Target
 
 
 def due_commits(
     committed: Committed,
-    written: Mapping[TopicPartition, int],
+    written: Committed,
     end_of: Callable[[TopicPartition], int | None],
-) -> list[tuple[TopicPartition, int]]:
+) -> list[tuple[TopicPartition, Commit]]:
     """Return the offsets to write: those that changed, of partitions that are copied, and not past their ends."""
-    due: list[tuple[TopicPartition, int]] = []
-    for name, offset in sorted(committed.items()):
+    due: list[tuple[TopicPartition, Commit]] = []
+    for name, commit in sorted(committed.items()):
         end = end_of(name)
-        if end is not None and offset <= end and written.get(name) != offset:
-            due.append((name, offset))
+        if end is not None and commit.offset <= end and written.get(name) != commit:
+            due.append((name, commit))
     return due
 
 
@@ -43,7 +43,7 @@ class Groups:
         self._target = target
         self._pattern = pattern
         self._end_of = end_of
-        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._written: dict[str, Committed] = {}
         self.busy: set[str] = set()
         self.count: int = 0
 

@@ -14,7 +14,7 @@ from ..operations.topics import HttpListener
 from ..records import TopicPartition
 from ..wire.messages.mirrors import MirrorAppendResponse
 from .positions import CopyState
-from .source.reads import Entity
+from .source.reads import Commit, Entity
 
 # The mirror that alone writes to a topic, and the id that the topic has at its source.
 MIRROR = "stele.mirror"
@@ -88,12 +88,14 @@ class Target:
 
     # ── beside them, over HTTP ──
 
-    async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, int]]) -> None:
+    async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
         """Commit offsets. Raises ``GroupError`` if the group has members."""
         for start in range(0, len(offsets), _OFFSETS_PER_REQUEST):
-            await self._call(
-                mirrors.SetOffsets(group=group, offsets=offsets[start : start + _OFFSETS_PER_REQUEST])
-            )
+            some = [
+                (name, one.offset, one.metadata)
+                for name, one in offsets[start : start + _OFFSETS_PER_REQUEST]
+            ]
+            await self._call(mirrors.SetOffsets(group=group, offsets=some))
 
     async def add_acls(self, rules: Sequence[acls.AclDocument]) -> None:
         await self._call(acls.AddAcls(acls=rules))

@@ -39,16 +39,16 @@ class MirrorAppend(m.MirrorAppendRequest, Operation[m.MirrorAppendResponse]):
 
 
 class SetOffsets(NoResult):
-    """Commit offsets for a group without members. Over HTTP."""
+    """Commit offsets and their metadata for a group without members. Over HTTP."""
 
     is_repeatable = True
     group: str
-    offsets: Sequence[tuple[TopicPartition, int]]
+    offsets: Sequence[tuple[TopicPartition, int, str]]
 
     def to_http(self) -> HttpRequest:
         offsets = [
-            {"topic": name.topic, "partition": name.partition, "offset": offset}
-            for name, offset in self.offsets
+            {"topic": name.topic, "partition": name.partition, "offset": offset, "metadata": metadata}
+            for name, offset, metadata in self.offsets
         ]
         return json_request("PUT", group_path(self.group, "offsets"), {"offsets": offsets})
 

@@ -287,7 +287,14 @@ async def groups(source: Source, broker: int) -> list[str]:
     ]
 
 
-Committed = dict[TopicPartition, int]
+class Commit(NamedTuple):
+    """``metadata`` is what the group's clients keep beside the offset: Kafka Streams, for example, times."""
+
+    offset: int
+    metadata: str
+
+
+Committed = dict[TopicPartition, Commit]
 
 
 async def committed(source: Source, broker: int, names: Sequence[str]) -> dict[str, Committed]:
@@ -322,7 +329,7 @@ async def committed(source: Source, broker: int, names: Sequence[str]) -> dict[s
 
 def _committed_of(group: Any) -> Committed:
     return {
-        TopicPartition(topic.name, one.partition_index): one.committed_offset
+        TopicPartition(topic.name, one.partition_index): Commit(one.committed_offset, one.metadata or "")
         for topic in group.topics
         for one in topic.partitions
         if not one.error_code and one.committed_offset >= 0
