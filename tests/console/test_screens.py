@@ -127,7 +127,7 @@ def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
 def ready(page: Page, name: str) -> None:
     """Wait until a screen shows its data."""
     if name == "overview":
-        expect(page.locator("#listeners tbody tr")).to_have_count(3)
+        expect(page.locator("#listeners tbody tr")).to_have_count(4)
         expect(page.locator(".chart path.line").first).to_have_attribute("d", re.compile("L"))
     elif name == "topics":
         expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
