@@ -19,6 +19,7 @@ NO_EPOCH = -1
 PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # So that the broker's other requests get their turns between them.
 _PIECE_BYTES_USUAL = 1 << 20
+_WHAT_TO_DO = "Delete the topic here to copy it again, or promote it to keep what it has"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def begin(copy: CopyState, source: SourceState) -> int:
     if source.end < copy.end:
         raise Diverged(
             f"the source ends at {source.end}, and the copy at {copy.end}: the source has lost records, or was made anew. "
-            f"Cut the copy back to {source.end}, or delete it and copy again"
+            f"{_WHAT_TO_DO}"
         )
     if must_compare(copy, source) and source.epoch_end is not None:
         check_epoch(copy.end, copy.epoch, *source.epoch_end)
@@ -87,14 +88,12 @@ def check_epoch(copy_end: int, copy_epoch: int, epoch: int, end: int) -> None:
     if epoch < 0 or end < 0:
         raise Diverged(
             f"the source does not know leader epoch {copy_epoch}, in which the copy's last records were written (it ends at "
-            f"{copy_end}): the source was set back, or made anew. Delete the copy and copy again"
+            f"{copy_end}): the source was set back, or made anew. {_WHAT_TO_DO}"
         )
     if end < copy_end or epoch < copy_epoch:
-        cut = min(end, copy_end)
         raise Diverged(
             f"the copy ends at {copy_end} with leader epoch {copy_epoch}, and at the source epoch {epoch} ends at {end}: "
-            f"the source has lost records since, as after an unclean election. Cut the copy back to {cut}, or delete it and "
-            "copy again"
+            f"the source has lost records since, as after an unclean election. {_WHAT_TO_DO}"
         )
 
 
@@ -164,7 +163,7 @@ def _batches(records: rb.Buffer, position: int, floor: int, high_watermark: int)
                     raise Damaged(f"offset {header.base_offset} follows {expected} in a fetch at {position}")
                 raise Diverged(
                     f"the copy ends at {floor}, inside a batch of the source (offsets {header.base_offset} to "
-                    f"{header.last_offset}), so it is not a copy of this log. Delete it and copy again"
+                    f"{header.last_offset}), so it is not a copy of this log. {_WHAT_TO_DO}"
                 )
             if header.next_offset > high_watermark:
                 return

@@ -81,8 +81,10 @@ def test_an_epoch_that_goes_on_at_the_source_is_the_same() -> None:
     check_epoch(7, 2, 2, 100)
 
 
-def test_the_reason_names_both_ends_and_where_to_cut() -> None:
-    with pytest.raises(Diverged, match=r"copy ends at 7 with leader epoch 2.*epoch 2 ends at 6.*back to 6"):
+def test_the_reason_names_both_ends_and_what_to_do() -> None:
+    with pytest.raises(
+        Diverged, match=r"copy ends at 7 with leader epoch 2.*epoch 2 ends at 6.*Delete the topic here"
+    ):
         check_epoch(7, 2, 2, 6)
 
 
