@@ -44,6 +44,11 @@ class MirroredTopicState(TypedDict):
     partitions: list[MirroredPartition]
 
 
+class UnlistedPartitions(TypedDict):
+    partitions: int
+    lag: int
+
+
 MirrorDocument = TypedDict(
     "MirrorDocument",
     {
@@ -68,6 +73,7 @@ class Mirror(TypedDict):
     bytes_per_s: NotRequired[float]
     copied_bytes: NotRequired[int]
     topics: NotRequired[list[MirroredTopicState]]
+    unlisted: NotRequired[Annotated[UnlistedPartitions, Shown("the partitions beyond some hundred")]]
     not_copied: NotRequired[list[str]]
     last_error: NotRequired[str | None]
 
