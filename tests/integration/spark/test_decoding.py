@@ -6,10 +6,11 @@ import json
 import pickle
 from typing import Any
 
+import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from stele.spark.decoding import Decoding, decoded_fields
 from stele.spark.fetching import Broker
-from stele.spark.options import SchemaOptions, Use
+from stele.spark.options import OptionError, SchemaOptions, Use
 from stele.spark.parsing import parse_read_options
 from stele.wire.arrow_types import pa
 
@@ -72,3 +73,11 @@ def test_a_worker_asks_once_for_each_schema_and_gets_over_a_registry_that_is_too
             "GET /schemas/ids/7",
             "GET /schemas/ids/5",
         ]
+
+
+def test_a_subject_that_is_missing_is_named_with_the_options_that_choose_another() -> None:
+    with (
+        scripted_registry([(404, {"error_code": 40401, "message": "no subject"})]) as registry,
+        pytest.raises(OptionError, match=r"version latest of subject t-value: .*with stele\.schema\.subject"),
+    ):
+        decoded_fields(options(registry.url))
