@@ -8,10 +8,17 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
-from stele import Client
+from stele import Client, Schema, SchemaRegistry
+from stele.cdc.avro_values import encoder_of
+from stele.cdc.column_types import ColumnType
+from stele.cdc.forms import AvroForm
+from stele.cdc.pgoutput import Column, Relation
+from stele.cdc.table_schemas import Field, avro_name, avro_schema
+from stele.schemas.framing import join
 from stele.testing import BrokerProcess
 
 from tests.conformance.clients import SPARK
@@ -72,6 +79,62 @@ def test_what_spark_writes_as_a_batch_and_as_a_stream_is_read_by_it_and_by_every
     assert all(row[5] == [["h", "1"]] for row in ours)
     assert copies == {f"copy of v{number}": 1 for number in range(COUNT)}
     assert answer["micro_batches"] >= 3
+
+
+COLUMNS = {
+    "id": (ColumnType("int"), b"7", 7),
+    "big": (ColumnType("long"), b"9007199254740993", 9007199254740993),
+    "price": (ColumnType("decimal", 10, 2), b"-12.30", -12.3),
+    "day": (ColumnType("date"), b"2026-11-30", "2026-11-30"),
+    "at": (ColumnType("timestamptz"), b"2026-11-30 12:00:00.5+00", "2026-11-30T12:00:00.500Z"),
+    "local": (ColumnType("timestamp"), b"2026-11-30 12:00:00", "2026-11-30T12:00:00.000"),
+    "uid": (ColumnType("uuid"), str(UUID(int=5)).encode(), str(UUID(int=5))),
+    "data": (ColumnType("bytes"), b"\\x00ff", "AP8="),
+    "tags": (ColumnType("array", items=ColumnType("text")), b"{a,NULL}", ["a", None]),
+    "ratio": (ColumnType("double"), b"1.5", 1.5),
+    "a b": (ColumnType("text"), "ü".encode(), "ü"),
+}
+
+
+@pytest.mark.program(SPARK)
+def test_from_avro_reads_what_change_data_capture_writes_and_to_avro_is_read(
+    home: Path, stele: BrokerProcess, record_property: RecordProperty
+) -> None:
+    record_property("version", spark_version())
+    topic = "changes-for-spark"
+    fields = [Field(name, kind) for name, (kind, _, _) in COLUMNS.items()]
+    schema = avro_schema(topic, "public.t", fields, is_row_only=False)
+    columns = tuple(Column(field.name, 0, -1, field.name == "id") for field in fields)
+    relation = Relation(0, "public", "t", "d", columns)
+    form = AvroForm(relation, [encoder_of(field.type) for field in fields], prefix=join(1, b""))
+    row = form.row([text for _, text, _ in COLUMNS.values()])
+    key = form.row([b"7", *[None] * (len(fields) - 1)], only_identity=True)
+    source = form.source(lsn=5, xid=None, ts_ms=1_795_249_378_010)
+    with Client(stele.binary_url) as client, SchemaRegistry(stele.registry_url) as registry:
+        registered = registry.register(f"{topic}-value", Schema(schema))
+        assert registered.id == 1, "the prefix names it"
+        client.create_topic(topic)
+        client.create_topic(f"{topic}-copy")
+        for value in (
+            form.envelope(b"u", None, row, source, ["tags"]),
+            form.envelope(b"d", key, None, source, []),
+            None,
+        ):
+            client.produce(topic, value)
+        command = job_command(home, "from_avro.py", stele.kafka_bootstrap, topic, schema)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done.stderr[-6000:]
+        written = [record.value for record in client.fetch(topic, 0).records[:2]]
+        copied = [record.value for record in client.fetch(f"{topic}-copy", 0).records]
+    after = {avro_name(name): expected for name, (_, _, expected) in COLUMNS.items()}
+    shown = {"lsn": 5, "ts_ms": "2026-11-21T08:22:58.010Z", "schema": "public", "table": "t"}
+    # to_json leaves out what is null.
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        {"row": {"op": "u", "after": after, "unchanged": ["tags"], "source": shown}},
+        {"row": {"op": "d", "before": {"id": 7}, "source": shown}},
+        {},
+    ]
+    assert copied == written
 
 
 class TransactionalWriter:

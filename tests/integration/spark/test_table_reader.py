@@ -10,13 +10,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'stele-broker[spark]'")
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 
-from stele import Client
+from pyspark.sql.types import StructType
+from stele import Client, SchemaRegistry
 from stele.broker_process import BrokerProcess
 from stele.operations.raw_fetch import RawFetch
 from stele.operations.tables import RawTableFetch
 from stele.spark import table_reader
 from stele.spark.options import OptionError, Use
 from stele.spark.parsing import parse_read_options
+from stele.spark.source import SteleDataSource
 from stele.spark.table_reader import TableReader
 from stele.wire.messages import TableFetchResponse
 
@@ -96,3 +98,28 @@ def test_a_topic_that_is_not_compacted_is_refused_at_the_planning(client: Client
     client.create_topic("plain")
     with pytest.raises(OptionError, match="topic plain is not compacted"):
         make_reader(client, COLUMNS, "plain").partitions()
+
+
+def test_the_columns_of_a_table_are_decoded_also_by_a_schema_in_a_header(
+    client: Client, stele_broker: BrokerProcess
+) -> None:
+    schema = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    with SchemaRegistry(stele_broker.registry_url) as registry:
+        key = registry.serializer('"string"', TOPIC, key=True)
+        by_prefix = registry.serializer(schema, TOPIC)
+        by_header = registry.serializer(schema, TOPIC, frame="header")
+    for number, name in enumerate(("a", "b", "a")):
+        client.produce(TOPIC, by_prefix({"n": number}), key=key(name), partition=0)
+    client.produce(TOPIC, by_header({"n": 5}), key=key("c"), partition=0, headers=list(by_header.headers))
+    given = {"url": client.url, "subscribe": TOPIC, "stele.table": "true", "stele.decode": "key,value"}
+    source = SteleDataSource(given)
+    # The registry is that of the broker.
+    planned = source.schema()
+    assert planned["value"].dataType.simpleString() == "struct<n:int>"
+    reader = source.reader(StructType([planned["value"], planned["key"]]))
+    assert isinstance(reader, TableReader)
+    assert rows_of(reader) == [
+        {"value": {"n": 1}, "key": "b"},
+        {"value": {"n": 2}, "key": "a"},
+        {"value": {"n": 5}, "key": "c"},
+    ]

@@ -21,7 +21,7 @@ from .forms import AvroForm, JsonForm, ValueForm
 from .options import CdcOptions
 from .pgoutput import Relation
 from .postgres import Postgres
-from .table_schemas import Field, avro_schema, json_schema
+from .table_schemas import Field, avro_schema, changed_meanings, json_schema
 
 
 class TableForms:
@@ -52,6 +52,7 @@ class TableForms:
             text = json_schema(topic, fields, latest, is_row_only=is_row_only)
             return JsonForm(relation, encoders, prefix=self._prefix(registry, subject, Schema(text, "JSON")))
         text = avro_schema(topic, f"{relation.schema}.{relation.table}", fields, is_row_only=is_row_only)
+        self._check_meanings(registry, subject, text)
         return AvroForm(
             relation,
             [avro_values.encoder_of(field.type, field.dimensions) for field in fields],
@@ -69,6 +70,22 @@ class TableForms:
             for column, type_ in zip(relation.columns, types, strict=True)
         ]
 
+    def _check_meanings(self, registry: SchemaRegistry, subject: str, text: str) -> None:
+        """Raise CdcError for a change that the registry would take, and by which readers get other values."""
+        if (subject, text) in self._ids:
+            return
+        changed = changed_meanings(_latest(registry, subject), text, is_row_only=self._options.value == "row")
+        if not changed or registry.config_of(subject).get("compatibilityLevel") == "NONE":
+            return
+        try:
+            # It may be that of changes from before the latest version.
+            registry.lookup(subject, Schema(text))
+        except UnknownSchemaError:
+            raise CdcError(
+                f"the values of {', '.join(changed)} in subject {subject} mean something else now than before, such as a "
+                f"decimal that is a string; {_advice(subject)}"
+            ) from None
+
     def _prefix(self, registry: SchemaRegistry, subject: str, schema: Schema) -> bytes:
         """Register a schema, and return what precedes the values that have it."""
         key = subject, schema.text
@@ -78,11 +95,16 @@ class TableForms:
                 schema_id = self._ids[key] = registry.register(subject, schema).id
             except IncompatibleSchemaError as error:
                 raise CdcError(
-                    f"the registry refuses the schema that the table of subject {subject} has now: {error}. "
-                    "Its changes wait in PostgreSQL. To go on with schemas that do not read each other's records, run: "
-                    f"stele schemas config {subject} --level NONE; or choose another --prefix and --slot"
+                    f"the registry refuses the schema that the table of subject {subject} has now: {error}; {_advice(subject)}"
                 ) from error
         return join(schema_id, b"")
+
+
+def _advice(subject: str) -> str:
+    return (
+        "its changes wait in PostgreSQL. To go on with schemas that do not read each other's records, run: "
+        f"stele schemas config {subject} --level NONE; or choose another --prefix and --slot"
+    )
 
 
 def _latest(registry: SchemaRegistry, subject: str) -> Any:

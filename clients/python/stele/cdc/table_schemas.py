@@ -111,6 +111,40 @@ def _avro_type(type_: ColumnType, dimensions: int) -> str | Json:
     return array
 
 
+def changed_meanings(latest: Any, text: str, *, is_row_only: bool) -> list[str]:
+    """Return the columns whose stored numbers or bytes mean something else than in the ``latest`` version.
+
+    Avro promotes what is stored, such as the bytes of a decimal to a string and the days of a date to a
+    long, so that registries take such a change, and readers get other values.
+    """
+    before, now = (
+        _meanings(schema, is_row_only=is_row_only) for schema in (latest, msgspec.json.decode(text))
+    )
+    return [name for name, meaning in now.items() if name in before and before[name] != meaning]
+
+
+def _meanings(schema: Any, *, is_row_only: bool) -> dict[str, Any]:
+    """Return the logical type of each column; none if the schema was not made here."""
+    try:
+        row = schema if is_row_only else schema["fields"][1]["type"][1]
+        return {field["name"]: _meaning(field["type"][1]) for field in row["fields"]}
+    except (KeyError, IndexError, TypeError):
+        return {}
+
+
+def _meaning(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return _meaning(cast("list[Any]", schema)[-1])
+    if not isinstance(schema, dict):
+        return None
+    members = cast("Json", schema)
+    if "items" in members:
+        return [_meaning(members["items"])]
+    logical = members.get("logicalType")
+    # A UUID is a string in any case, and whether scales and digits change is for the registry to say.
+    return None if logical == "uuid" else logical
+
+
 # ── JSON Schema ──
 
 

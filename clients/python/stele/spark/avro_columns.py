@@ -175,6 +175,12 @@ class ArrowReaders(Readers):
 
     def _leaf(self, writer: Type, reader: Type) -> Read:
         read = super()._leaf(writer, reader)
+        if writer.kind != reader.kind and {"decimal", "date"} & {writer.logical, reader.logical}:
+            # Avro promotes what is stored: the bytes of a decimal to a string, the days of a date to a long.
+            shown = writer.logical or writer.kind, reader.logical or reader.kind
+            return _then(
+                read, lambda _: _refuse("a {} was written, which is not read as a {}".format(*shown))
+            )
         _, _, unit = (reader.logical or "").rpartition("timestamp-")
         if unit not in PER_SECOND:
             return read
@@ -197,6 +203,10 @@ class ArrowReaders(Readers):
             return read
         name = f"member{next(number for number, value in enumerate(values) if value is branch)}"
         return _then(read, lambda value: {name: value})
+
+
+def _refuse(reason: str) -> Any:
+    raise ValueError(reason)
 
 
 def _then(read: Read, convert: Callable[[Any], Any]) -> Read:

@@ -15,8 +15,10 @@ from typing import Any
 
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..registry.definitions import Schema
+from ..errors import UnknownSchemaError
+from ..registry.definitions import RegisteredSchema, Schema
 from ..registry.deserializer import SchemaDeserializer
+from ..registry.registry import SchemaRegistry
 from ..schemas.definitions import InvalidValue, ParsedSchema
 from ..wire.arrow_types import Array, RecordBatch, pa
 from .fetching import Broker
@@ -46,7 +48,7 @@ def decoded_fields(options: SchemaOptions) -> dict[str, StructField]:
         registry = open_registry(broker.patiently(partial(located, options)))
         fields: dict[str, StructField] = {}
         for column in options.columns:
-            found = broker.patiently(partial(version_of, registry, column))
+            found = broker.patiently(partial(_version, registry, column))
             plan = plan_of(registry.parse(found.schema), None, column.message)
             fields[column.column] = StructField(
                 column.column, plan.data_type, metadata={_SCHEMA_ID: found.id}
@@ -162,7 +164,7 @@ def _planned(column: ColumnSchema, options: RegistryOptions, field: StructField)
     schema_id: int | None = (field.metadata or {}).get(_SCHEMA_ID)
     if schema_id is None:
         # The user gave the columns.
-        found = version_of(registry, column)
+        found = _version(registry, column)
         schema_id, schema = found.id, found.schema
     else:
         schema = registry.schema(schema_id, subject=context)
@@ -176,6 +178,17 @@ def _planned(column: ColumnSchema, options: RegistryOptions, field: StructField)
         message=column.message,
         wanted=StructType([field]).json(),
     )
+
+
+def _version(registry: SchemaRegistry, column: ColumnSchema) -> RegisteredSchema:
+    try:
+        return version_of(registry, column)
+    except UnknownSchemaError as error:
+        prefix = "stele.schema.key" if column.column == "key" else "stele.schema"
+        raise OptionError(
+            f"the {column.column} cannot be decoded with the version {column.version or 'latest'} of subject "
+            f"{column.subject}: {error}; name another one with {prefix}.subject and {prefix}.version"
+        ) from error
 
 
 class _ColumnReader:

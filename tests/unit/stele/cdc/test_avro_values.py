@@ -16,7 +16,7 @@ from stele.cdc.column_types import TEXT, ColumnType, base_type
 from stele.cdc.errors import CdcError
 from stele.cdc.forms import AvroForm
 from stele.cdc.pgoutput import UNCHANGED, Column, Relation, Row
-from stele.cdc.table_schemas import Field, avro_name, avro_schema, json_schema
+from stele.cdc.table_schemas import Field, avro_name, avro_schema, changed_meanings, json_schema
 
 NUMERIC = 1700
 schemaless_reader: Any = vars(fastavro)["schemaless_reader"]
@@ -196,3 +196,29 @@ def test_a_dropped_column_stays_in_the_json_schema() -> None:
         first = json_schema("t", fields, {}, is_row_only=is_row_only)
         assert json_schema("t", fields[:1], json.loads(first), is_row_only=is_row_only) == first
         assert json_schema("t", fields[:1], {"definitions": []}, is_row_only=is_row_only) != first
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        (ColumnType("decimal", 10, 2), TEXT, True),
+        (TEXT, ColumnType("decimal", 10, 2), True),
+        (ColumnType("date"), ColumnType("timestamp"), True),
+        (ColumnType("long"), ColumnType("timestamptz"), True),
+        (ColumnType("array", items=ColumnType("decimal", 10, 2)), ColumnType("array", items=TEXT), True),
+        (ColumnType("int"), ColumnType("long"), False),
+        (ColumnType("uuid"), TEXT, False),
+        # This is for the registry to refuse.
+        (ColumnType("decimal", 10, 2), ColumnType("decimal", 10, 3), False),
+    ],
+)
+def test_a_change_that_avro_reads_as_something_else_is_noticed(
+    before: ColumnType, now: ColumnType, changed: bool
+) -> None:
+    for is_row_only in (False, True):
+        latest, text = (
+            avro_schema("t", "t", [Field("id", TEXT), Field("c", kind)], is_row_only=is_row_only)
+            for kind in (before, now)
+        )
+        assert changed_meanings(json.loads(latest), text, is_row_only=is_row_only) == ["c"] * changed
+        assert changed_meanings({"type": "string"}, text, is_row_only=is_row_only) == []

@@ -142,6 +142,15 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
     ("string", "x", "int", "string was written, which is not read as int"),
     ({**DECIMAL, "scale": 3}, Decimal("1.125"), DECIMAL, "a decimal of another scale"),
     (["null", "int"], None, "int", "null was written"),
+    # What Avro would promote to something else.
+    (DECIMAL, Decimal("1.25"), "string", "a decimal was written, which is not read as a string"),
+    ("string", "1.25", DECIMAL, "a string was written, which is not read as a decimal"),
+    (
+        {"type": "int", "logicalType": "date"},
+        5,
+        long("timestamp-micros"),
+        "a date was written, which is not read as",
+    ),
 ]
 
 
