@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from .turns import Turns
@@ -25,12 +25,13 @@ SMALL_VISIT = 0.1
 # Small pieces of work (members, partitions) of about 1 µs in one step, and the steps that ``Ongoing`` takes in one turn.
 _PIECES_PER_STEP = 500
 _STEPS_AT_ONCE = 4
-# Items that are sorted or merged in one turn.
-_SORTED_PER_TURN = 1000
+# Items that are sorted or merged in one step.
+_SORTED_PER_STEP = 1000
 
 # Tasks that go on in one turn of the loop after a pause.
 STEPS_PER_TURN = 4
 
+S = TypeVar("S")
 T = TypeVar("T")
 # Work without I/O that yields after each step, and returns its outcome.
 Steps: TypeAlias = Generator[None, None, T]
@@ -114,18 +115,25 @@ def drained(items: list[T]) -> Iterator[T]:
         yield items.pop()
 
 
-async def sorted_in_turns(items: Sequence[T], key: Callable[[T], Any]) -> list[T]:
-    """Sort ``items`` like ``sorted``, with pauses."""
+def sorted_in_steps(items: Sequence[T], key: Callable[[T], Any]) -> Steps[list[T]]:
+    """Sort ``items`` like ``sorted``."""
+    if len(items) <= _SORTED_PER_STEP:
+        return sorted(items, key=key)
     runs: list[list[T]] = []
-    for first in range(0, len(items), _SORTED_PER_TURN):
-        runs.append(sorted(items[first : first + _SORTED_PER_TURN], key=key))
-        await pause()
+    for first in range(0, len(items), _SORTED_PER_STEP):
+        runs.append(sorted(items[first : first + _SORTED_PER_STEP], key=key))
+        yield
     ordered: list[T] = []
     for item in heapq.merge(*runs, key=key):
         ordered.append(item)
-        if len(ordered) % _SORTED_PER_TURN == 0:
-            await pause()
+        if len(ordered) % _SORTED_PER_STEP == 0:
+            yield
     return ordered
+
+
+async def sorted_in_turns(items: Sequence[T], key: Callable[[T], Any]) -> list[T]:
+    """Sort ``items`` like ``sorted``, with pauses."""
+    return await in_turns(sorted_in_steps(items, key))
 
 
 class Pace:
@@ -154,6 +162,17 @@ def in_one_step(steps: Steps[T]) -> T | None:
     return None
 
 
+def mapped(make: Callable[[S], T], items: Iterable[S], *, pieces: int = 1) -> Steps[list[T]]:
+    """Return what ``make`` returns for each item, which takes that many pieces."""
+    pace = Pace()
+    made: list[T] = []
+    for item in items:
+        made.append(make(item))
+        if pace.is_due(pieces):
+            yield
+    return made
+
+
 def at_once(steps: Steps[T]) -> T:
     """Do all of the work in this turn of the loop, because there is little of it; return its outcome."""
     try:
@@ -171,6 +190,13 @@ async def in_turns(steps: Steps[T]) -> T:
             await pause()
     except StopIteration as ended:
         return ended.value
+
+
+def in_background(steps: Steps[None]) -> None:
+    """Do a step of the work now, and each of the others in a later turn of the loop. It must not raise."""
+    if next(steps, True) is None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(_turns_of(loop).call, partial(in_background, steps))
 
 
 class Ongoing(Generic[T]):

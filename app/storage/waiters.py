@@ -17,11 +17,11 @@ from typing import TypeAlias
 from stele.wire.isolation_level import IsolationLevel
 
 from ..turns import Turns
+from ..work_budget import Pace, Steps, in_background
 from .topic_partition import TopicPartition
 
 # More than any reader waits for.
 _ALL_BYTES = 1 << 62
-
 
 # Waits that end in one turn of the loop. What follows one takes 0.05 to 0.3 ms.
 WAKEUPS_PER_TURN = 8
@@ -184,14 +184,19 @@ class PartitionWatch:
             self._wakeup.end()
 
     def close(self) -> None:
-        """End the watch of all partitions."""
+        """End the watch of all partitions; if there are many, it takes several turns of the loop."""
         self._is_closed = True
-        for topic_partition in self._names:
-            _leave(self._by_partition, topic_partition, self)
-        self._names.clear()
+        in_background(self._leave_all())
+        self.interrupt()
+
+    def _leave_all(self) -> Steps[None]:
+        names, pace = self._names, Pace()
+        while names:
+            _leave(self._by_partition, names.pop(), self)
+            if pace.is_due():
+                yield
         self._changed.clear()
         self._hidden.clear()
-        self.interrupt()
 
 
 def _leave(

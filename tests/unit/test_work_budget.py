@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from app.turns import Turns
-from app.work_budget import STEPS_PER_TURN, pause, sorted_in_turns, take_turn
+from app.work_budget import (
+    STEPS_PER_TURN,
+    Steps,
+    in_background,
+    pause,
+    sorted_in_turns,
+    take_turn,
+)
 
 TASKS = 5 * STEPS_PER_TURN + 3
 STEPS = 4
@@ -82,3 +89,21 @@ async def test_what_is_sorted_in_turns_is_sorted() -> None:
     items = [(number * 7919) % 2503 for number in range(2503)]
     assert await sorted_in_turns(items, lambda item: -item) == sorted(items, reverse=True)
     assert await sorted_in_turns(list[int](), lambda item: item) == []
+
+
+async def test_work_in_the_background_begins_at_once_and_takes_turns_with_others() -> None:
+    done: list[int] = []
+
+    def work(number: int) -> Steps[None]:
+        for _ in range(2):
+            done.append(number)
+            yield
+
+    numbers = list(range(2 * STEPS_PER_TURN))
+    for number in numbers:
+        in_background(work(number))
+    assert done == numbers
+    await asyncio.sleep(0)
+    assert done == numbers + numbers[:STEPS_PER_TURN]
+    await asyncio.sleep(0)
+    assert done == 2 * numbers

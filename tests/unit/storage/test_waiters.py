@@ -11,6 +11,7 @@ import pytest
 from app.broker.reading.tail_subscriptions import TailSubscriptions
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import WAKEUPS_PER_TURN, Waiters
+from app.work_budget import _PIECES_PER_STEP
 
 WAITING = 5 * WAKEUPS_PER_TURN + 3
 LONG_MS = 3_600_000
@@ -70,6 +71,24 @@ async def test_an_append_ends_a_bounded_number_of_waits_in_a_turn(way: str) -> N
     counted = await waiting.portions()
     assert max(counted) == WAKEUPS_PER_TURN
     assert waiting.ended == sorted(waiting.ended), "in the order in which they came"
+
+
+async def test_the_watch_of_many_partitions_ends_in_portions() -> None:
+    waiters = Waiters()
+    watch = waiters.watch()
+    names = [TopicPartition("orders", number) for number in range(2 * _PIECES_PER_STEP + 1)]
+    for name in names:
+        watch.add(name)
+    watch.close()
+    left = [len(waiters.waited())]
+    for name in names:
+        waiters.appended(name, 100)
+    await watch.wait(min_bytes=1, timeout_ms=LONG_MS)
+    for _ in range(2):
+        await asyncio.sleep(0)
+        left.append(len(waiters.waited()))
+    assert left == [len(names) - _PIECES_PER_STEP, 1, 0]
+    assert not watch.take()
 
 
 async def test_polls_and_tails_share_the_turns() -> None:
