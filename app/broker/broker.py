@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import time
 from asyncio import Future
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import chain, starmap
 
 from stele.wire.isolation_level import IsolationLevel
 
@@ -32,6 +33,7 @@ from ..storage.sequences import ProducerView
 from ..storage.topic_partition import TopicPartition
 from ..storage.transactional_produce import TransactionalProduce
 from ..storage.waiters import PartitionWatch
+from ..work_budget import SMALL_VISIT, visited
 from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
 from .cluster import Cluster, SoloCluster
@@ -269,10 +271,14 @@ class Broker:
         partitions: Iterable[tuple[str | bytes, int]] = (),
     ) -> bool:
         """Return whether this broker knows all of these; then no look is needed."""
-        return (
-            all(self.has_topic(name) for name in names)
-            and all(self.topic_by_id(topic_id) for topic_id in ids)
-            and all(self._has_partition(name, number) for name, number in partitions)
+        return all(self._known(names, ids, partitions))
+
+    def _known(
+        self, names: Iterable[str], ids: Iterable[bytes], partitions: Iterable[tuple[str | bytes, int]]
+    ) -> Iterator[object]:
+        """Return something true for each that this broker knows."""
+        return chain(
+            map(self.has_topic, names), map(self.topic_by_id, ids), starmap(self._has_partition, partitions)
         )
 
     def _has_partition(self, name: str | bytes, number: int) -> bool:
@@ -298,8 +304,12 @@ class Broker:
 
         Raises ``StorageUnavailable``.
         """
-        if self.cluster.is_shared and not self.knows(names, ids=ids, partitions=partitions):
-            await self.cluster.find()
+        if not self.cluster.is_shared:
+            return
+        async for is_known in visited(self._known(names, ids, partitions), SMALL_VISIT):
+            if not is_known:
+                await self.cluster.find()
+                return
 
     async def try_to_find_topics(
         self,

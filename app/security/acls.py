@@ -69,7 +69,7 @@ class Acls:
             acl.check()
         await self._prepare()
         async with self._lock:
-            new = [acl for acl in dict.fromkeys(acls) if acl not in self._acls]
+            new = dict.fromkeys([acl async for acl in visited(acls) if acl not in self._acls])
             if len(self._acls) + len(new) > ACLS_MAX:
                 raise TooManyAcls(ACLS_MAX)
             await self._change(new, ())
@@ -79,14 +79,14 @@ class Acls:
         await self._prepare()
         async with self._lock:
             found = await self.find(wanted)
-            await self._change((), found)
+            await self._change({}, found)
         return found
 
     async def _prepare(self) -> None:
         if self._before_change is not None:
             await self._before_change()
 
-    async def _change(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+    async def _change(self, added: dict[Acl, None], removed: Sequence[Acl]) -> None:
         if not added and not removed:
             return
         new = [acl.record async for acl in visited(added)]
@@ -94,6 +94,6 @@ class Acls:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.change_acls, new, old)
         for acl in removed:
             del self._acls[acl]
-        self._acls.update(dict.fromkeys(added))
+        self._acls |= added
         for observer in self._observers:
             observer()

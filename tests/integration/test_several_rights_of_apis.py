@@ -249,6 +249,13 @@ def fetched_offsets(peer: KafkaPeer) -> Any:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])])
 
 
+def fetched_offsets_of_a_group_named_twice(peer: KafkaPeer) -> Any:
+    """The last counts, which asks for all topics."""
+    peer.call(committed(OFFSET_COMMIT_API), 9)
+    (by_topic,) = fetched_offsets(peer).groups
+    return OffsetFetchRequest(groups=[by_topic, OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+
+
 def fetched_offsets_of_one_group(peer: KafkaPeer) -> Any:
     topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
     return OffsetFetchRequest(group_id=GROUP, topics=[topic])
@@ -354,6 +361,15 @@ CASES = [
         needs={
             (DESCRIBE_GROUP,): "groups.error_code",
             (DESCRIBE_TOPIC,): "groups.topics.partitions.error_code",
+        },
+    ),
+    Case(
+        name="OffsetFetch of a group that is named twice",
+        version=9,
+        request=fetched_offsets_of_a_group_named_twice,
+        needs={
+            (DESCRIBE_GROUP,): "groups.error_code",
+            (DESCRIBE_TOPIC,): lambda answer: not answer.groups[0].topics,
         },
     ),
     Case(

@@ -526,15 +526,15 @@ SECURITY_MUTANTS = (
     # One right of several is forgotten.
     Mutant(
         "app/tcp/kafka/guards/groups.py",
-        "if not all(access.allows(DESCRIBE_TOPIC, topic) for topic in request.subscribed_topic_names or ()):",
+        "if not access.allows(DESCRIBE_TOPIC, topic):",
         "if False:",
         _SEVERAL,
         "Heartbeat",
     ),
     Mutant(
         "app/tcp/kafka/guards/groups.py",
-        "if all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):",
-        "if True:",
+        "if not all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):",
+        "if False:",
         _SEVERAL,
         "GroupDescribe",
     ),

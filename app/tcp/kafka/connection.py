@@ -36,14 +36,14 @@ from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
 from ...storage.waiters import PartitionWatch
-from ...work_budget import Steps, in_one_step, in_turns, pause
+from ...work_budget import Steps, at_once, in_one_step, in_turns, pause
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from .apis import API_VERSIONS_KEY, GUARDED, SERVED, unsupported_api_versions
-from .context import Answer, Context, KafkaListener, NoResponse
+from .context import Context, KafkaListener, NoResponse, awaited
 from .direct_charge import DirectCharge
 from .direct_produce import Route, Routes
 from .failures import failure_of
@@ -51,7 +51,7 @@ from .fetching.request_memo import RequestMemo
 from .handlers import produce
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
-from .served import Served
+from .served import Served, always
 from .sessions.idle_answers import IdleAnswers
 from .sessions.share_sessions import ClientConnection
 from .share_forwarding import FORWARDED, ForwardedShares
@@ -62,6 +62,8 @@ logger = logging.getLogger(__name__)
 
 # A request that carries no records; the largest are the assignments of large groups.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
+
+_PARTITIONS_AT_ONCE = 500
 
 PRODUCE_KEY = PRODUCE.key
 FETCH_KEY = FETCH.key
@@ -231,7 +233,7 @@ class KafkaConnection(Connection[memoryview]):
             if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
                 return
         except Exception as error:  # noqa: BLE001 - the edge of a connection
-            response = self._failure_of_frame(head, frame, error)
+            response = at_once(self._failure_of_frame(head, frame, error))
             if isinstance(response, NoResponse):
                 self._answer_nothing(head, SERVED[head.api_key], response)
             else:
@@ -299,6 +301,8 @@ class KafkaConnection(Connection[memoryview]):
             self._begin_login(head, served, sasl, bytes(message.auth_bytes))
             return
         context = self._context(head, client_id)
+        if is_long:
+            context = replace(context, is_long=True)
         forwarded = self._forwarded(served, message) if head.api_key in FORWARDED else None
         if forwarded is not None:
             # The coordinator checks the rights.
@@ -312,12 +316,14 @@ class KafkaConnection(Connection[memoryview]):
             else:
                 answer = served.handle(context, message)
         except Exception as error:  # noqa: BLE001 - the edge of a connection
-            answer = self._failure(head, served, message, error)
+            failure = self._failure(head, served, message, error)
+            answer = in_turns(failure) if is_long else at_once(failure)
         if is_long:
             # So may be its response. The handler may pause, too, as those of APIs that walk; a read waits for long.
-            served = replace(served, lists=True, walks=served.reads is None)
+            is_barrier = None if served.is_barrier is None else always
+            served = replace(served, lists=True, walks=served.reads is None, is_barrier=is_barrier)
             if not isinstance(answer, Coroutine):
-                answer = _in_time(answer)
+                answer = awaited(answer)
         if isinstance(answer, served.api.response):
             self.answer(self._encode(head, served, answer))
         elif isinstance(answer, DeferredResponse):
@@ -502,7 +508,7 @@ class KafkaConnection(Connection[memoryview]):
                 bytes_max = served.reads(broker, request)
         except Exception as error:  # noqa: BLE001 - the edge of a connection
             answer.close()
-            self._answer_message(head, served, self._failure(head, served, request, error))
+            self._answer_message(head, served, at_once(self._failure(head, served, request, error)))
             return
         if is_barrier:
             self.pause_requests()
@@ -533,11 +539,11 @@ class KafkaConnection(Connection[memoryview]):
             if isinstance(response, DeferredResponse):
                 response = await cast("DeferredResponse[Any]", response).wait()
         except Exception as error:  # noqa: BLE001 - the edge of a connection
-            response = self._failure(head, served, request, error)
+            response = await in_turns(self._failure(head, served, request, error))
         if isinstance(response, NoResponse):
             self._answer_nothing(head, served, response, has_place=True)
             return b""
-        if served.walks or served.lists:
+        if served.walks or served.lists or (served.reads is not None and _has_many_partitions(response)):
             parts = await _written_in_steps(head, served, response)
             self._trace(head, served, parts)
             return parts
@@ -558,12 +564,12 @@ class KafkaConnection(Connection[memoryview]):
             try:
                 response = deferred.make(has_ended)
             except Exception as error:  # noqa: BLE001 - the edge of a connection
-                response = self._failure(head, served, request, error)
+                response = at_once(self._failure(head, served, request, error))
             return self._encode(head, served, response)
 
         self.answer_deferred(deferred, encode)
 
-    def _failure(self, head: RequestHead, served: Served, request: Any, error: Exception) -> Any:
+    def _failure(self, head: RequestHead, served: Served, request: Any, error: Exception) -> Steps[Any]:
         """Return the response to a request whose handler has raised ``error``.
 
         A handler answers the errors that it expects. For all others a client gets an answer in the form of its
@@ -572,7 +578,7 @@ class KafkaConnection(Connection[memoryview]):
         counts = self._listener.broker.counts
         return failure_of(served.api, head.version, request, error, peer=self.peer, counts=counts)
 
-    def _failure_of_frame(self, head: RequestHead, frame: memoryview, error: Exception) -> Any:
+    def _failure_of_frame(self, head: RequestHead, frame: memoryview, error: Exception) -> Steps[Any]:
         """Return the response to a request of the fast path that has raised ``error``."""
         served = SERVED[head.api_key]
         return self._failure(head, served, _read(head, served, frame)[1], error)
@@ -620,8 +626,12 @@ def _read_in_steps(head: RequestHead, served: Served, frame: memoryview) -> Step
     return client_id, (yield from served.api.read_request_in_steps(head.version, frame, position))
 
 
-async def _in_time(answer: Answer) -> Answer:
-    return answer
+def _has_many_partitions(response: Any) -> bool:
+    """Return whether the response to a read has more partitions than are encoded in one turn of the loop.
+
+    In a session, a short request may be about any number of them.
+    """
+    return sum([len(topic.partitions) for topic in response.responses]) > _PARTITIONS_AT_ONCE
 
 
 async def _written_in_steps(head: RequestHead, served: Served, response: Any) -> list[bytes | bytearray]:

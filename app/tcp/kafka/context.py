@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
@@ -71,6 +71,7 @@ class KafkaListener:
 class Context:
     """The listener, the version and the client of one request.
 
+    ``is_long``: it has so many elements that no loop over them fits into one turn of the event loop.
     ``connection`` is where the client is connected: at another broker if that has forwarded the request.
     """
 
@@ -86,6 +87,7 @@ class Context:
     connection: ClientConnection = NO_CONNECTION
     # Those of the client's connection, if it is one of this broker.
     idle_answers: IdleAnswers | None = None
+    is_long: bool = False
 
     @property
     def may_carry_secrets(self) -> bool:
@@ -133,6 +135,11 @@ class NoResponse:
 
 # A response message, a response that is due later, or none.
 Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
+
+
+async def awaited(answer: Answer) -> Any:
+    """Return the outcome of what a handler returned, unless that is due to a future."""
+    return await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
 
 
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:

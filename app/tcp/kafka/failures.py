@@ -20,6 +20,7 @@ from stele.wire.schema import Field, fields_of
 
 from ...broker.counts import Counts
 from ...errors import BrokerClosing, SteleError
+from ...work_budget import Pace, Steps
 from ..errors import failure
 from .context import MESSAGE_CHARACTERS_MAX, NoResponse
 from .guards.refusals import refusal
@@ -58,6 +59,8 @@ _LED = frozenset(("partitions", "partition_data"))
 _COORDINATED = frozenset(
     ("group_id", "groups", "group_ids", "groups_names", "transactional_id", "transactional_ids")
 )
+# To make an item takes about 20 µs.
+_PIECES_OF_ITEM = 20
 _EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "array": ()}
 # Where the items of a request are not in an array of their own.
 _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
@@ -69,7 +72,7 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
 
 def failure_of(
     api: Api, version: int, request: Any, error: Exception, *, peer: str, counts: Counts
-) -> Any | NoResponse:
+) -> Steps[Any | NoResponse]:
     """Return the response to a request of ``peer`` whose handler has raised ``error``.
 
     ``NoResponse`` if the client waits for none. A mistake of the broker is logged and counted.
@@ -79,9 +82,8 @@ def failure_of(
         code = _closing_code(api)
     if isinstance(request, ProduceRequest) and request.acks == 0:
         return NoResponse(failure=error if isinstance(error, SteleError) else SteleError(text))
-    return _Failure(version, code, text[:MESSAGE_CHARACTERS_MAX]).message(
-        api.response, request, is_item=False
-    )
+    made = _Failure(version, code, text[:MESSAGE_CHARACTERS_MAX])
+    return (yield from made.message(api.response, request, is_item=False))
 
 
 def _closing_code(api: Api) -> ErrorCode:
@@ -103,8 +105,9 @@ class _Failure:
         self._version = version
         self._code = code
         self._text = text
+        self._pace = Pace()
 
-    def message(self, kind: type, request: Any, *, is_item: bool) -> Any:
+    def message(self, kind: type, request: Any, *, is_item: bool) -> Steps[Any]:
         """Return a message of ``kind`` with the error, for ``request`` or an item of it."""
         declared = [one for one in fields_of(kind) if self._version in one.versions]
         has_code = any(one.name in _CODES for one in declared)
@@ -115,7 +118,7 @@ class _Failure:
             elif one.name == "error_message":
                 value = self._text
             elif one.type.kind == "array" and self._has_items(kind, one, has_code=has_code):
-                value = self._items(request, one)
+                value = yield from self._items(request, one)
             elif is_item and (named := _named(request, one, declared)) is not None:
                 value = named
             else:
@@ -133,12 +136,17 @@ class _Failure:
         # Clients of Metadata look at the items though there is a code for all.
         return has_codes and (not has_code or kind is MetadataResponse)
 
-    def _items(self, request: Any, array: Field) -> list[Any]:
+    def _items(self, request: Any, array: Field) -> Steps[list[Any]]:
         kind = array.type.element.struct_class
-        made = [self.message(kind, part, is_item=True) for part in self._parts(request, array)]
-        # An item may be named several times, each in an array of its own; results of access rules have no names.
         is_named = any(one.name in _NAMES for one in fields_of(kind))
-        return list({repr(item): item for item in made}.values()) if is_named else made
+        made: dict[object, Any] = {}
+        for part in self._parts(request, array):
+            item = yield from self.message(kind, part, is_item=True)
+            # An item may be named several times, each in an array of its own; results of access rules have no names.
+            made[repr(item) if is_named else len(made)] = item
+            if self._pace.is_due(_PIECES_OF_ITEM):
+                yield
+        return list(made.values())
 
     def _parts(self, request: Any, array: Field) -> Iterable[Any]:
         """Return the items of ``request`` for which the response has those of ``array``."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from types import GeneratorType
+from typing import Any, cast
 
 from stele.wire import schema
 from stele.wire.kafka.api import Api
 from stele.wire.kafka.headers import SIZE, response_head, set_size
 
 from ...broker.broker import Broker
-from .context import Answer, Context
+from ...work_budget import Steps, at_once, in_turns
+from .context import Answer, Context, awaited
 from .guards.rights import Guard
 
 _Write = Callable[[Any, bytearray, list[bytes | bytearray]], None]
@@ -81,9 +83,17 @@ class Served:
         handle, check = self.handle, self.guard.check
 
         def checked(context: Context, request: Any) -> Answer:
-            return check(context, request, handle)
+            answer = check(context, request, handle)
+            if not isinstance(answer, GeneratorType):
+                return answer
+            steps = cast("Steps[Answer]", answer)
+            return _in_turns(steps) if context.is_long else at_once(steps)
 
         return replace(self, handle=checked)
+
+
+async def _in_turns(steps: Steps[Answer]) -> Answer:
+    return await awaited(await in_turns(steps))
 
 
 def always(_broker: Broker, _request: Any) -> bool:

@@ -8,9 +8,9 @@ its access rules. Share sessions are at the coordinator, which is told when the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from stele.wire import schema
 from stele.wire.kafka.headers import read_client_id, read_head, request_head
@@ -22,13 +22,14 @@ from stele.wire.kafka.share_groups import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from stele.wire.schema import MalformedMessage
+from stele.wire.schema import ELEMENTS_PER_READ, MalformedMessage
 
 from ...cluster.membership import Member
 from ...errors import NotCoordinator
 from ...security.forwarding import ForwardedClient
+from ...work_budget import in_turns, pause
 from .apis import GUARDED, SERVED
-from .context import Context, KafkaListener
+from .context import Context, KafkaListener, awaited
 from .failures import failure_of
 from .frame_forwarding import FrameForwarding
 from .handlers.groups.share_fetch import refusal_of, wait_ms_of
@@ -86,20 +87,20 @@ class ForwardedShares:
         """Raises ``NotCoordinator``."""
         api = SHARE_FETCH_API if isinstance(request, ShareFetchRequest) else SHARE_ACKNOWLEDGE_API
         flexible = api.is_flexible(context.version)
-        frame = request_head(api.key, context.version, context.client_id, flexible=flexible)
-        schema.writer(api.request, context.version, flexible)(request, frame)
+        head = request_head(api.key, context.version, context.client_id, flexible=flexible)
+        frame = await _written(api.request, context.version, flexible, request, head)
         settings = context.broker.settings
         data = await self._forwarding.send(
             request.group_id or "",
             member,
-            bytes(frame),
+            frame,
             ForwardedClient(context.principal, context.client_host),
             connection=self._number,
             # A read brings at least one batch, however large that is.
             bytes_max=settings.fetch_bytes_max + settings.frame_bytes_max + _REST_BYTES_MAX,
         )
         try:
-            response, _ = schema.read_message(api.response, context.version, flexible, data, 0)
+            response, _ = await in_turns(schema.read_in_steps(api.response, context.version, flexible, data))
         except MalformedMessage as error:
             raise NotCoordinator(member.broker_id) from error
         return response
@@ -137,7 +138,7 @@ class ForwardedFrames:
             raise MalformedMessage(f"API {head.api_key} version {head.version} is not forwarded")
         served = SERVED[head.api_key]
         client_id, position = read_client_id(view, flexible=served.api.is_flexible(head.version))
-        request = served.api.read_request(head.version, view, position)
+        request = await in_turns(served.api.read_request_in_steps(head.version, view, position))
         listener = self._listener
         context = Context(
             listener=listener,
@@ -148,24 +149,33 @@ class ForwardedFrames:
             principal=client.principal,
             access=listener.security.access(client.principal, client.host),
             connection=ClientConnection(broker, connection),
+            is_long=len(frame) > ELEMENTS_PER_READ,
         )
         if context.access is not None:
             served = GUARDED[head.api_key]
         try:
-            answer = served.handle(context, request)
-            response = (
-                await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
-            )
+            response = await awaited(served.handle(context, request))
         except Exception as error:  # noqa: BLE001 - the edge of a task, for a client of another broker
             counts = listener.broker.counts
-            response = failure_of(served.api, head.version, request, error, peer=client.host, counts=counts)
-        api, body = served.api, bytearray()
-        schema.writer(api.response, head.version, api.is_flexible(head.version))(response, body)
-        return bytes(body)
+            response = await in_turns(
+                failure_of(served.api, head.version, request, error, peer=client.host, counts=counts)
+            )
+        api = served.api
+        return await _written(
+            api.response, head.version, api.is_flexible(head.version), response, bytearray()
+        )
 
     def end(self, *, broker: str, connection: int) -> None:
         """End the sessions of a connection to another broker."""
         self._listener.give_back(self._listener.share_sessions.lost(ClientConnection(broker, connection)))
+
+
+async def _written(kind: type[Any], version: int, flexible: bool, message: Any, head: bytearray) -> bytes:
+    """Return a message after ``head``."""
+    parts: list[bytes | bytearray] = []
+    for _ in schema.writer_in_steps(kind, version, flexible)(message, head, parts):
+        await pause()
+    return b"".join(parts)
 
 
 def end_sessions_of_dead(listener: KafkaListener, live: Sequence[Member]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from stele.wire.kafka.committed_offsets import (
     OffsetCommitRequest,
@@ -15,6 +15,7 @@ from stele.wire.kafka.committed_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
 )
 from stele.wire.kafka.consumer_groups import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
 from stele.wire.kafka.groups import (
@@ -46,10 +47,23 @@ from ....security.acl import (
     ResourceType,
 )
 from ....security.authorizer import Access
+from ....work_budget import Pace, Steps, mapped
 from ..context import Answer, Context
 from . import authorized
 from .refusals import access_of, code_of, item_type, refused, then
-from .rights import PARTITIONS, Guard, Handle, Parts, on_each, on_name, split, with_more
+from .rights import (
+    PARTITIONS,
+    PIECES_OF_CHECK,
+    PIECES_OF_REFUSAL,
+    Guard,
+    Handle,
+    Parts,
+    on_each,
+    on_name,
+    only,
+    split,
+    with_more,
+)
 
 _TRANSACTION = 1
 _FIRST_FIND_WITH_KEYS = 4
@@ -59,7 +73,9 @@ _FIRST_FETCH_WITH_GROUPS = 8
 # ── what groups there are ──
 
 
-def _check_find_coordinator(context: Context, request: FindCoordinatorRequest, handle: Handle) -> Answer:
+def _check_find_coordinator(
+    context: Context, request: FindCoordinatorRequest, handle: Handle
+) -> Steps[Answer]:
     access = access_of(context)
     action = DESCRIBE_TRANSACTIONAL_ID if request.key_type == _TRANSACTION else DESCRIBE_GROUP
     nowhere = {"node_id": -1, "host": "", "port": -1}
@@ -67,25 +83,30 @@ def _check_find_coordinator(context: Context, request: FindCoordinatorRequest, h
         if access.allows(action, request.key):
             return handle(context, request)
         return refused(FindCoordinatorResponse, action, **nowhere)
-    allowed, denied = split(context, request.coordinator_keys, "", lambda name: access.allows(action, name))
-    refusals = [refused(Coordinator, action, key=key, **nowhere) for key in denied]
+    allowed, denied = yield from split(
+        context, request.coordinator_keys, "", lambda name: access.allows(action, name)
+    )
+    refusals = yield from mapped(
+        lambda key: refused(Coordinator, action, key=key, **nowhere), denied, pieces=PIECES_OF_REFUSAL
+    )
     answer = handle(context, replace(request, coordinator_keys=allowed))
-    return then(answer, lambda response: with_more(response, "coordinators", refusals))
+    return (yield from then(answer, lambda response: with_more(response, "coordinators", refusals)))
 
 
 FIND_COORDINATOR = Guard((DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID), _check_find_coordinator)
 
 
-def _check_list_groups(context: Context, request: ListGroupsRequest, handle: Handle) -> Answer:
+def _check_list_groups(context: Context, request: ListGroupsRequest, handle: Handle) -> Steps[Answer]:
     access = access_of(context)
 
-    def seen(response: ListGroupsResponse) -> ListGroupsResponse:
+    def seen(response: ListGroupsResponse) -> Steps[ListGroupsResponse]:
         if access.sees(DESCRIBE_CLUSTER):
             return response
-        groups = [group for group in response.groups if access.sees(DESCRIBE_GROUP, group.group_id)]
-        return replace(response, groups=groups)
+        return (
+            yield from only(response, "groups", lambda group: access.sees(DESCRIBE_GROUP, group.group_id))
+        )
 
-    return then(handle(context, request), seen)
+    return (yield from then(handle(context, request), seen))
 
 
 LIST_GROUPS = Guard((DESCRIBE_GROUP, DESCRIBE_CLUSTER), _check_list_groups)
@@ -93,25 +114,24 @@ LIST_GROUPS = Guard((DESCRIBE_GROUP, DESCRIBE_CLUSTER), _check_list_groups)
 
 def on_described_groups(response: type, field: str) -> Guard:
     """Return the guard of an API that describes the groups named in ``field``."""
-    group = item_type(response, "groups")
+    parts = Parts(field=field, name="", answers="groups", answer_name="group_id")
 
-    def check(context: Context, request: Any, handle: Handle) -> Answer:
+    def check(context: Context, request: Any, handle: Handle) -> Steps[Answer]:
         access = access_of(context)
-        allowed, denied = split(
+        allowed, denied = yield from split(
             context, getattr(request, field), "", lambda name: access.allows(DESCRIBE_GROUP, name)
         )
+        refusals = yield from parts.refuse_all(response, denied, DESCRIBE_GROUP)
 
-        def seen(done: Any) -> Any:
-            for described in done.groups:
-                if described.authorized_operations != authorized.NOT_ASKED:
-                    described.authorized_operations = access.operations(
-                        ResourceType.GROUP, described.group_id
-                    )
-            return with_more(
-                done, "groups", [refused(group, DESCRIBE_GROUP, group_id=name) for name in denied]
-            )
+        def show(described: Any) -> None:
+            if described.authorized_operations != authorized.NOT_ASKED:
+                described.authorized_operations = access.operations(ResourceType.GROUP, described.group_id)
 
-        return then(handle(context, replace(request, **{field: allowed})), seen)
+        def seen(done: Any) -> Steps[Any]:
+            yield from mapped(show, done.groups, pieces=PIECES_OF_REFUSAL)
+            return (yield from with_more(done, "groups", refusals))
+
+        return (yield from then(handle(context, replace(request, **{field: allowed})), seen))
 
     return Guard((DESCRIBE_GROUP,), check)
 
@@ -125,12 +145,23 @@ def _on_heartbeat(response: type) -> Guard:
     Of a regular expression the handler filters them.
     """
 
-    def check(context: Context, request: Any, handle: Handle) -> Answer:
-        access = access_of(context)
-        if not access.allows(READ_GROUP, request.group_id):
+    def check(context: Context, request: Any, handle: Handle) -> Answer | Steps[Answer]:
+        if not access_of(context).allows(READ_GROUP, request.group_id):
             return refused(response, READ_GROUP)
-        if not all(access.allows(DESCRIBE_TOPIC, topic) for topic in request.subscribed_topic_names or ()):
-            return refused(response, DESCRIBE_TOPIC)
+        # Most heartbeats name none.
+        return (
+            check_topics(context, request, handle)
+            if request.subscribed_topic_names
+            else handle(context, request)
+        )
+
+    def check_topics(context: Context, request: Any, handle: Handle) -> Steps[Answer]:
+        access, pace = access_of(context), Pace()
+        for topic in request.subscribed_topic_names:
+            if not access.allows(DESCRIBE_TOPIC, topic):
+                return refused(response, DESCRIBE_TOPIC)
+            if pace.is_due(PIECES_OF_CHECK):
+                yield
         return handle(context, request)
 
     return Guard((READ_GROUP, DESCRIBE_TOPIC), check)
@@ -145,26 +176,33 @@ def _on_description(response: type) -> Guard:
     described = on_described_groups(response, "group_ids")
     group = item_type(response, "groups")
 
-    def check(context: Context, request: Any, handle: Handle) -> Answer:
+    def check(context: Context, request: Any, handle: Handle) -> Steps[Answer]:
         access = access_of(context)
 
-        def seen(done: Any) -> Any:
-            return replace(done, groups=[_seen_group(access, group, one) for one in done.groups])
+        def seen(done: Any) -> Steps[Any]:
+            groups: list[Any] = []
+            for one in done.groups:
+                groups.append((yield from _seen_group(access, group, one)))
+            return replace(done, groups=groups)
 
-        return then(described.check(context, request, handle), seen)
+        answer = yield from cast("Steps[Answer]", described.check(context, request, handle))
+        return (yield from then(answer, seen))
 
     return Guard((DESCRIBE_GROUP, DESCRIBE_TOPIC), check)
 
 
-def _seen_group(access: Access, group: type, described: Any) -> Any:
-    topics = {topic for member in described.members for topic in member.subscribed_topic_names}
+def _seen_group(access: Access, group: type, described: Any) -> Steps[Any]:
+    pace = Pace()
     for member in described.members:
+        topics = set(member.subscribed_topic_names)
         for assignment in (member.assignment, getattr(member, "target_assignment", None)):
             if assignment is not None:
                 topics.update(topic.topic_name for topic in assignment.topic_partitions)
-    if all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):
-        return described
-    return refused(group, DESCRIBE_TOPIC, group_id=described.group_id)
+        if not all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):
+            return refused(group, DESCRIBE_TOPIC, group_id=described.group_id)
+        if pace.is_due(1 + len(topics)):
+            yield
+    return described
 
 
 CONSUMER_DESCRIBE = _on_description(ConsumerGroupDescribeResponse)
@@ -199,104 +237,101 @@ DELETE_SHARE_OFFSETS = _and_topics(
 _FETCHED = replace(PARTITIONS, partitions="partition_indexes", index="")
 
 
-def refuse_all(response: type, parts: Parts, topics: Iterable[Any], action: Action) -> Any:
+def refuse_all(response: type, parts: Parts, topics: Iterable[Any], action: Action) -> Steps[Any]:
     """Return a response that refuses every partition for a right beside the topics."""
-    return response(topics=[parts.refuse(response, topic, code_of(action)) for topic in topics])
+    return response(topics=(yield from parts.refuse_all(response, topics, action)))
 
 
-def _check_offset_commit(context: Context, request: OffsetCommitRequest, handle: Handle) -> Answer:
-    access = access_of(context)
-    if not access.allows(READ_GROUP, request.group_id):
+_check_commit = on_each(READ_TOPIC, OffsetCommitResponse, PARTITIONS).check
+_check_delete = on_each(READ_TOPIC, OffsetDeleteResponse, PARTITIONS).check
+_check_fetch = on_each(DESCRIBE_TOPIC, OffsetFetchResponse, _FETCHED).check
+
+
+def _check_offset_commit(
+    context: Context, request: OffsetCommitRequest, handle: Handle
+) -> Answer | Steps[Answer]:
+    if not access_of(context).allows(READ_GROUP, request.group_id):
         return refuse_all(OffsetCommitResponse, PARTITIONS, request.topics, READ_GROUP)
-    return _on_read_topics(context, request, handle, OffsetCommitResponse)
-
-
-def _on_read_topics(context: Context, request: Any, handle: Handle, response: type) -> Answer:
-    access = access_of(context)
-    allowed, denied = split(context, request.topics, "name", lambda name: access.allows(READ_TOPIC, name))
-    if not denied:
-        return handle(context, request)
-    refusals = [PARTITIONS.refuse(response, topic, code_of(READ_TOPIC)) for topic in denied]
-    return then(
-        handle(context, replace(request, topics=allowed)),
-        lambda done: done if done_failed(done) else with_more(done, "topics", refusals),
-    )
-
-
-def done_failed(response: Any) -> bool:
-    """Return whether the request failed as a whole.
-
-    Then its parts have no errors of their own.
-    """
-    return bool(getattr(response, "error_code", 0))
+    return _check_commit(context, request, handle)
 
 
 OFFSET_COMMIT = Guard((READ_GROUP, READ_TOPIC), _check_offset_commit)
 
 
-def _check_offset_delete(context: Context, request: OffsetDeleteRequest, handle: Handle) -> Answer:
+def _check_offset_delete(
+    context: Context, request: OffsetDeleteRequest, handle: Handle
+) -> Answer | Steps[Answer]:
     if not access_of(context).allows(DELETE_GROUP, request.group_id):
         return refused(OffsetDeleteResponse, DELETE_GROUP)
-    return _on_read_topics(context, request, handle, OffsetDeleteResponse)
+    return _check_delete(context, request, handle)
 
 
 OFFSET_DELETE = Guard((DELETE_GROUP, READ_TOPIC), _check_offset_delete)
 
 
-def _check_offset_fetch(context: Context, request: OffsetFetchRequest, handle: Handle) -> Answer:
+def _check_offset_fetch(context: Context, request: OffsetFetchRequest, handle: Handle) -> Steps[Answer]:
     access = access_of(context)
     if context.version < _FIRST_FETCH_WITH_GROUPS:
-        return _check_one_fetch(context, access, request, handle)
+        return (yield from _check_one_fetch(context, access, request, handle))
     # By group: what to ask the handler for, and what is refused.
     asked: list[OffsetFetchRequestGroup] = []
     refusals: dict[str, list[Any]] = {}
     refused_groups: list[OffsetFetchResponseGroup] = []
+    pace = Pace()
     for group in request.groups:
+        if pace.is_due(PIECES_OF_CHECK):
+            yield
         if not access.allows(DESCRIBE_GROUP, group.group_id):
             refused_groups.append(refused(OffsetFetchResponseGroup, DESCRIBE_GROUP, group_id=group.group_id))
             continue
-        if group.topics is not None:
-            allowed, denied = split(
+        if group.topics is None:
+            # Of a group that is named twice the last counts.
+            refusals.pop(group.group_id, None)
+        else:
+            allowed, denied = yield from split(
                 context, group.topics, "name", lambda name: access.allows(DESCRIBE_TOPIC, name)
             )
             group = replace(group, topics=allowed)
-            refusals[group.group_id] = [
-                _FETCHED.refuse(OffsetFetchResponseGroup, topic, code_of(DESCRIBE_TOPIC)) for topic in denied
-            ]
+            refusals[group.group_id] = yield from _FETCHED.refuse_all(
+                OffsetFetchResponseGroup, denied, DESCRIBE_TOPIC
+            )
         asked.append(group)
 
-    def seen(response: OffsetFetchResponse) -> OffsetFetchResponse:
+    def is_seen(topic: OffsetFetchResponseTopics) -> bool:
+        return access.sees(DESCRIBE_TOPIC, topic.name)
+
+    def seen(response: OffsetFetchResponse) -> Steps[OffsetFetchResponse]:
+        groups: list[OffsetFetchResponseGroup] = []
+        pace = Pace()
         for group in response.groups:
-            if group.error_code:
-                continue
-            denied = refusals.get(group.group_id)
-            group.topics = (
-                [topic for topic in group.topics if access.sees(DESCRIBE_TOPIC, topic.name)]
-                if denied is None
-                else [*group.topics, *denied]
-            )
-        return with_more(response, "groups", refused_groups)
+            if group.group_id in refusals:
+                group = yield from with_more(group, "topics", refusals[group.group_id])
+            else:
+                group = yield from only(group, "topics", is_seen)
+            groups.append(group)
+            if pace.is_due(PIECES_OF_REFUSAL):
+                yield
+        return replace(response, groups=[*groups, *refused_groups])
 
-    return then(handle(context, replace(request, groups=asked)), seen)
+    return (yield from then(handle(context, replace(request, groups=asked)), seen))
 
 
-def _check_one_fetch(context: Context, access: Access, request: OffsetFetchRequest, handle: Handle) -> Answer:
+def _check_one_fetch(
+    context: Context, access: Access, request: OffsetFetchRequest, handle: Handle
+) -> Steps[Answer]:
     if not access.allows(DESCRIBE_GROUP, request.group_id):
-        response = refuse_all(OffsetFetchResponse, _FETCHED, request.topics or (), DESCRIBE_GROUP)
+        response = yield from refuse_all(OffsetFetchResponse, _FETCHED, request.topics or (), DESCRIBE_GROUP)
         return replace(response, error_code=code_of(DESCRIBE_GROUP))
     if request.topics is None:
-        return then(
-            handle(context, request),
-            lambda response: replace(
-                response, topics=[one for one in response.topics if access.sees(DESCRIBE_TOPIC, one.name)]
-            ),
+        return (
+            yield from then(
+                handle(context, request),
+                lambda response: only(
+                    response, "topics", lambda topic: access.sees(DESCRIBE_TOPIC, topic.name)
+                ),
+            )
         )
-    allowed, denied = split(context, request.topics, "name", lambda name: access.allows(DESCRIBE_TOPIC, name))
-    refusals = [_FETCHED.refuse(OffsetFetchResponse, topic, code_of(DESCRIBE_TOPIC)) for topic in denied]
-    return then(
-        handle(context, replace(request, topics=allowed)),
-        lambda response: response if done_failed(response) else with_more(response, "topics", refusals),
-    )
+    return (yield from cast("Steps[Answer]", _check_fetch(context, request, handle)))
 
 
 OFFSET_FETCH = Guard((DESCRIBE_GROUP, DESCRIBE_TOPIC), _check_offset_fetch)

@@ -14,6 +14,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....security.acl import Action, ResourceType
 from ....security.authorizer import Access
+from ....work_budget import Steps, at_once, in_turns
 from ...deferred_response import DeferredResponse
 from ..context import Answer, Context, NoResponse
 
@@ -99,7 +100,7 @@ def _code_field(kind: type) -> str:
     return "partition_error_code" if "partition_error_code" in _hints(kind) else "error_code"
 
 
-def then(answer: Answer, change: Callable[[Any], Any]) -> Answer:
+def then(answer: Answer, change: Callable[[Any], Steps[Any]]) -> Steps[Answer]:
     """Return ``answer`` with its response changed, also if that comes later."""
     if isinstance(answer, DeferredResponse):
         deferred = cast("DeferredResponse[Any]", answer)
@@ -107,14 +108,14 @@ def then(answer: Answer, change: Callable[[Any], Any]) -> Answer:
         return DeferredResponse(
             future=deferred.future,
             timeout_ms=deferred.timeout_ms,
-            make=lambda has_ended: change(make(has_ended)),
+            make=lambda has_ended: at_once(change(make(has_ended))),
         )
     if isinstance(answer, NoResponse):
         return answer
     if isinstance(answer, Coroutine):
         return _later(cast("Coroutine[Any, Any, Any]", answer), change)
-    return change(answer)
+    return (yield from change(answer))
 
 
-async def _later(answer: Coroutine[Any, Any, Any], change: Callable[[Any], Any]) -> Any:
-    return then(await answer, change)
+async def _later(answer: Coroutine[Any, Any, Any], change: Callable[[Any], Steps[Any]]) -> Any:
+    return await in_turns(then(await answer, change))

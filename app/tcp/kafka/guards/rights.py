@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import repeat
+from typing import Any, TypeVar
 
 from ....security.acl import CLUSTER_NAME, Action
+from ....work_budget import Pace, Steps
 from ..context import Answer, Context
 from .refusals import access_of, code_of, item_type, refusal, refused, then, with_code
 
+# A check of one topic takes about 2 µs, 40 µs if a denial is logged, and a refusal 5 µs.
+PIECES_OF_CHECK, PIECES_OF_REFUSAL = 10, 5
+# Fields of a part that name it, too.
+_COPIED = ("topic_id", "resource_type")
+
 Handle = Callable[[Context, Any], Answer]
-Check = Callable[[Context, Any, Handle], Answer]
+_T = TypeVar("_T")
+# In steps where a request names any number of resources.
+Check = Callable[[Context, Any, Handle], Answer | Steps[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +39,16 @@ def open_to_all() -> Guard:
     return Guard((), lambda context, request, handle: handle(context, request))
 
 
-def on_cluster(action: Action, response: type, refuse: Callable[[Any], Any] | None = None) -> Guard:
+def on_cluster(
+    action: Action, response: type, refuse: Callable[[Any], Answer | Steps[Answer]] | None = None
+) -> Guard:
     """Return the guard of an API that needs one right on the cluster.
 
     ``refuse`` makes the response to a request that is refused, for APIs whose errors
     are in parts of the response.
     """
 
-    def check(context: Context, request: Any, handle: Handle) -> Answer:
+    def check(context: Context, request: Any, handle: Handle) -> Answer | Steps[Answer]:
         if access_of(context).allows(action, CLUSTER_NAME):
             return handle(context, request)
         return refused(response, action) if refuse is None else refuse(request)
@@ -75,26 +86,36 @@ class Parts:
     answer_partitions: str = ""
     answer_index: str = ""
 
-    def refuse(self, response: type, part: Any, code: int) -> Any:
-        """Return the item of the response that refuses ``part`` of the request."""
+    def refuse(self, response: type, denied: Iterable[tuple[Any, int]]) -> Steps[list[Any]]:
+        """Return the items of the response that refuse parts of the request, each with its code."""
         item = item_type(response, self.answers)
-        known: dict[str, Any] = {
-            self.answer_name: getattr(part, self.name) if self.name else part,
-        }
-        if getattr(part, "topic_id", None) is not None:
-            known["topic_id"] = part.topic_id
-        if not self.answer_partitions:
-            return with_code(item, code, **known)
-        inner = item_type(item, self.answer_partitions)
-        known[self.answer_partitions] = [
-            with_code(
-                inner,
-                code,
-                **{self.answer_index: getattr(partition, self.index) if self.index else partition},
-            )
-            for partition in getattr(part, self.partitions)
-        ]
-        return refusal(item, **known)
+        items: list[Any] = []
+        pace = Pace()
+        for part, code in denied:
+            known: dict[str, Any] = {
+                self.answer_name: getattr(part, self.name) if self.name else part,
+            }
+            for name in _COPIED:
+                if getattr(part, name, None) is not None:
+                    known[name] = getattr(part, name)
+            if not self.answer_partitions:
+                items.append(with_code(item, code, **known))
+            else:
+                inner = item_type(item, self.answer_partitions)
+                partitions = known[self.answer_partitions] = list[Any]()
+                for partition in getattr(part, self.partitions):
+                    number = getattr(partition, self.index) if self.index else partition
+                    partitions.append(with_code(inner, code, **{self.answer_index: number}))
+                    if pace.is_due(PIECES_OF_REFUSAL):
+                        yield
+                items.append(refusal(item, **known))
+            if pace.is_due(PIECES_OF_REFUSAL):
+                yield
+        return items
+
+    def refuse_all(self, response: type, denied: Iterable[Any], action: Action) -> Steps[list[Any]]:
+        """``refuse`` parts that all need the same right."""
+        return self.refuse(response, zip(denied, repeat(code_of(action)), strict=False))
 
 
 # Topics with their partitions, as most requests about offsets name them.
@@ -124,33 +145,55 @@ def name_of(context: Context, part: Any, field: str) -> str | None:
 
 def split(
     context: Context, parts: Iterable[Any], field: str, is_allowed: Callable[[str], bool]
-) -> tuple[list[Any], list[Any]]:
+) -> Steps[tuple[list[Any], list[Any]]]:
     """Return the parts of a request that are allowed, and the others."""
-    allowed: list[Any] = []
-    denied: list[Any] = []
-    for part in parts:
+
+    def may_have(part: Any) -> bool:
         name = name_of(context, part, field)
         # An id that nothing has is no secret.
-        (allowed if name is None or is_allowed(name) else denied).append(part)
+        return name is None or is_allowed(name)
+
+    return (yield from divided(parts, may_have))
+
+
+def divided(items: Iterable[_T], is_allowed: Callable[[_T], bool]) -> Steps[tuple[list[_T], list[_T]]]:
+    """Return the items that are allowed, and the others."""
+    allowed: list[_T] = []
+    denied: list[_T] = []
+    pace = Pace()
+    for item in items:
+        (allowed if is_allowed(item) else denied).append(item)
+        if pace.is_due(PIECES_OF_CHECK):
+            yield
     return allowed, denied
 
 
 def on_each(action: Action, response: type, parts: Parts) -> Guard:
     """Return the guard of an API that needs a right on each resource of a list."""
 
-    def check(context: Context, request: Any, handle: Handle) -> Answer:
+    def check(context: Context, request: Any, handle: Handle) -> Steps[Answer]:
         access = access_of(context)
-        allowed, denied = split(
+        allowed, denied = yield from split(
             context, getattr(request, parts.field), parts.name, lambda name: access.allows(action, name)
         )
         if not denied:
             return handle(context, request)
+        refusals = yield from parts.refuse_all(response, denied, action)
         answer = handle(context, replace(request, **{parts.field: allowed}))
-        refusals = [parts.refuse(response, part, code_of(action)) for part in denied]
-        return then(answer, lambda done: with_more(done, parts.answers, refusals))
+        return (yield from then(answer, lambda done: with_more(done, parts.answers, refusals)))
 
     return Guard((action,), check)
 
 
-def with_more(response: Any, field: str, more: Sequence[Any]) -> Any:
+def only(response: Any, field: str, is_kept: Callable[[Any], bool]) -> Steps[Any]:
+    """Return a response with some of the items of ``field``."""
+    kept, _ = yield from divided(getattr(response, field), is_kept)
+    return replace(response, **{field: kept})
+
+
+def with_more(response: Any, field: str, more: Sequence[Any]) -> Steps[Any]:
+    """Return a response with more items of ``field``; if it failed as a whole, its items have no errors of their own."""
+    yield from ()
+    if getattr(response, "error_code", 0):
+        return response
     return replace(response, **{field: [*getattr(response, field), *more]})

@@ -8,11 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Coroutine
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, cast
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.configs import ResourceType as ConfigResourceType
 from stele.wire.kafka.metadata import (
+    DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseTopic,
@@ -34,6 +36,7 @@ from stele.wire.schema import NO_UUID
 
 from ....broker.topics import INTERNAL_TOPICS
 from ....security.acl import (
+    CLUSTER_NAME,
     CREATE_CLUSTER,
     CREATE_TOPIC,
     DELETE_TOPIC,
@@ -48,10 +51,21 @@ from ....security.acl import (
     ResourceType,
 )
 from ....security.authorizer import Access
+from ....work_budget import Pace, Steps, mapped
 from ..context import Answer, Context, NoResponse
 from . import authorized
 from .refusals import access_of, code_of, refused, then, with_code
-from .rights import Guard, Handle, Parts, name_of, split, with_more
+from .rights import (
+    PIECES_OF_CHECK,
+    PIECES_OF_REFUSAL,
+    Guard,
+    Handle,
+    Parts,
+    divided,
+    name_of,
+    split,
+    with_more,
+)
 
 _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _TEXT = "Topic authorization failed."
@@ -73,25 +87,35 @@ _PRODUCED = Parts(
 )
 
 
-def _check_produce(context: Context, request: ProduceRequest, handle: Handle) -> Answer:
+def _check_produce(context: Context, request: ProduceRequest, handle: Handle) -> Answer | Steps[Answer]:
+    if (
+        request.transactional_id is None
+        and not context.is_long
+        and _may_produce_to_all(context, access_of(context), request)
+    ):
+        return handle(context, request)
+    return _check_each_produce(context, request, handle)
+
+
+def _check_each_produce(context: Context, request: ProduceRequest, handle: Handle) -> Steps[Answer]:
     access = access_of(context)
     code, transactional_id = _REFUSED, request.transactional_id
-    if transactional_id is None and _may_produce_to_all(context, access, request):
-        return handle(context, request)
     if transactional_id is not None and not access.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
         allowed, denied = list[Any](), list(request.topic_data)
         code = code_of(WRITE_TRANSACTIONAL_ID)
     else:
-        allowed, denied = split(
+        allowed, denied = yield from split(
             context, request.topic_data, "name", lambda name: _may_produce(context, access, name)
         )
     if not denied:
         return handle(context, request)
-    answer = handle(context, replace(request, topic_data=allowed))
+    rest = replace(request, topic_data=allowed)
     if request.acks == 0:
-        return _unanswered(answer, WRITE_TOPIC.error(str(access.principal), denied[0].name))
-    refusals = [_PRODUCED.refuse(ProduceResponse, topic, code) for topic in denied]
-    return then(answer, lambda response: with_more(response, "responses", refusals))
+        return _unanswered(handle(context, rest), WRITE_TOPIC.error(str(access.principal), denied[0].name))
+    refusals = yield from _PRODUCED.refuse(ProduceResponse, zip(denied, repeat(code), strict=False))
+    return (
+        yield from then(handle(context, rest), lambda response: with_more(response, "responses", refusals))
+    )
 
 
 def _may_produce_to_all(context: Context, access: Access, request: ProduceRequest) -> bool:
@@ -137,37 +161,37 @@ FETCH = Guard((READ_TOPIC,), lambda context, request, handle: handle(context, re
 # ── which topics there are ──
 
 
-def _check_metadata(context: Context, request: MetadataRequest, handle: Handle) -> Answer:
+def _check_metadata(context: Context, request: MetadataRequest, handle: Handle) -> Steps[Answer]:
     access = access_of(context)
     wants_all = request.topics is None or (context.version < _FIRST_METADATA_WITH_NULL and not request.topics)
-    denied: list[MetadataRequestTopic] = []
+    refusals: list[MetadataResponseTopic] = []
     if not wants_all:
         creates = context.version < _FIRST_METADATA_WITH_CHOICE or request.allow_auto_topic_creation
-        allowed: list[MetadataRequestTopic] = []
-        for topic in request.topics or ():
-            is_allowed = _may_look(context, access, topic, creates=creates)
-            (allowed if is_allowed else denied).append(topic)
+        allowed, denied = yield from divided(
+            request.topics or (), lambda topic: _may_look(context, access, topic, creates=creates)
+        )
+        refusals = yield from mapped(_not_described, denied, pieces=PIECES_OF_REFUSAL)
         request = replace(request, topics=allowed)
         if context.version < _FIRST_METADATA_WITH_NULL:
             # In v0 an empty list means all topics.
             context = replace(context, version=_FIRST_METADATA_WITH_NULL)
 
-    def seen(response: MetadataResponse) -> MetadataResponse:
-        topics = [
-            topic
-            for topic in response.topics
-            if not wants_all or topic.name is None or access.sees(DESCRIBE_TOPIC, topic.name)
-        ]
-        for topic in topics:
-            if topic.topic_authorized_operations != authorized.NOT_ASKED and topic.name is not None:
-                topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
+    def is_seen(topic: MetadataResponseTopic) -> bool:
+        if wants_all and topic.name is not None and not access.sees(DESCRIBE_TOPIC, topic.name):
+            return False
+        if topic.topic_authorized_operations != authorized.NOT_ASKED and topic.name is not None:
+            topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
+        return True
+
+    def seen(response: MetadataResponse) -> Steps[MetadataResponse]:
+        topics, _ = yield from divided(response.topics, is_seen)
         return replace(
             response,
-            topics=[*topics, *map(_not_described, denied)],
+            topics=[*topics, *refusals],
             cluster_authorized_operations=on_cluster_bits(access, response.cluster_authorized_operations),
         )
 
-    return then(handle(context, request), seen)
+    return (yield from then(handle(context, request), seen))
 
 
 def _may_look(context: Context, access: Access, topic: MetadataRequestTopic, *, creates: bool) -> bool:
@@ -208,54 +232,56 @@ METADATA = Guard((DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), _check_metadata
 
 
 def _check_describe_cluster(context: Context, request: Any, handle: Handle) -> Answer:
-    access = access_of(context)
-    return then(
-        handle(context, request),
-        lambda response: replace(
-            response,
-            cluster_authorized_operations=on_cluster_bits(access, response.cluster_authorized_operations),
-        ),
-    )
+    # The handler answers at once.
+    response = cast("DescribeClusterResponse", handle(context, request))
+    bits = on_cluster_bits(access_of(context), response.cluster_authorized_operations)
+    return replace(response, cluster_authorized_operations=bits)
 
 
 # Every client needs the addresses of the brokers.
 DESCRIBE_CLUSTER = Guard((), _check_describe_cluster)
 
 
+_DESCRIBED = Parts(field="topics", name="name", answers="topics", answer_name="name")
+
+
 def _check_describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest, handle: Handle
-) -> Answer:
+) -> Steps[Answer]:
     access = access_of(context)
     wants_all = not request.topics
-    allowed, denied = split(context, request.topics, "name", lambda name: access.allows(DESCRIBE_TOPIC, name))
-    refusals = [
-        refused(DescribeTopicPartitionsResponseTopic, DESCRIBE_TOPIC, name=topic.name) for topic in denied
-    ]
+    allowed, denied = yield from split(
+        context, request.topics, "name", lambda name: access.allows(DESCRIBE_TOPIC, name)
+    )
+    refusals = yield from _DESCRIBED.refuse_all(DescribeTopicPartitionsResponse, denied, DESCRIBE_TOPIC)
     if denied and not allowed:
         return DescribeTopicPartitionsResponse(topics=refusals)
 
-    def seen(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        topics = [
-            topic
-            for topic in response.topics
-            if not wants_all or topic.name is None or access.sees(DESCRIBE_TOPIC, topic.name)
-        ]
-        for topic in topics:
-            topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name or "")
+    def is_seen(topic: DescribeTopicPartitionsResponseTopic) -> bool:
+        if wants_all and topic.name is not None and not access.sees(DESCRIBE_TOPIC, topic.name):
+            return False
+        topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name or "")
+        return True
+
+    def seen(response: DescribeTopicPartitionsResponse) -> Steps[DescribeTopicPartitionsResponse]:
+        topics, _ = yield from divided(response.topics, is_seen)
         following = response.next_cursor
         if following is not None and wants_all and not access.sees(DESCRIBE_TOPIC, following.topic_name):
             # The name of the next page's first topic must not be told; the next visible one stands for it.
-            following = _next_visible(context, access, following)
+            following = yield from _next_visible(context, access, following)
         return replace(response, topics=[*topics, *refusals], next_cursor=following)
 
-    return then(handle(context, replace(request, topics=allowed)), seen)
+    return (yield from then(handle(context, replace(request, topics=allowed)), seen))
 
 
-def _next_visible(context: Context, access: Access, cursor: Any) -> Any:
-    names = sorted(topic.name for topic in context.broker.readable_topics())
-    visible = (name for name in names if name > cursor.topic_name and access.sees(DESCRIBE_TOPIC, name))
-    name = next(visible, None)
-    return None if name is None else replace(cursor, topic_name=name, partition_index=0)
+def _next_visible(context: Context, access: Access, cursor: Any) -> Steps[Any]:
+    pace = Pace()
+    for name in sorted(topic.name for topic in context.broker.readable_topics()):
+        if name > cursor.topic_name and access.sees(DESCRIBE_TOPIC, name):
+            return replace(cursor, topic_name=name, partition_index=0)
+        if pace.is_due(PIECES_OF_CHECK):
+            yield
+    return None
 
 
 DESCRIBE_TOPIC_PARTITIONS = Guard((DESCRIBE_TOPIC,), _check_describe_topic_partitions)
@@ -264,43 +290,57 @@ DESCRIBE_TOPIC_PARTITIONS = Guard((DESCRIBE_TOPIC,), _check_describe_topic_parti
 # ── creation and deletion ──
 
 
-def _check_create_topics(context: Context, request: CreateTopicsRequest, handle: Handle) -> Answer:
+def _check_create_topics(context: Context, request: CreateTopicsRequest, handle: Handle) -> Steps[Answer]:
     access = access_of(context)
-    allowed, denied = split(context, request.topics, "name", access.may_create)
-    names = dict.fromkeys(topic.name for topic in denied)
-    refusals = [with_code(CreatableTopicResult, _REFUSED, name=name, error_message=_TEXT) for name in names]
+    allowed, denied = yield from split(context, request.topics, "name", access.may_create)
+    refusals = yield from mapped(
+        _not_created, dict.fromkeys(topic.name for topic in denied), pieces=PIECES_OF_REFUSAL
+    )
 
-    def seen(response: CreateTopicsResponse) -> CreateTopicsResponse:
-        for topic in response.topics:
-            if not topic.error_code and not access.sees(DESCRIBE_CONFIGS_TOPIC, topic.name):
-                topic.topic_config_error_code = _REFUSED
-                topic.num_partitions = topic.replication_factor = -1
-                topic.configs = ()
-        return with_more(response, "topics", refusals)
+    def hide(topic: CreatableTopicResult) -> None:
+        if not topic.error_code and not access.sees(DESCRIBE_CONFIGS_TOPIC, topic.name):
+            topic.topic_config_error_code = _REFUSED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = ()
 
-    return then(handle(context, replace(request, topics=allowed)), seen)
+    def seen(response: CreateTopicsResponse) -> Steps[CreateTopicsResponse]:
+        yield from mapped(hide, response.topics)
+        return (yield from with_more(response, "topics", refusals))
+
+    return (yield from then(handle(context, replace(request, topics=allowed)), seen))
+
+
+def _not_created(name: str) -> CreatableTopicResult:
+    return with_code(CreatableTopicResult, _REFUSED, name=name, error_message=_TEXT)
 
 
 CREATE_TOPICS = Guard((CREATE_TOPIC, CREATE_CLUSTER, DESCRIBE_CONFIGS_TOPIC), _check_create_topics)
 
 
-def _check_delete_topics(context: Context, request: DeleteTopicsRequest, handle: Handle) -> Answer:
+def _check_delete_topics(context: Context, request: DeleteTopicsRequest, handle: Handle) -> Steps[Answer]:
     access = access_of(context)
-    by_name = [DeleteTopicState(name=name) for name in request.topic_names]
-    allowed, denied = split(
+    by_name = yield from mapped(lambda name: DeleteTopicState(name=name), request.topic_names)
+    allowed, denied = yield from split(
         context, [*request.topics, *by_name], "name", lambda name: access.allows(DELETE_TOPIC, name)
     )
     if not denied:
         return handle(context, request)
-    refusals = [_not_deleted(context, access, topic) for topic in denied]
+    refusals = yield from mapped(
+        lambda topic: _not_deleted(context, access, topic), denied, pieces=PIECES_OF_REFUSAL
+    )
 
-    def mixed(response: Any) -> Any:
+    def mixed(response: Any) -> Steps[Any]:
         # Not in the order of the request, which would tell which of the others exist.
         responses = [*response.responses, *refusals]
-        random.shuffle(responses)
+        pace = Pace()
+        for last in range(len(responses) - 1, 0, -1):
+            other = random.randrange(last + 1)  # noqa: S311 - it hides an order, and no secret
+            responses[last], responses[other] = responses[other], responses[last]
+            if pace.is_due():
+                yield
         return replace(response, responses=responses)
 
-    return then(handle(context, replace(request, topics=allowed, topic_names=())), mixed)
+    return (yield from then(handle(context, replace(request, topics=allowed, topic_names=())), mixed))
 
 
 def _not_deleted(context: Context, access: Access, topic: DeleteTopicState) -> DeletableTopicResult:
@@ -322,22 +362,22 @@ def on_configs(response: type, answers: str, of_topic: Action, of_group: Action,
     actions = {ConfigResourceType.TOPIC: of_topic, ConfigResourceType.GROUP: of_group}
     parts = Parts(field="resources", name="resource_name", answers=answers, answer_name="resource_name")
 
-    def check(context: Context, request: Any, handle: Handle) -> Answer:
+    def action_of(resource: Any) -> Action:
+        return actions.get(resource.resource_type, of_cluster)
+
+    def check(context: Context, request: Any, handle: Handle) -> Steps[Answer]:
         access = access_of(context)
-        allowed: list[Any] = []
-        refusals: list[Any] = []
-        for resource in request.resources:
-            action = actions.get(resource.resource_type, of_cluster)
-            name = "kafka-cluster" if action is of_cluster else resource.resource_name
-            if access.allows(action, name):
-                allowed.append(resource)
-            else:
-                refusal = parts.refuse(response, resource, code_of(action))
-                refusals.append(replace(refusal, resource_type=resource.resource_type))
-        if not refusals:
+
+        def is_allowed(resource: Any) -> bool:
+            action = action_of(resource)
+            return access.allows(action, CLUSTER_NAME if action is of_cluster else resource.resource_name)
+
+        allowed, denied = yield from divided(request.resources, is_allowed)
+        if not denied:
             return handle(context, request)
+        refusals = yield from parts.refuse(response, ((one, code_of(action_of(one))) for one in denied))
         answer = handle(context, replace(request, resources=allowed))
-        return then(answer, lambda done: with_more(done, answers, refusals))
+        return (yield from then(answer, lambda done: with_more(done, answers, refusals)))
 
     return Guard((of_topic, of_group, of_cluster), check)
 

@@ -26,10 +26,9 @@ from stele.wire.kafka.cluster import (
 
 from ....broker.topics import Topic
 from ....security.acl import ALTER_CLUSTER, DESCRIBE_CLUSTER
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ....work_budget import SMALL_VISIT, Steps, WorkBudget, visited
 from ..context import Context
-from ..guards.refusals import refused
-from ..guards.rights import on_cluster
+from ..guards.rights import Parts, on_cluster
 from ..served import Served
 from .cluster import once_each, partition_error
 
@@ -114,21 +113,22 @@ async def alter_replica_log_dirs(
     )
 
 
-def _each_partition(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+_PARTS = Parts(
+    field="",
+    name="name",
+    answers="results",
+    answer_name="topic_name",
+    partitions="partitions",
+    answer_partitions="partitions",
+    answer_index="partition_index",
+)
+
+
+def _each_partition(request: AlterReplicaLogDirsRequest) -> Steps[AlterReplicaLogDirsResponse]:
     """Refuse AlterReplicaLogDirs, whose errors are per partition."""
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    refused(AlterReplicaLogDirPartitionResult, ALTER_CLUSTER, partition_index=partition)
-                    for partition in topic.partitions
-                ],
-            )
-            for directory in request.dirs
-            for topic in directory.topics
-        ]
-    )
+    topics = (topic for directory in request.dirs for topic in directory.topics)
+    results = yield from _PARTS.refuse_all(AlterReplicaLogDirsResponse, topics, ALTER_CLUSTER)
+    return AlterReplicaLogDirsResponse(results=results)
 
 
 ROWS = (

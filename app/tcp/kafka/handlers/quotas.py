@@ -34,10 +34,10 @@ from ....errors import InvalidRequest, SteleError
 from ....errors.base import short
 from ....security.acl import ALTER_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
 from ....security.audit import Peer, log_change
-from ....work_budget import visited
+from ....work_budget import Pace, Steps, in_turns, mapped, visited
 from ..context import Context, describe_error
 from ..guards.refusals import refused
-from ..guards.rights import on_cluster
+from ..guards.rights import PIECES_OF_REFUSAL, on_cluster
 from ..served import Served, always
 
 _MATCHES = (Match.EXACT, Match.DEFAULT, Match.ANY)
@@ -137,10 +137,14 @@ async def _alter(context: Context, entry: AlteredEntry, validate_only: bool) -> 
     return EntryDataResult(
         error_code=code,
         error_message=message,
-        entity=[
-            EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name)
-            for part in entry.entity
-        ],
+        entity=await in_turns(_entity(entry)),
+    )
+
+
+def _entity(entry: AlteredEntry) -> Steps[list[EntityDataResult]]:
+    return mapped(
+        lambda part: EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name),
+        entry.entity,
     )
 
 
@@ -154,20 +158,15 @@ def _changes(operations: Sequence[OpData]) -> dict[str, float | None]:
     return changes
 
 
-def _each_quota(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(
-        entries=[
-            refused(
-                EntryDataResult,
-                ALTER_CONFIGS_CLUSTER,
-                entity=[
-                    EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name)
-                    for part in entry.entity
-                ],
-            )
-            for entry in request.entries
-        ]
-    )
+def _each_quota(request: AlterClientQuotasRequest) -> Steps[AlterClientQuotasResponse]:
+    entries: list[EntryDataResult] = []
+    pace = Pace()
+    for entry in request.entries:
+        entity = yield from _entity(entry)
+        entries.append(refused(EntryDataResult, ALTER_CONFIGS_CLUSTER, entity=entity))
+        if pace.is_due(PIECES_OF_REFUSAL):
+            yield
+    return AlterClientQuotasResponse(entries=entries)
 
 
 ROWS = (

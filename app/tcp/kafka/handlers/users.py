@@ -32,10 +32,9 @@ from ....security.scram import (
     mechanism_number,
     mechanism_of_number,
 )
-from ....work_budget import SMALL_VISIT, visited
+from ....work_budget import SMALL_VISIT, Steps, visited
 from ..context import Context, describe_error
-from ..guards.refusals import refused
-from ..guards.rights import on_cluster
+from ..guards.rights import Parts, on_cluster
 from ..served import Served, always
 
 _TWICE = "the request names the user more than once"
@@ -178,11 +177,13 @@ async def _apply(
     return ErrorCode.NONE, None
 
 
-def _each_user(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+_PARTS = Parts(field="", name="", answers="results", answer_name="user")
+
+
+def _each_user(request: AlterUserScramCredentialsRequest) -> Steps[AlterUserScramCredentialsResponse]:
     names = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
-    return AlterUserScramCredentialsResponse(
-        results=[refused(AlterUserScramCredentialsResult, ALTER_CLUSTER, user=name) for name in names]
-    )
+    results = yield from _PARTS.refuse_all(AlterUserScramCredentialsResponse, names, ALTER_CLUSTER)
+    return AlterUserScramCredentialsResponse(results=results)
 
 
 ROWS = (

@@ -21,6 +21,7 @@ from app.tcp.deferred_response import DeferredResponse
 from app.tcp.kafka.apis import SERVED, Served
 from app.tcp.kafka.context import Context, KafkaListener, NoResponse
 from app.tcp.kafka.failures import failure_of
+from app.work_budget import at_once
 from tests.support.batches import batch_of
 from tests.support.deletions import DeletedAt, delete_topic, far_away
 from tests.support.kafka_application import kafka_listener
@@ -50,7 +51,8 @@ async def answer_of(at: KafkaListener, row: Served, version: int, request: Any) 
         if isinstance(answer, DeferredResponse):
             answer = await cast("DeferredResponse[Any]", answer).wait()
     except Exception as error:  # noqa: BLE001 - as the edge of a connection
-        answer = failure_of(row.api, version, request, error, peer="a test", counts=at.broker.counts)
+        counts = at.broker.counts
+        answer = at_once(failure_of(row.api, version, request, error, peer="a test", counts=counts))
     return answer
 
 
