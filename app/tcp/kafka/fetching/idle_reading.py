@@ -24,7 +24,7 @@ from ....broker.reading.fetch import Fetched
 from ....errors import SteleError
 from ....security.acl import READ_TOPIC
 from ....storage.topic_partition import TopicPartition
-from ....work_budget import PARTITIONS_PER_TURN, WorkBudget, pause
+from ....work_budget import PARTITIONS_PER_TURN, SMALL_VISIT, Steps, WorkBudget, pause, visited
 from ..context import Context
 from ..sessions.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID, FetchedPartition
 from ..sessions.idle_answers import IdleAnswers
@@ -215,8 +215,9 @@ class IdleReading:
     async def _look_at_all(self, *, checks: bool = True) -> Look:
         """Go on without answers that are kept."""
         partitions: dict[tuple[str | bytes, int], FetchedPartition] = {}
+        budget = WorkBudget()
         for block in self._blocks:
-            for number in range(len(block.partitions)):
+            async for number in visited(range(len(block.partitions)), SMALL_VISIT, budget):
                 # Of one that is named twice the last counts, as in ``requested``.
                 partition = block.partition(number, is_by_id=self._is_by_id)
                 partitions[block.key, partition.index] = partition
@@ -271,9 +272,9 @@ class IdleReading:
 
     # ── the response ──
 
-    def responses(self, look: Look, answers: Sequence[Answer]) -> list[FetchableTopicResponse]:
+    def responses(self, look: Look, answers: Sequence[Answer]) -> Steps[list[FetchableTopicResponse]]:
         if self._whole is not None:
-            return self._whole.responses(look, answers)
+            return (yield from self._whole.responses(look, answers))
         for answer in answers:
             block, number = self._read[answer.partition]
             if not block.answers[number] or answer.data.error_code:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stele.wire.error_codes import ErrorCode
@@ -13,7 +13,7 @@ from ....broker.broker import Broker
 from ....broker.reading.fetch import Fetched, PartitionFetch
 from ....security.acl import READ_TOPIC
 from ....security.authorizer import Access
-from ....work_budget import PARTITIONS_PER_TURN, pause
+from ....work_budget import PARTITIONS_PER_TURN, Pace, Steps, pause
 from ...errors import error_code_of
 from ..context import Context
 from ..sessions.fetch_sessions import FetchedPartition, FetchSession
@@ -21,6 +21,8 @@ from .leader_epochs import check_leader_epoch
 from .read_replicas import read_elsewhere
 
 _NO_OFFSET = -1
+# To note one and to add it to the response takes about 2 µs.
+_PIECES_OF_ANSWER = 2
 
 
 @dataclass(slots=True)
@@ -143,26 +145,40 @@ async def look_at(
     return look
 
 
-def refuse_unreadable(context: Context, answers: Iterable[Answer]) -> None:
-    """Refuse what the client may no longer read: the rules may have changed since the partitions were checked."""
+def readable(context: Context, look: Look, answers: Iterable[Answer]) -> Iterable[Answer]:
+    """Return the answers, of which those are refused that the client may no longer read.
+
+    The rules may have changed since the partitions were checked.
+    """
     access = context.access
-    if access is None:
-        return
-    for answer in answers:
+    if access is None or not look.is_stale:
+        return answers
+
+    def checked(answer: Answer) -> Answer:
         topic = answer.partition.topic
         if topic and not access.sees(READ_TOPIC, topic):
             answer.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return answer
+
+    return map(checked, answers)
 
 
-def grouped(answers: Iterable[Answer]) -> list[FetchableTopicResponse]:
-    """Group answers by topic, in their order.
+def grouped(
+    answers: Iterable[Answer], is_shown: Callable[[Answer], bool] | None = None
+) -> Steps[list[FetchableTopicResponse]]:
+    """Group answers by topic, in their order; those that are shown.
 
     A topic comes twice if partitions of another stand between its own.
     """
     responses: list[FetchableTopicResponse] = []
     partitions: list[PartitionData] = []
     topic, topic_id = "", b""
+    pace = Pace()
     for answer in answers:
+        if pace.is_due(_PIECES_OF_ANSWER):
+            yield
+        if is_shown is not None and not is_shown(answer):
+            continue
         partition = answer.partition
         if not responses or partition.topic_id != topic_id or partition.topic != topic:
             topic, topic_id, partitions = partition.topic, partition.topic_id, []

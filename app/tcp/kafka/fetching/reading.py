@@ -13,10 +13,10 @@ from stele.wire.kafka.fetch import FetchableTopicResponse, FetchRequest
 
 from ....broker.broker import Broker
 from ....broker.reading.fetch import Fetched, bytes_of, needs_more
-from ....work_budget import PARTITIONS_PER_TURN
+from ....work_budget import PARTITIONS_PER_TURN, Pace, Steps, in_turns
 from ..context import Context
 from ..sessions.fetch_sessions import FetchedPartition, FetchSession
-from .looks import Answer, Look, grouped, look_at, refuse_unreadable
+from .looks import Answer, Look, grouped, look_at, readable
 from .read_replicas import rack_to_read_from
 from .requests import answer_bytes_max, isolation_of
 
@@ -83,13 +83,9 @@ class WholeReading:
             look.wanted, reads, min_bytes=min_bytes, timeout_ms=timeout_ms
         )
 
-    def responses(self, look: Look, answers: Sequence[Answer]) -> list[FetchableTopicResponse]:
-        if look.is_stale:
-            refuse_unreadable(self._context, answers)
-        if self._begins_session:
-            for answer in answers:
-                answer.note()
-        return grouped(answers)
+    def responses(self, look: Look, answers: Sequence[Answer]) -> Steps[list[FetchableTopicResponse]]:
+        shown = readable(self._context, look, answers)
+        return grouped(map(_noted, shown) if self._begins_session else shown)
 
 
 class SessionReading:
@@ -113,22 +109,28 @@ class SessionReading:
         return self._session.epoch != self._epoch
 
     async def look(self) -> Look:
+        partitions = await in_turns(self._candidates())
         look = await look_at(
-            self._context, self._candidates(), self._isolation, missing=self._missing, rack=self._rack
+            self._context, partitions, self._isolation, missing=self._missing, rack=self._rack
         )
         if self._missing is None:
             self._missing = look.missing
         return look
 
-    def _candidates(self) -> list[FetchedPartition]:
+    def _candidates(self) -> Steps[list[FetchedPartition]]:
         """Return the partitions to look at.
 
         Topics that were created since a request named their ids get their names.
         """
         session, broker = self._session, self._context.broker
-        partitions = session.candidates()
+        partitions = yield from session.candidates()
+        pace = Pace()
         for partition in partitions:
-            if not partition.topic and (topic := broker.topic_by_id(partition.topic_id)) is not None:
+            if pace.is_due():
+                yield
+            if partition.topic or self.is_replaced:
+                continue
+            if (topic := broker.topic_by_id(partition.topic_id)) is not None:
                 session.resolve(partition, topic.name)
         return partitions
 
@@ -144,11 +146,17 @@ class SessionReading:
     async def wait(self, look: Look, reads: Sequence[Fetched], *, min_bytes: int, timeout_ms: int) -> None:
         await self._session.watch.wait(min_bytes=min_bytes, timeout_ms=timeout_ms)
 
-    def responses(self, look: Look, answers: Sequence[Answer]) -> list[FetchableTopicResponse]:
-        """Return what has changed, and note it in the session."""
-        if look.is_stale:
-            refuse_unreadable(self._context, answers)
-        return grouped(answer for answer in answers if answer.settle(self._session))
+    def responses(self, look: Look, answers: Sequence[Answer]) -> Steps[list[FetchableTopicResponse]]:
+        """Return what has changed, and note it in the session, unless its next request has arrived."""
+        return grouped(readable(self._context, look, answers), self._settle)
+
+    def _settle(self, answer: Answer) -> bool:
+        return not self.is_replaced and answer.settle(self._session)
+
+
+def _noted(answer: Answer) -> Answer:
+    answer.note()
+    return answer
 
 
 async def read_until(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from stele.wire.isolation_level import IsolationLevel
@@ -63,12 +64,12 @@ def fetched_partition(
     )
 
 
-def forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[PartitionKey]:
-    return [
+def forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> Iterator[PartitionKey]:
+    return (
         (topic.topic_id if uses_topic_ids else topic.topic, partition)
         for topic in request.forgotten_topics_data
         for partition in topic.partitions
-    ]
+    )
 
 
 def is_from_follower(context: Context, request: FetchRequest) -> bool:

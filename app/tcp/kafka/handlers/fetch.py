@@ -4,8 +4,8 @@ A request without a session names all its partitions, and the response has all o
 them. In a fetch session (KIP-227, ``fetch_sessions``) the handler looks only at
 partitions that may have changed, and the response has only those that have.
 
-The handler pauses among the partitions that it looks at. What concerns a session is
-done without a pause: taking a request into it, and noting what its response says.
+The handler pauses among the partitions. A session belongs to one request at a time: as soon as the next one
+has begun, the response of the one before notes nothing more.
 
 A consumer with a rack is sent to a broker of its rack (KIP-392), which serves it as any other would: the answer
 for a partition then has the id of that broker and no records.
@@ -138,13 +138,15 @@ async def _fetch(context: Context, request: FetchRequest) -> FetchResponse:
             if access is None or may_read(access, one.topic)
         ),
     )
-    taken = sessions.take(
-        session_id=request.session_id,
-        epoch=request.session_epoch,
-        uses_topic_ids=uses_topic_ids,
-        requested=named,
-        forgotten=forgotten(request, uses_topic_ids=uses_topic_ids),
-        now_ms=broker.monotonic_ms(),
+    taken = await in_turns(
+        sessions.take(
+            session_id=request.session_id,
+            epoch=request.session_epoch,
+            uses_topic_ids=uses_topic_ids,
+            requested=named,
+            forgotten=forgotten(request, uses_topic_ids=uses_topic_ids),
+            now_ms=broker.monotonic_ms(),
+        )
     )
     if taken.error:
         return FetchResponse(error_code=taken.error, responses=())
@@ -156,11 +158,13 @@ async def _fetch(context: Context, request: FetchRequest) -> FetchResponse:
     reading = WholeReading(context, request, list(named.values()), begins_session=taken.may_begin)
     response = await _fetch_all(context, request, reading, deadline_ms)
     if taken.may_begin:
-        response.session_id = sessions.begin(
-            named,
-            is_privileged=is_from_follower(context, request),
-            uses_topic_ids=uses_topic_ids,
-            now_ms=broker.monotonic_ms(),
+        response.session_id = await in_turns(
+            sessions.begin(
+                named,
+                is_privileged=is_from_follower(context, request),
+                uses_topic_ids=uses_topic_ids,
+                now_ms=broker.monotonic_ms(),
+            )
         )
     return response
 
@@ -204,7 +208,7 @@ async def _fetch_all(
                 if any(answer.records_size or answer.data.error_code for answer in answers):
                     deadline_ms = 0
                 continue
-        return FetchResponse(responses=reading.responses(look, answers))
+        return FetchResponse(responses=await in_turns(reading.responses(look, answers)))
 
 
 async def _fetch_changes(
@@ -214,12 +218,12 @@ async def _fetch_changes(
     broker, reading = context.broker, SessionReading(context, request, session)
     look, reads = await read_until(broker, request, reading, deadline_ms)
     answers = await look.answers(broker, reads)
-    # No pause from here on: the session must not change in between.
+    responses = await in_turns(reading.responses(look, answers))
     if reading.is_replaced:
         code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return FetchResponse(error_code=code, session_id=session.id, responses=())
     broker.counts.fetched_bytes += bytes_of(reads)
-    return FetchResponse(session_id=session.id, responses=reading.responses(look, answers))
+    return FetchResponse(session_id=session.id, responses=responses)
 
 
 ROWS = (Served(FETCH_API, fetch, FETCH, reads=answer_bytes_max, finds_topics_itself=True),)

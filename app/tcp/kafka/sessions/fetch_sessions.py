@@ -26,12 +26,15 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.isolation_level import IsolationLevel
 
 from ....storage.topic_partition import TopicPartition
+from ....work_budget import Pace, Steps, sorted_in_steps
 
 # Session id 0 means no session. Epoch 0 asks for a new session; -1 ends the named one and begins none.
 NO_SESSION_ID = 0
 NEW_SESSION_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
+# That of no request, because theirs have 32 bits: of a session that takes a request just now.
+_NO_EPOCH = -(2**31) - 1
 # Kafka's value. After that time without use, any new session may replace a session; before, only a follower's.
 EVICTION_MS = 120_000
 
@@ -117,7 +120,6 @@ class FetchSession:
     def __init__(
         self,
         session_id: int,
-        partitions: Mapping[PartitionKey, FetchedPartition],
         watch: Watch,
         *,
         is_privileged: bool,
@@ -138,16 +140,18 @@ class FetchSession:
         self._turns = 0
         # The partitions that may have something new.
         self._unsettled: dict[PartitionKey, FetchedPartition] = {}
-        self.update(partitions, ())
 
     def __len__(self) -> int:
         return len(self._partitions)
 
     def update(
         self, requested: Mapping[PartitionKey, FetchedPartition], forgotten: Iterable[PartitionKey]
-    ) -> None:
+    ) -> Steps[None]:
         """Add and change the ``requested`` partitions, then remove the ``forgotten`` ones."""
+        pace = Pace()
         for key, partition in requested.items():
+            if pace.is_due():
+                yield
             known = self._partitions.get(key)
             if known is None:
                 self._turns += 1
@@ -159,6 +163,8 @@ class FetchSession:
                 known.update(partition)
             self._unsettled[key] = known
         for key in forgotten:
+            if pace.is_due():
+                yield
             known = self._partitions.pop(key, None)
             self._unsettled.pop(key, None)
             if known is not None:
@@ -177,9 +183,9 @@ class FetchSession:
         partition.topic = topic
         self._watch((partition.topic_id, partition.index), partition)
 
-    def candidates(self) -> list[FetchedPartition]:
+    def candidates(self) -> Steps[list[FetchedPartition]]:
         """Return the partitions that may have news, in the order in which to read them."""
-        return sorted(self._with_news().values(), key=_turn)
+        return sorted_in_steps(list(self._with_news().values()), _turn)
 
     def _with_news(self) -> Mapping[PartitionKey, FetchedPartition]:
         for name in self.watch.take():
@@ -316,7 +322,7 @@ class FetchSessionCache:
         requested: Mapping[PartitionKey, FetchedPartition],
         forgotten: Iterable[PartitionKey],
         now_ms: int,
-    ) -> Round:
+    ) -> Steps[Round]:
         """Decide what to do with a request, and apply it to its session.
 
         This ends the wait of the session's previous request, if it still waits.
@@ -332,18 +338,22 @@ class FetchSessionCache:
             return Round(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return Round(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(requested, forgotten)
+        # No other request may change it meanwhile.
+        session.epoch = _NO_EPOCH
         session.watch.interrupt()
+        yield from session.update(requested, forgotten)
+        session.epoch = next_epoch(epoch)
+        if session.is_over:
+            return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not len(session):
             # An empty session ends; the request is answered without one.
             self._remove(session_id)
             return _WITHOUT_SESSION
-        self._touch(session, now_ms)
+        self._touch(session, now_ms, size=len(session))
         if self.is_over_full:
             # The client sends a full request next, which gets a session if there is room.
             self._remove(session_id)
             return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.epoch = next_epoch(epoch)
         return Round(session=session)
 
     def use(
@@ -362,7 +372,7 @@ class FetchSessionCache:
         """
         session.ask_again(key, offset=offset, max_bytes=max_bytes, leader_epoch=leader_epoch)
         session.watch.interrupt()
-        self._touch(session, now_ms)
+        self._touch(session, now_ms, size=len(session))
         session.epoch = next_epoch(session.epoch)
 
     def begin(
@@ -372,7 +382,7 @@ class FetchSessionCache:
         is_privileged: bool,
         uses_topic_ids: bool,
         now_ms: int,
-    ) -> int:
+    ) -> Steps[int]:
         """Begin a session whose first response is made.
 
         Return its id, or 0 if there is no room.
@@ -384,7 +394,6 @@ class FetchSessionCache:
             session_id = self._random_id()
         session = FetchSession(
             session_id,
-            partitions,
             self._make_watch(),
             is_privileged=is_privileged,
             uses_topic_ids=uses_topic_ids,
@@ -392,12 +401,14 @@ class FetchSessionCache:
         )
         self._sessions[session_id] = session
         self._sizes[session_id] = 0
-        self._touch(session, now_ms)
+        # It takes its room before it has them.
+        self._touch(session, now_ms, size=len(partitions))
+        yield from session.update(partitions, ())
         return session_id
 
-    def _touch(self, session: FetchSession, now_ms: int) -> None:
+    def _touch(self, session: FetchSession, now_ms: int, *, size: int) -> None:
         session.used_ms = now_ms
-        session_id, size = session.id, len(session)
+        session_id = session.id
         self._sessions[session_id] = self._sessions.pop(session_id)
         self.partitions += size - self._sizes[session_id]
         self._sizes[session_id] = size

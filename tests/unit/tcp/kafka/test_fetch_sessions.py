@@ -23,6 +23,7 @@ from app.tcp.kafka.sessions.fetch_sessions import (
     Round,
     next_epoch,
 )
+from app.work_budget import _PIECES_PER_STEP, Steps, at_once
 
 EPOCH_MAX = 2**31 - 1
 
@@ -85,11 +86,13 @@ class Cache:
         return self.watches[-1]
 
     def begin(self, size: int = 1, *, is_privileged: bool = False, topic: str = "t") -> int:
-        return self.cache.begin(
-            asked(*range(size), topic=topic),
-            is_privileged=is_privileged,
-            uses_topic_ids=False,
-            now_ms=self.now_ms,
+        return at_once(
+            self.cache.begin(
+                asked(*range(size), topic=topic),
+                is_privileged=is_privileged,
+                uses_topic_ids=False,
+                now_ms=self.now_ms,
+            )
         )
 
     def take(
@@ -101,6 +104,17 @@ class Cache:
         *,
         uses_topic_ids: bool = False,
     ) -> Round:
+        return at_once(self.taking(session_id, epoch, partitions, forgotten, uses_topic_ids=uses_topic_ids))
+
+    def taking(
+        self,
+        session_id: int,
+        epoch: int,
+        partitions: dict[PartitionKey, FetchedPartition] | None = None,
+        forgotten: Sequence[PartitionKey] = (),
+        *,
+        uses_topic_ids: bool = False,
+    ) -> Steps[Round]:
         return self.cache.take(
             session_id=session_id,
             epoch=epoch,
@@ -273,36 +287,73 @@ def test_a_round_looks_at_what_changed_only() -> None:
     one = cache.begin(1000)
     (watch,) = cache.watches
     session = session_of(cache.take(one, 1))
-    for partition in session.candidates():
+    for partition in at_once(session.candidates()):
         settle(session, partition, 0)
-    assert session.candidates() == []
+    assert at_once(session.candidates()) == []
     watch.change(TopicPartition("t", 7))
     cache.take(one, 2, asked(3))
-    assert [partition.index for partition in session.candidates()] == [3, 7]
+    assert [partition.index for partition in at_once(session.candidates())] == [3, 7]
 
 
 def test_a_partition_that_returned_records_is_read_last() -> None:
     cache = Cache()
     session = session_of(cache.take(cache.begin(4), 1))
-    first, second, *_ = session.candidates()
+    first, second, *_ = at_once(session.candidates())
     settle(session, first, 10, records=True)
     settle(session, second, 10, records=True)
-    assert [partition.index for partition in session.candidates()] == [2, 3, 0, 1]
+    assert [partition.index for partition in at_once(session.candidates())] == [2, 3, 0, 1]
+
+
+def test_no_other_request_uses_a_session_while_it_takes_one() -> None:
+    cache = Cache()
+    one = cache.begin(2)
+    many = asked(*range(2 * _PIECES_PER_STEP), offset=7)
+    taking = cache.taking(one, 1, many)
+    assert next(taking) is None
+    for epoch in (1, 2):
+        assert cache.cache.find(one, epoch, uses_topic_ids=False) is None
+        assert cache.take(one, epoch, asked(1, offset=9)).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session = session_of(at_once(taking))
+    assert [partition.offset for partition in at_once(session.candidates())] == [7] * len(many)
+    assert session_of(cache.take(one, 2, asked(1, offset=9))).partition(("t", 1)).offset == 9
+
+
+def test_a_session_that_ends_while_it_takes_a_request_is_not_found() -> None:
+    cache = Cache()
+    one = cache.begin(1)
+    taking = cache.taking(one, 1, asked(*range(2 * _PIECES_PER_STEP)))
+    next(taking)
+    cache.take(one, -1)
+    assert at_once(taking).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache.cache), cache.cache.partitions) == (0, 0)
+
+
+def test_a_session_that_ends_while_it_begins_takes_no_room() -> None:
+    cache = Cache()
+    beginning = cache.cache.begin(
+        asked(*range(2 * _PIECES_PER_STEP)), is_privileged=False, uses_topic_ids=False, now_ms=0
+    )
+    next(beginning)
+    assert cache.cache.partitions == 2 * _PIECES_PER_STEP
+    (one,) = cache.cache._sessions
+    cache.take(one, -1)
+    assert at_once(beginning) == one
+    assert (len(cache.cache), cache.cache.partitions) == (0, 0)
+    assert cache.take(one, 1).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_partition_by_id_is_watched_as_soon_as_its_topic_has_a_name() -> None:
     cache, topic_id = Cache(), b"x" * 16
-    one = cache.cache.begin(
-        asked(0, topic="", topic_id=topic_id), is_privileged=False, uses_topic_ids=True, now_ms=0
-    )
+    wanted = asked(0, topic="", topic_id=topic_id)
+    one = at_once(cache.cache.begin(wanted, is_privileged=False, uses_topic_ids=True, now_ms=0))
     (watch,) = cache.watches
     session = session_of(cache.take(one, 1, uses_topic_ids=True))
-    (partition,) = session.candidates()
+    (partition,) = at_once(session.candidates())
     assert watch.names == set()
     session.resolve(partition, "named")
     settle(session, partition, 0)
     watch.change(TopicPartition("named", 0))
-    assert session.candidates() == [partition]
+    assert at_once(session.candidates()) == [partition]
     cache.take(one, 2, forgotten=[(topic_id, 0)], uses_topic_ids=True)
     assert watch.names == set()
 
@@ -344,7 +395,7 @@ def test_after_any_history_a_round_answers_as_if_it_had_looked_at_every_partitio
             wanted = {
                 key: value for each, o in asked_now.items() for key, value in asked(each, offset=o).items()
             }
-            one = cache.cache.begin(wanted, is_privileged=False, uses_topic_ids=False, now_ms=0)
+            one = at_once(cache.cache.begin(wanted, is_privileged=False, uses_topic_ids=False, now_ms=0))
             model = {each: [offset, -1, -1] for each, offset in asked_now.items()}
             epoch = 1
             continue
@@ -385,7 +436,7 @@ def test_after_any_history_a_round_answers_as_if_it_had_looked_at_every_partitio
         # Those that may have news.
         said: list[int] = []
         left = room
-        for partition in session.candidates():
+        for partition in at_once(session.candidates()):
             is_error, has_records = read(partition.offset, partition.index, left)
             left -= has_records
             start, end = (-1, -1) if is_error else logs[partition.index]

@@ -33,6 +33,7 @@ from app.security.principal import ANONYMOUS
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.handlers import fetch as fetch_handler
 from app.tcp.kafka.sessions.fetch_sessions import FetchSessionCache
+from app.work_budget import at_once
 from tests.support.acls import authorizer_over
 from tests.support.charges import Charge, noted_charges, set_quotas
 from tests.support.fetches import NOW_MS, Append, Fetch, FetchClient, append_to, connected
@@ -243,7 +244,7 @@ def _sessions(listener: KafkaListener) -> list[object]:
             (key[1], one.topic, one.offset, one.max_bytes, one.leader_epoch, one.high_watermark, one.turn)
             for key, one in session._partitions.items()
         ]
-        unsettled = sorted((one.topic, one.index) for one in session.candidates())
+        unsettled = sorted((one.topic, one.index) for one in at_once(session.candidates()))
         state.append((session.id, session.epoch, session.watch.isolation, partitions, unsettled))
     return state
 

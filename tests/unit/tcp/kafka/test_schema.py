@@ -22,6 +22,7 @@ from stele.wire.schema import (
     at,
     message,
 )
+from stele.wire.schema.compiler import GATHERED_BYTES_MIN
 
 
 @message
@@ -291,18 +292,18 @@ def test_tagged_fields_count_as_elements(kind: type[Tagged | Inner]) -> None:
 # ── records ──
 
 
-def test_records_are_neither_copied_when_read_nor_when_gathered() -> None:
+def test_records_are_neither_copied_when_read_nor_when_gathered_unless_they_are_small() -> None:
     buffer = bytearray(bytes.fromhex("01 00000003 aabbcc 02"))
     found, _ = schema.read_message(Carrying, 0, False, memoryview(buffer))
     buffer[5] = 0xDD
     assert bytes(found.records or b"") == bytes.fromhex("ddbbcc")
 
-    records = bytes(100)
-    parts: list[bytes | bytearray] = []
-    value = Carrying(before=1, records=records, after=2)
-    schema.gathering_writer(Carrying, 0, True)(value, bytearray(b"head"), parts)
-    assert parts[1] is records
-    assert b"".join(parts) == b"head" + written(value, flexible=True)
+    for records in (bytes(GATHERED_BYTES_MIN - 1), bytes(GATHERED_BYTES_MIN)):
+        parts: list[bytes | bytearray] = []
+        value = Carrying(before=1, records=records, after=2)
+        schema.gathering_writer(Carrying, 0, True)(value, bytearray(b"head"), parts)
+        assert any(part is records for part in parts) == (len(records) == GATHERED_BYTES_MIN)
+        assert b"".join(parts) == b"head" + written(value, flexible=True)
     assert back(Carrying(before=1, records=None, after=2)).records is None
 
 

@@ -21,7 +21,7 @@ from app.security.principal import ANONYMOUS
 from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka.context import KafkaListener
 from app.tcp.kafka.sessions.idle_answers import Room
-from app.work_budget import pause
+from app.work_budget import at_once, pause
 from tests.support.acls import authorizer_over
 from tests.support.charges import noted_charges, set_quotas
 from tests.support.fetches import Append, Fetch, FetchClient, Send, append_to, connected
@@ -378,13 +378,15 @@ async def test_records_that_come_with_the_next_request_of_a_session_are_left_to_
         _consumer(listener, kind="in a session", is_slow=is_slow) as consumer,
     ):
         waiting = await consumer.begin(consumer.at_the_end)
-        listener.fetch_sessions.take(
-            session_id=consumer.client.session_id,
-            epoch=consumer.client.epoch + 1,
-            uses_topic_ids=False,
-            requested={},
-            forgotten=(),
-            now_ms=0,
+        at_once(
+            listener.fetch_sessions.take(
+                session_id=consumer.client.session_id,
+                epoch=consumer.client.epoch + 1,
+                uses_topic_ids=False,
+                requested={},
+                forgotten=(),
+                now_ms=0,
+            )
         )
         append_to(listener, FIRST)
         response = await waiting

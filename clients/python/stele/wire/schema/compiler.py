@@ -367,6 +367,8 @@ class Reader(Code):
         return count
 
 
+# Records of at least this size are not copied.
+GATHERED_BYTES_MIN = 1024
 # Elements that are written in one step, 1 to 3 µs each.
 ELEMENTS_PER_STEP = 256
 # Most arrays of numbers are short: replicas, partitions.
@@ -381,7 +383,7 @@ _ARRAY_PACKERS = {
 class Writer(Code):
     """Writes ``codec(m, out)``, which appends to the bytearray ``out``.
 
-    With ``gather`` it writes ``codec(m, out, parts)``: records are not copied, but are items
+    With ``gather`` it writes ``codec(m, out, parts)``: records are not copied unless they are small, but are items
     of the list ``parts``, between bytearrays of the other fields. With ``in_steps`` that is a generator, which yields
     after every ``ELEMENTS_PER_STEP`` elements of its arrays.
     """
@@ -402,9 +404,12 @@ class Writer(Code):
     def append_records(self, name: str) -> None:
         """Write the buffer in the variable ``name``, which may be large."""
         if self._gather:
-            self.add(f"parts.append({self.out})")
-            self.add(f"parts.append({name})")
-            self.add(f"{self.out} = bytearray()")
+            # Of a few bytes a copy takes less time than further parts.
+            self.add(f"if len({name}) < {GATHERED_BYTES_MIN}: {self.out} += {name}")
+            self.add("else:")
+            self.add(f"    parts.append({self.out})")
+            self.add(f"    parts.append({name})")
+            self.add(f"    {self.out} = bytearray()")
         else:
             self.append(name)
 
