@@ -441,15 +441,12 @@ class GroupCoordinator:
         live = self.table.existing(group)
         if live.type == "classic" and not live.is_empty and live.group.protocol_type != CONSUMER:
             raise GroupNotEmpty(group)
-        results: Results = []
-        keys: list[tuple[str, int]] = []
-        subscribed = {topic: live.is_subscribed(topic) for topic, _ in partitions}
-        for topic, partition in partitions:
-            if subscribed[topic]:
-                results.append(GroupSubscribedToTopic(group, topic))
-            else:
-                results.append(None)
-                keys.append((topic, partition))
+        # There may be thousands of partitions.
+        subscribed = live.subscribed({topic for topic, _ in partitions})
+        results: Results = [
+            GroupSubscribedToTopic(group, topic) if topic in subscribed else None for topic, _ in partitions
+        ]
+        keys = {(topic, number): None for topic, number in partitions if topic not in subscribed}
         return live.offsets.delete(keys, results)
 
     def forget_topic(self, topic: str) -> asyncio.Future[None]:

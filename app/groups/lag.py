@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..broker.broker import Broker
 from ..concurrency import several
 from ..errors import GroupNotEmpty, InvalidRequest, NotLeader, TopicError
-from ..work_budget import WorkBudget, at_once, sorted_in_turns
+from ..work_budget import WorkBudget, at_once, in_turns, sorted_in_turns
 from .base.consumer_protocol import AssignedPartition
 from .base.messages import NO_OFFSET, CommitRequest, OffsetToCommit
 from .coordinator import GroupCoordinator
@@ -161,19 +161,20 @@ class Reset:
     lag: int
 
 
-def topics_read(coordinator: GroupCoordinator, group: str) -> set[str]:
+async def topics_read(coordinator: GroupCoordinator, group: str) -> set[str]:
     """Return the topics in which a group has offsets; of a share group, states."""
-    return {topic for topic, _ in _positions(coordinator, group)}
+    return {topic for topic, _ in await _positions(coordinator, group)}
 
 
-def _positions(coordinator: GroupCoordinator, group: str) -> dict[tuple[str, int], int]:
+async def _positions(coordinator: GroupCoordinator, group: str) -> dict[tuple[str, int], int]:
     """Return where a group continues, by topic and partition."""
     if coordinator.is_share_group(group):
         return {
             (offsets.topic, offsets.partition): offsets.start_offset
-            for offsets in coordinator.shares.offsets(group)
+            for offsets in await in_turns(coordinator.shares.offsets(group))
         }
-    return {(offset.topic, offset.partition): offset.offset for offset in coordinator.committed(group)}
+    committed = await in_turns(coordinator.committed_in_steps(group))
+    return {(offset.topic, offset.partition): offset.offset for offset in committed}
 
 
 async def reset_offsets(
@@ -198,7 +199,7 @@ async def reset_offsets(
     if len({(target.topic, target.partition) for target in targets}) < len(targets):
         raise InvalidRequest("a partition is named twice; name each once")
     resets: list[Reset] = []
-    before = _positions(coordinator, group)
+    before = await _positions(coordinator, group)
     await broker.refresh([(target.topic, target.partition) for target in targets])
     times = [(target.topic, target.partition, target.at) for target in targets if target.at is not None]
     found = iter(await several(lambda time: broker.list_offset(*time), times))

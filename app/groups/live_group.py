@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from ..cluster.consumer_group_store import OwnedPartition
 from ..cluster.group_store import MemberProtocol
@@ -110,12 +111,13 @@ class LiveGroup:
         """Time at which its last member left; None if it has members or never had any."""
         return self.group.emptied_at_ms if self.consumer is None else self.consumer.group.emptied_at_ms
 
-    def is_subscribed(self, topic: str) -> bool:
-        """True if a consumer of this group reads ``topic``, or may."""
-        if self.share is not None:
-            return self.share.group.is_subscribed(topic)
-        group = self.group if self.consumer is None else self.consumer.group
-        return group.is_subscribed(topic)
+    def subscribed(self, topics: AbstractSet[str]) -> AbstractSet[str]:
+        """Return those of ``topics`` that consumers of this group read, or may."""
+        if self.share is None and self.consumer is None:
+            return self.group.subscribed(topics)
+        group = self.consumer if self.share is None else self.share
+        assert group is not None
+        return set(filter(group.group.is_subscribed, topics))
 
     # ── the three protocols ──
 

@@ -388,7 +388,7 @@ async def reset_group_offsets(request: Request) -> OffsetResets:
     # Before they are looked up: otherwise the time of a refusal would tell whether a topic exists.
     require(request, READ_TOPIC, named)
     await broker.try_to_find_topics(named)
-    targets = _targets(request, name, body)
+    targets = await _targets(request, name, body)
     resets = await reset_offsets(broker, groups.coordinator, groups.leases, name, targets, dry_run=is_dry)
     return {
         "group": name,
@@ -406,7 +406,7 @@ async def reset_group_offsets(request: Request) -> OffsetResets:
     }
 
 
-def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
+async def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
     """Return the partitions to reset; the client may read the topics of ``body``."""
     broker, coordinator = broker_of(request), group_of(request).coordinator
     if body.offsets is not None:
@@ -430,7 +430,7 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
     if topics is None:
         # Those that the client may read: the others are none of its business.
         reads_topic = is_seen(request, READ_TOPIC)
-        topics = sorted(filter(reads_topic, topics_read(coordinator, group)))
+        topics = sorted(filter(reads_topic, await topics_read(coordinator, group)))
         if not topics:
             raise InvalidRequest(
                 f'group {group[:200]!r} has no committed offsets; list the topics to reset in "topics"'

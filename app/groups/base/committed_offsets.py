@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ...cluster.group_store import DeleteOffset, GroupChange, OffsetRecord, PendingOffset
 from ...errors import SteleError, UnstableOffset
-from ...work_budget import Pace, Steps, at_once
+from ...work_budget import Pace, Steps, at_once, sorted_in_steps
 from .context import GroupContext
 from .messages import CommitRequest, CommittedOffset, Results
 from .offset_rules import offset_records, topic_id_of
@@ -161,11 +161,11 @@ class GroupOffsets:
         """
         records, is_unstable, pace = self._records, self.is_unstable, Pace()
         offsets: list[CommittedOffset] = []
+        is_named = partitions is not None
         if partitions is None:
-            unstable = {*self.pending.keys, *self._staging} if require_stable else frozenset[Key]()
-            partitions, is_named = sorted(self._records.keys() | unstable), False
-        else:
-            is_named = True
+            unstable = frozenset((*self.pending.keys, *self._staging)) if require_stable else frozenset[Key]()
+            records, is_unstable = records.copy(), unstable.__contains__
+            partitions = yield from sorted_in_steps([*(records.keys() | unstable)], lambda key: key)
         for topic, partition in partitions:
             if pace.is_due(_PIECES_OF_OFFSET):
                 if records is self._records:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from ...cluster.group_store import GroupRecord, MemberProtocol, OwnerRecord
@@ -417,14 +418,20 @@ class Group:
 
     def is_subscribed(self, topic: str) -> bool:
         """True if a consumer of this group reads ``topic``, or may: its metadata cannot be read."""
+        return bool(self.subscribed({topic}))
+
+    def subscribed(self, topics: AbstractSet[str]) -> AbstractSet[str]:
+        """Return those of ``topics`` that consumers of this group read, or may."""
+        read: set[str] = set()
         if self.protocol_type != CONSUMER:
-            return False
+            return read
         for member in self.members.values():
             for _, metadata in member.protocols:
-                topics = subscribed_topics(metadata)
-                if topics is None or topic in topics:
-                    return True
-        return False
+                known = subscribed_topics(metadata)
+                read |= topics if known is None else topics & known
+                if len(read) == len(topics):
+                    return read
+        return read
 
 
 def _is_kept(part: AssignedPartition, owner: str, assignments: Mapping[str, bytes]) -> bool:

@@ -15,8 +15,10 @@ aborted.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
 
 from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
@@ -33,7 +35,7 @@ from ...cluster.group_store import (
 )
 from ...errors import OffsetOutOfRange
 from ...storage.engine import LogState
-from ...work_budget import pause
+from ...work_budget import Steps, in_background, pause
 from .records import group_key, group_size, group_value, offset_key, offset_value
 from .replay_log import Entry, ReplayLog
 
@@ -53,6 +55,8 @@ _ENTRY_BYTES = 256
 _RECORD_OVERHEAD_BYTES = 24
 # Entries that are made, or looked at, before the loop serves other tasks.
 _ENTRIES_PER_PAUSE = 1000
+# Changes that are applied in one step, about 8 µs each.
+_APPLIED_PER_STEP = 250
 
 # (group, topic, partition) for an offset, (group, None, -1) for the group itself.
 _Key: TypeAlias = tuple[str, str | None, int]
@@ -92,6 +96,8 @@ class OffsetsView:
         self._keys: dict[str, set[_Key]] = {}
         # Keys of offsets by topic, for the same reason.
         self._of_topic: dict[str, set[_Key]] = {}
+        # Durable changes that have no entry yet, and keys to delete.
+        self._unapplied: deque[StoreChange | _Key] = deque()
         # Groups that the first walk has not reached.
         self._unseen: dict[str, None] = {}
         self._making: asyncio.Task[None] | None = None
@@ -115,6 +121,7 @@ class OffsetsView:
         for partition, log in enumerate(self._logs):
             self._ends[partition] = log.next_offset
         self._logs, self._keys, self._of_topic, self._unseen = [], {}, {}, {}
+        self._unapplied.clear()
         self._making, self.is_made = None, False
 
     # ── changes ──
@@ -181,36 +188,60 @@ class OffsetsView:
         return await self._table.run_in_store(deletions)
 
     def apply(self, changes: Sequence[StoreChange]) -> None:
-        """Append durable changes; does nothing until a client reads the records."""
+        """Append durable changes, in one turn of the loop unless there are many of them.
+
+        Does nothing until a client reads the records.
+        """
         if not self._logs:
             return
-        touched: set[int] = set()
-        for change in changes:
-            match change:
-                case OffsetRecord():
-                    if change.group not in self._unseen:
-                        touched.add(self._put_offset(change))
-                case GroupRecord():
-                    if change.group not in self._unseen:
-                        touched.add(self._put_group(change))
-                case ConsumerGroupRecord():
-                    # Such groups are not in the topic, and an entry of a classic group is one no longer.
-                    touched |= self._delete(change.group, _group_key(change.group))
-                case DeleteOffset():
-                    touched |= self._delete(change.group, (change.group, change.topic, change.partition))
-                case DeleteGroup():
-                    keys = self._keys.get(change.group, set())
-                    # The group itself last, after its offsets.
-                    for key in sorted(keys, key=lambda key: (key[1] is None, key)):
-                        touched |= self._delete(change.group, key)
-                case DeleteTopicOffsets():
-                    touched |= self._delete_topic(change)
-                case _:
-                    # Kafka does not have owners, and keeps transactions elsewhere. An offset of a transaction
-                    # comes as a record of its own once it is committed.
-                    pass
-        for partition in touched:
-            self._changed(partition)
+        is_applying = bool(self._unapplied)
+        self._unapplied.extend(changes)
+        if not is_applying:
+            in_background(self._apply_all())
+
+    def _apply_all(self) -> Steps[None]:
+        while self._unapplied:
+            touched: set[int] = set()
+            for _ in range(_APPLIED_PER_STEP):
+                if not self._unapplied:
+                    break
+                touched |= self._apply(self._unapplied.popleft())
+            for partition in touched:
+                self._changed(partition)
+            if self._unapplied:
+                yield
+
+    def _apply(self, change: StoreChange | _Key) -> set[int]:
+        """Append a change, or the deletion of a key; return the partitions that have more to read."""
+        match change:
+            case OffsetRecord():
+                return set() if change.group in self._unseen else {self._put_offset(change)}
+            case GroupRecord():
+                return set() if change.group in self._unseen else {self._put_group(change)}
+            case ConsumerGroupRecord():
+                # Such groups are not in the topic, and an entry of a classic group is one no longer.
+                return self._delete(_group_key(change.group))
+            case DeleteOffset():
+                return self._delete((change.group, change.topic, change.partition))
+            case DeleteGroup():
+                # The group itself last, after its offsets.
+                group = _group_key(change.group)
+                self._unapplied.extendleft((group, *(self._keys.get(change.group, set()) - {group})))
+            case DeleteTopicOffsets():
+                keys = self._of_topic.get(change.topic, ())
+                self._unapplied.extendleft([key for key in keys if self._is_of_other(key, change.besides)])
+            case tuple():
+                return self._delete(change)
+            case _:
+                # Kafka does not have owners, and keeps transactions elsewhere. An offset of a transaction
+                # comes as a record of its own once it is committed.
+                pass
+        return set()
+
+    def _is_of_other(self, key: _Key, topic_id: UUID | None) -> bool:
+        """Return whether the entry of an offset is not of the topic with this id."""
+        kept = self._logs[self._partition_of(key[0])].value(key)
+        return isinstance(kept, OffsetRecord) and kept.topic_id != topic_id
 
     def _put_offset(self, record: OffsetRecord) -> int:
         key = (record.group, record.topic, record.partition)
@@ -229,14 +260,14 @@ class OffsetsView:
             self._of_topic.setdefault(key[1], set()).add(key)
         return partition
 
-    def _delete(self, group: str, key: _Key) -> set[int]:
+    def _delete(self, key: _Key) -> set[int]:
         """Append a tombstone if the key has an entry; returns its partition."""
-        keys = self._keys.get(group)
+        keys = self._keys.get(key[0])
         if keys is None or key not in keys:
             return set()
         keys.remove(key)
         if not keys:
-            del self._keys[group]
+            del self._keys[key[0]]
         if key[1] is not None:
             of_topic = self._of_topic[key[1]]
             of_topic.remove(key)
@@ -249,14 +280,6 @@ class OffsetsView:
         now_ms = self._table.now_ms()
         self._logs[partition].put(key, None, timestamp_ms=now_ms, size=_ENTRY_BYTES)
         return partition
-
-    def _delete_topic(self, change: DeleteTopicOffsets) -> set[int]:
-        touched: set[int] = set()
-        for key in sorted(self._of_topic.get(change.topic, ())):
-            kept = self._logs[self._partition_of(key[0])].value(key)
-            if isinstance(kept, OffsetRecord) and kept.topic_id != change.besides:
-                touched |= self._delete(key[0], key)
-        return touched
 
     # ── reads ──
 

@@ -14,7 +14,7 @@ from app.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from app.groups.base.consumer_protocol import subscribed_topics
+from app.groups.base.consumer_protocol import _TOPICS_MAX, subscribed_topics
 from app.groups.base.member import Member
 from app.groups.base.states import TRANSITIONS, Event, GroupState
 from app.groups.classic.group import Group
@@ -294,11 +294,18 @@ def test_a_subscription_that_was_cut_off_is_none(size: int) -> None:
     assert subscribed_topics(subscription("ab", "cde")[:size]) is None
 
 
+def test_a_subscription_to_more_topics_than_can_be_read_in_a_turn_is_none() -> None:
+    topics = [str(number) for number in range(_TOPICS_MAX + 1)]
+    assert subscribed_topics(subscription(*topics[1:])) == set(topics[1:])
+    assert subscribed_topics(subscription(*topics)) is None
+
+
 def test_a_group_whose_subscription_cannot_be_read_may_be_subscribed_to_anything() -> None:
     group = group_of(member("a", "range"))
     assert group.is_subscribed("orders")
     group.set_protocols(group.members["a"], (MemberProtocol("range", subscription("orders")),))
     assert group.is_subscribed("orders")
     assert not group.is_subscribed("other")
+    assert group.subscribed({"orders", "other"}) == {"orders"}
     group.protocol_type = "connect"
     assert not group.is_subscribed("orders")

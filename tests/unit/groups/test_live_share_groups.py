@@ -24,6 +24,7 @@ from app.groups.base.share_state import Acknowledgement, AcknowledgeType, Offset
 from app.groups.base.states import GroupState
 from app.groups.consumer.messages import ConsumerHeartbeat
 from app.groups.share.group import LEAVING, ShareHeartbeat, ShareHeartbeatAnswer
+from app.work_budget import at_once
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import simulated
 
@@ -51,7 +52,10 @@ async def beat(
 
 
 def starts(bench: GroupBench, group: str = "g") -> dict[tuple[str, int], int]:
-    return {(one.topic, one.partition): one.start_offset for one in bench.coordinator.shares.offsets(group)}
+    return {
+        (one.topic, one.partition): one.start_offset
+        for one in at_once(bench.coordinator.shares.offsets(group))
+    }
 
 
 def numbers(answer: ShareHeartbeatAnswer) -> list[int]:
@@ -311,7 +315,7 @@ async def test_an_empty_group_can_be_deleted_with_all_its_states(bench: GroupBen
     await beat(bench, epoch=LEAVING)
     await bench.coordinator.delete_group("g")
     with pytest.raises(GroupNotFound):
-        bench.coordinator.shares.offsets("g")
+        at_once(bench.coordinator.shares.offsets("g"))
     await bench.reopen()
     assert bench.coordinator.group_names() == []
     await bench.close()

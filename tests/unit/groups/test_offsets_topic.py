@@ -11,6 +11,7 @@ from stele.wire import record_batch as rb
 
 from app.broker.virtual import VirtualTopics
 from app.errors import InternalTopic, OffsetOutOfRange, UnknownPartition
+from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.groups.consumer.messages import ConsumerHeartbeat
 from app.groups.offset_retention import CHECK_INTERVAL_MS
 from app.groups.offsets_topic import view
@@ -19,6 +20,7 @@ from app.groups.offsets_topic.standalone import PARTITIONS, OffsetsTopic
 from app.groups.offsets_topic.view import EPOCH_BITS, HISTORY_BYTES
 from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters
+from app.work_budget import pause
 from tests.support.groups import GroupBench
 from tests.support.offset_records import (
     Commit,
@@ -30,6 +32,7 @@ from tests.support.offset_records import (
     decode_key,
 )
 from tests.support.simulated_time import simulated
+from tests.support.turns import CallsPerTurn
 
 NAME = "__consumer_offsets"
 Found = tuple[OffsetKey | GroupKey, Commit | GroupState | None]
@@ -343,6 +346,47 @@ async def test_a_time_finds_the_first_commit_at_or_after_it(bench: Bench) -> Non
     assert (await bench.virtual.list_offset(NAME, partition, -3))[0] == bench.start_offset + 2
     with pytest.raises(UnknownPartition):
         await bench.virtual.list_offset(NAME, PARTITIONS, -1)
+    await bench.close()
+
+
+@simulated
+async def test_many_changes_get_their_entries_in_order_and_some_in_each_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.start()
+    await bench.records()
+    count = 2 * view._APPLIED_PER_STEP + 1
+    bench.make_topic("wide", partitions=count)
+    offsets_view = bench.topic_of_offsets._view
+    put: CallsPerTurn[..., int] = CallsPerTurn(offsets_view._put_offset)
+    monkeypatch.setattr(offsets_view, "_put_offset", put)
+    offsets = [OffsetToCommit(topic="wide", partition=number, offset=number) for number in range(count)]
+    await bench.coordinator.commit(CommitRequest(group="g", offsets=offsets))
+    await bench.coordinator.delete_offsets("g", [("wide", 1), ("wide", 0)])
+    await bench.coordinator.delete_group("g")
+    while offsets_view._unapplied:
+        await pause()
+    found = await bench.records()
+    keys = [key for key, _ in found]
+    assert [key.partition for key in keys if isinstance(key, OffsetKey)][: count + 2] == [*range(count), 1, 0]
+    assert len(keys) == 2 * count
+    assert (put.total, put.most) == (count, view._APPLIED_PER_STEP)
+    await bench.close()
+
+
+@simulated
+async def test_changes_that_wait_when_the_topic_is_forgotten_are_in_the_next_one(bench: Bench) -> None:
+    await bench.start()
+    await bench.records()
+    count = 2 * view._APPLIED_PER_STEP
+    bench.make_topic("wide", partitions=count)
+    offsets = [OffsetToCommit(topic="wide", partition=number, offset=number) for number in range(count)]
+    await bench.coordinator.commit(CommitRequest(group="g", offsets=offsets))
+    offsets_view = bench.topic_of_offsets._view
+    assert offsets_view._unapplied
+    offsets_view.forget()
+    found = await bench.records()
+    assert sorted(commits(found)) == [(number, number) for number in range(count)]
     await bench.close()
 
 

@@ -213,8 +213,17 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
     return OffsetFetchResponse(topics=topics)
 
 
-def _all_committed(context: Context, request: OffsetFetchRequest, group: str) -> list[CommittedOffset]:
-    return context.coordinator(group).committed(group, None, require_stable=request.require_stable)
+async def _all_committed(
+    context: Context, request: OffsetFetchRequest, group: str
+) -> dict[str, list[CommittedOffset]]:
+    """Return all offsets of a group by topic, of one moment."""
+    by_topic: dict[str, list[CommittedOffset]] = {}
+    offsets = await in_turns(
+        context.coordinator(group).committed_in_steps(group, require_stable=request.require_stable)
+    )
+    async for committed in visited(offsets, SMALL_VISIT):
+        by_topic.setdefault(committed.topic, []).append(committed)
+    return by_topic
 
 
 async def _committed(
@@ -243,19 +252,12 @@ async def _offsets_of(
 ) -> Mapping[str, Sequence[CommittedOffset]]:
     """Return the offsets by topic, all of one moment."""
     if request.topics is None:
-        return _by_topic(_all_committed(context, request, request.group_id))
+        return await _all_committed(context, request, request.group_id)
     requested: dict[str, dict[int, None]] = {}
     async for topic in visited(request.topics, SMALL_VISIT):
         requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     offsets = await _committed(context, request, request.group_id, list(requested.items()))
     return dict(zip(requested, offsets, strict=True))
-
-
-def _by_topic(offsets: Sequence[CommittedOffset]) -> dict[str, list[CommittedOffset]]:
-    by_topic: dict[str, list[CommittedOffset]] = {}
-    for committed in offsets:
-        by_topic.setdefault(committed.topic, []).append(committed)
-    return by_topic
 
 
 async def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
@@ -312,7 +314,7 @@ async def _group_offsets(
     """Return the offsets by topic, all of one moment."""
     topics: list[_TopicOffsets] = []
     if group.topics is None:
-        for name, offsets in _by_topic(_all_committed(context, request, group.group_id)).items():
+        for name, offsets in (await _all_committed(context, request, group.group_id)).items():
             topic_id = (
                 context.broker.readable_topic(name).topic_id.bytes
                 if context.broker.has_topic(name)

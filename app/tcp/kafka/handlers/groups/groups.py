@@ -183,9 +183,9 @@ async def described_by(
 def by_topic_id(partitions: Iterable[OwnedPartition]) -> dict[UUID, list[int]]:
     """Return partition numbers by the id of their topic, in order."""
     topics: defaultdict[UUID, list[int]] = defaultdict(list)
-    for topic_id, partition in sorted(partitions):
+    for topic_id, partition in partitions:
         topics[topic_id].append(partition)
-    return topics
+    return {topic_id: sorted(topics[topic_id]) for topic_id in sorted(topics)}
 
 
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

@@ -43,7 +43,8 @@ from .....errors import SteleError, StorageError, TopicError
 from .....groups.share.group import ShareHeartbeat, ShareMember
 from .....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
 from .....security.acl import DESCRIBE_TOPIC, READ_TOPIC, Action
-from .....work_budget import WorkBudget, visited
+from .....work_budget import SMALL_VISIT, WorkBudget, in_turns, visited
+from ....errors import error_code_of
 from ...context import Context, describe_error
 from ...guards import groups as group_guards
 from ...served import Served, always
@@ -160,7 +161,7 @@ async def describe_share_group_offsets(
     for asked in {group.group_id: group for group in request.groups}.values():
         await budget.visit()
         try:
-            known = context.coordinator(asked.group_id).shares.offsets(asked.group_id)
+            known = await in_turns(context.coordinator(asked.group_id).shares.offsets(asked.group_id))
         except SteleError as error:
             code, message = describe_error(error)
             groups.append(
@@ -169,7 +170,7 @@ async def describe_share_group_offsets(
                 )
             )
             continue
-        await context.broker.refresh([(one.topic, one.partition) for one in known])
+        await context.broker.refresh((one.topic, one.partition) for one in known)
         groups.append(
             DescribeShareGroupOffsetsResponseGroup(
                 group_id=asked.group_id,
@@ -185,7 +186,7 @@ async def _offsets(
     context: Context, asked: DescribeShareGroupOffsetsRequestGroup, known: Sequence[SharePartitionOffsets]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
     by_topic: dict[str, dict[int, SharePartitionOffsets]] = {}
-    for one in known:
+    async for one in visited(known, SMALL_VISIT):
         by_topic.setdefault(one.topic, {})[one.partition] = one
     if asked.topics is None:
         wanted = {
@@ -194,11 +195,12 @@ async def _offsets(
             if context.access is None or context.access.sees(DESCRIBE_TOPIC, topic)
         }
     else:
-        wanted = {topic.topic_name: list(topic.partitions) for topic in asked.topics}
+        wanted = {
+            topic.topic_name: list(topic.partitions) async for topic in visited(asked.topics, SMALL_VISIT)
+        }
     answers: list[DescribeShareGroupOffsetsResponseTopic] = []
     budget = WorkBudget()
-    for topic, partitions in wanted.items():
-        await budget.visit(1 + len(partitions))
+    async for topic, partitions in visited(wanted.items(), budget=budget):
         is_seen = _may(context, DESCRIBE_TOPIC, topic)
         code = ErrorCode.NONE if is_seen else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         offsets = by_topic.get(topic, {}) if is_seen else {}
@@ -207,7 +209,8 @@ async def _offsets(
                 topic_name=topic,
                 topic_id=next((one.topic_id.bytes for one in offsets.values()), _NO_TOPIC_ID),
                 partitions=[
-                    _partition_offsets(context, number, offsets.get(number), code) for number in partitions
+                    _partition_offsets(context, number, offsets.get(number), code)
+                    async for number in visited(partitions, budget=budget)
                 ],
             )
         )
@@ -221,7 +224,11 @@ def _partition_offsets(
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=number, start_offset=_NO_OFFSET, leader_epoch=_LEADER_EPOCH, error_code=code
         )
-    end = context.broker.log_state(known.topic, known.partition).high_watermark
+    try:
+        end = context.broker.log_state(known.topic, known.partition).high_watermark
+    except SteleError as error:
+        # Its topic was deleted meanwhile.
+        return _partition_offsets(context, number, None, error_code_of(error))
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=number,
         start_offset=known.start_offset,
