@@ -71,9 +71,9 @@ def check_assignment(brokers: Sequence[int], *, broker_ids: Collection[int]) -> 
     """Check the replicas of one partition. Raises ``InvalidReplicaAssignment``."""
     if not brokers:
         raise InvalidReplicaAssignment("a partition has no broker")
-    known = ", ".join(map(str, sorted(broker_ids)))
     for broker in brokers:
         if broker not in broker_ids:
+            known = ", ".join(map(str, sorted(broker_ids)))
             others = f"broker {known} is the only one" if len(broker_ids) == 1 else f"brokers are {known}"
             raise InvalidReplicaAssignment(f"broker {broker} is not registered; {others}")
     for broker in brokers:

@@ -286,14 +286,18 @@ class EmbeddedEngine:
         await self.create(specs)
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
-        specs = [spec async for spec in visited(specs) if self._logs.find(spec.topic_partition) is None]
-        for spec in specs:
-            if spec.config.storage == "memory":
+        on_disk: list[PartitionSpec] = []
+        async for spec in visited(specs):
+            if self._logs.find(spec.topic_partition) is not None:
+                continue
+            if spec.config.storage == "disk":
+                on_disk.append(spec)
+            else:
                 # What was in it before this start is lost, its producers too.
                 if not self._housekeeping.has_started:
                     spec.producer_state.clear()
                 self._logs.memory[spec.topic_partition] = MemoryLog(spec, self._clock)
-        if on_disk := [spec for spec in specs if spec.config.storage == "disk"]:
+        if on_disk:
             await self._manager.create(on_disk)
 
     def check_config(self, config: TopicConfig) -> None:

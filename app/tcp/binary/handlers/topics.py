@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from stele.wire import messages as m
 
 from ....broker.broker import Broker
 from ....broker.topics import Topic
-from ....errors import InvalidRequest, SteleError
+from ....errors import InvalidRequest, SteleError, TopicError
 from ....security.acl import DESCRIBE_CONFIGS_TOPIC, DESCRIBE_TOPIC
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ...errors import error_code_of
 from ...response_queue import Buffers
 from .context import BinaryListener
@@ -20,13 +22,14 @@ METADATA_TOPICS_MAX = 10_000
 async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buffers:
     broker, access = listener.broker, listener.access
     topics: list[m.TopicMetadata] = []
+    budget = WorkBudget()
     if request.topics is None:
         await broker.try_to_find_all_topics()
-        topics = [
-            _topic_metadata(broker, topic)
-            for topic in broker.topics()
-            if access is None or access.sees(DESCRIBE_TOPIC, topic.name)
-        ]
+        async for topic in visited(broker.topics(), SMALL_VISIT, budget):
+            if access is None or access.sees(DESCRIBE_TOPIC, topic.name):
+                # It may be deleted during a pause.
+                with suppress(TopicError):
+                    topics.append(await _topic_metadata(broker, topic, budget))
     elif len(request.topics) > METADATA_TOPICS_MAX:
         raise InvalidRequest(
             f"{len(request.topics)} topics asked for at once; the limit is {METADATA_TOPICS_MAX}"
@@ -36,14 +39,14 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
         await broker.try_to_find_topics(
             name for name in request.topics if access is None or access.sees(DESCRIBE_TOPIC, name)
         )
-        for name in request.topics:
+        async for name in visited(request.topics, budget=budget):
             try:
                 if access is not None:
                     access.require(DESCRIBE_TOPIC, name)
                     if request.auto_create and not broker.has_topic(name):
                         access.require_create(name)
                 topic = await broker.ensure_topic(name) if request.auto_create else broker.topic(name)
-                topics.append(_topic_metadata(broker, topic))
+                topics.append(await _topic_metadata(broker, topic, budget))
             except SteleError as error:
                 topics.append(m.TopicMetadata(topic=name[:1000], code=error_code_of(error)))
     return m.MetadataResponse(
@@ -53,7 +56,8 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
     ).encode()
 
 
-def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
+async def _topic_metadata(broker: Broker, topic: Topic, budget: WorkBudget) -> m.TopicMetadata:
+    """Raises ``TopicError`` if the topic is deleted meanwhile."""
     return m.TopicMetadata(
         topic=topic.name,
         topic_id=topic.topic_id.bytes,
@@ -63,7 +67,7 @@ def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
                 leader=broker.broker_id,
                 leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
             )
-            for partition in range(topic.partitions)
+            async for partition in visited(range(topic.partitions), SMALL_VISIT, budget)
         ],
     )
 

@@ -49,7 +49,7 @@ from ....errors import InvalidConfig, InvalidRequest, SteleError
 from ....security.acl import ALTER_CONFIGS_CLUSTER, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_TOPIC
 from ....storage.config_types import ConfigType
 from ....storage.topic_config import CONFIG_ENTRIES, type_of_topic_config, without_aliases
-from ....work_budget import WorkBudget
+from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ..context import Context, describe_error
 from ..guards import topics as topic_guards
 from ..served import Served, always
@@ -73,6 +73,8 @@ _WIRE_TYPES = {
     ConfigType.CLASS: 8,
 }
 _UNKNOWN_TYPE = 0
+# More than any resource has. They are checked and changed together, in one turn of the loop.
+_CONFIGS_MAX = 1000
 # A resource with all its configurations takes as long as this many partitions: some tenths of a millisecond.
 _PARTITIONS_PER_RESOURCE = 25
 # Groups and client metrics subscriptions need not exist to be described, so the response to a request of
@@ -85,7 +87,10 @@ _ENTITIES_DESCRIBED_MAX = 10_000
 
 async def describe_configs(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     # Once per resource, because a name is short and the description of a resource is not.
-    resources = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    resources = {
+        (resource.resource_type, resource.resource_name): resource
+        async for resource in visited(request.resources, SMALL_VISIT)
+    }
     results: list[DescribeConfigsResult] = []
     await context.broker.try_to_find_topics(name for kind, name in resources if kind == ResourceType.TOPIC)
     entities = 0
@@ -192,14 +197,7 @@ async def alter_configs(context: Context, request: AlterConfigsRequest) -> Alter
     async def replace(resource: AlterConfigsResource) -> None:
         await _replace(context.broker, resource, validate_only=request.validate_only)
 
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=code, error_message=message, resource_type=kind, resource_name=name
-            )
-            for kind, name, code, message in await _each_once(request.resources, replace)
-        ]
-    )
+    return AlterConfigsResponse(responses=await _each_once(request.resources, replace))
 
 
 async def _replace(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
@@ -231,14 +229,7 @@ async def incremental_alter_configs(
     async def alter(resource: IncrementalAlterConfigsResource) -> None:
         await _alter(context.broker, resource, validate_only=request.validate_only)
 
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=code, error_message=message, resource_type=kind, resource_name=name
-            )
-            for kind, name, code, message in await _each_once(request.resources, alter)
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=await _each_once(request.resources, alter))
 
 
 async def _alter(broker: Broker, resource: IncrementalAlterConfigsResource, *, validate_only: bool) -> None:
@@ -278,28 +269,39 @@ def _topic_to_alter(broker: Broker, name: str) -> Topic | None:
     return broker.topic(name) if broker.has_topic(name) else None
 
 
+def check_number(configs: Sequence[object]) -> None:
+    """Raises ``InvalidRequest``."""
+    if len(configs) > _CONFIGS_MAX:
+        raise InvalidRequest(
+            f"{len(configs)} configurations of one resource are more than any has; send at most {_CONFIGS_MAX}"
+        )
+
+
 async def _each_once(
     resources: Sequence[_Resource], change: Callable[[_Resource], Awaitable[None]]
-) -> list[tuple[int, str, ErrorCode, str | None]]:
-    """Call ``change`` for each resource.
+) -> list[AlterConfigsResourceResponse]:
+    """Call ``change`` for each resource, and return the responses.
 
     A resource that is named twice is refused each time.
     """
-    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    answers: list[tuple[int, str, ErrorCode, str | None]] = []
-    budget = WorkBudget()
-    for resource in resources:
-        await budget.visit()
-        key = resource.resource_type, resource.resource_name
+    keys = [(one.resource_type, one.resource_name) async for one in visited(resources, SMALL_VISIT)]
+    times = Counter(keys)
+    responses: list[AlterConfigsResourceResponse] = []
+    async for (kind, name), resource in visited(zip(keys, resources, strict=True)):
         code, message = ErrorCode.NONE, None
         try:
-            if times[key] > 1:
+            if times[kind, name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
+            check_number(resource.configs)
             await change(resource)
         except SteleError as error:
             code, message = describe_error(error)
-        answers.append((*key, code, message))
-    return answers
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=kind, resource_name=name
+            )
+        )
+    return responses
 
 
 # ── loggers ──

@@ -8,7 +8,7 @@ request names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....broker.virtual import PartitionLeader
 from ....errors import InvalidRequest, SteleError, TopicError, UnknownTopic
-from ....work_budget import WorkBudget
+from ....work_budget import SMALL_VISIT, WorkBudget, in_turns, mapped, sorted_in_turns, visited
 from ..context import Context, describe_error, error_code_unless_closing, find_topic
 from ..guards import authorized
 from ..guards import topics as topic_guards
@@ -75,11 +75,12 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
         # Once per topic, because a name is short and the description of a topic is not. If a topic has
         # a name, its id is ignored.
-        requested = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
+        keys = await in_turns(mapped(_key, request.topics))
+        requested = dict(zip(keys, request.topics, strict=True))
         topics = []
         await broker.try_to_find_topics(
-            [topic.name for topic in requested.values() if topic.name is not None],
-            ids=[topic.topic_id for topic in requested.values() if topic.name is None],
+            (topic.name for topic in requested.values() if topic.name is not None),
+            ids=(topic.topic_id for topic in requested.values() if topic.name is None),
         )
         for topic in requested.values():
             topics.append(await _requested(context, topic, budget, may_create=may_create))
@@ -101,6 +102,10 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
             is_asked=request.include_cluster_authorized_operations
         ),
     )
+
+
+def _key(topic: MetadataRequestTopic) -> str | bytes:
+    return topic.topic_id if topic.name is None else topic.name
 
 
 async def _all_known(context: Context, budget: WorkBudget) -> list[MetadataResponseTopic]:
@@ -242,7 +247,7 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Describe topics by name, from the cursor on, up to the limit of partitions."""
     broker = context.broker
-    names: Iterable[str] = {topic.name for topic in request.topics}
+    names: Collection[str] = {topic.name async for topic in visited(request.topics, SMALL_VISIT)}
     if names:
         await broker.try_to_find_topics(names)
     else:
@@ -253,7 +258,7 @@ async def describe_topic_partitions(
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
     budget = WorkBudget()
-    for name in sorted(names):
+    for name in await sorted_in_turns(list(names), key=lambda name: name):
         await budget.visit()
         if first is not None and name < first.topic_name:
             continue

@@ -229,7 +229,7 @@ def _append_all(
         acks = InvalidAcks(request.acks)
     refusal = refusal_of(request)
     if refusal is not None:
-        return _refused(request, refusal, is_unanswered=acks is Acks.NONE)
+        return (yield from _refused(request, refusal, is_unanswered=acks is Acks.NONE))
     transaction = None if request.transactional_id is None else transaction_of(request, context.version)
     waiting: list[asyncio.Future[None]] = []
     pace = Pace()
@@ -271,28 +271,29 @@ def _answer(context: Context, appends: _Appends | Answer) -> Answer:
     )
 
 
-def _refused(request: ProduceRequest, refusal: Refusal, *, is_unanswered: bool) -> Answer:
+def _refused(request: ProduceRequest, refusal: Refusal, *, is_unanswered: bool) -> Steps[Answer]:
     """Answer every partition with the error of the whole request."""
     if is_unanswered:
         return NoResponse(InvalidRequest(refusal.message))
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=data.index,
-                        error_code=refusal.code,
-                        base_offset=-1,
-                        error_message=refusal.message,
-                    )
-                    for data in topic.partition_data
-                ],
+    pace = Pace()
+    responses: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        partitions: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
+            partitions.append(
+                PartitionProduceResponse(
+                    index=data.index,
+                    error_code=refusal.code,
+                    base_offset=-1,
+                    error_message=refusal.message,
+                )
             )
-            for topic in request.topic_data
-        ]
-    )
+            if pace.is_due(_PIECES_OF_RESPONSE):
+                yield
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
+        )
+    return ProduceResponse(responses=responses)
 
 
 def _unanswered(outcomes: list[PendingProduce | SteleError]) -> Answer:

@@ -54,6 +54,7 @@ from ..context import Context, describe_error, error_code_unless_closing, find_t
 from ..guards import topics as topic_guards
 from ..guards.rights import PARTITIONS, Parts, on_each
 from ..served import Served, always
+from .configs import check_number
 from .nodes import broker_ids
 
 _DEFAULT = -1
@@ -83,6 +84,7 @@ async def _create(
     try:
         if is_repeated:
             raise InvalidRequest(_DUPLICATE_NAME)
+        check_number(wanted.configs)
         topic = await context.broker.create_topic(
             wanted.name,
             placement=_placement(wanted),
@@ -196,8 +198,9 @@ async def _grow(context: Context, wanted: CreatePartitionsTopic, *, validate_onl
             raise InvalidReplicaAssignment(
                 f"{added} partitions are to be added, and {len(wanted.assignments)} are assigned"
             )
+        known = broker_ids(context)
         for assignment in wanted.assignments:
-            check_assignment(assignment.broker_ids, broker_ids=broker_ids(context))
+            check_assignment(assignment.broker_ids, broker_ids=known)
     await context.broker.alter_topic(wanted.name, partitions=wanted.count, validate_only=validate_only)
 
 

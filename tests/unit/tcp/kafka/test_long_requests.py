@@ -27,9 +27,17 @@ from stele.wire.kafka.committed_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
+from stele.wire.kafka.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from stele.wire.kafka.fetch import FetchPartition, FetchRequest, FetchTopic
 from stele.wire.kafka.groups import (
+    DELETE_GROUPS_API,
     DESCRIBE_GROUPS_API,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeGroupsRequest,
     LeaveGroupRequest,
     MemberIdentity,
@@ -63,23 +71,30 @@ from stele.wire.kafka.users import (
 )
 
 from app.broker.producing.produce import Acks
+from app.clock import SystemClock
 from app.concurrency import DELETIONS_MAX
 from app.errors import UnknownPartition, UnknownTopic
 from app.groups.base import offset_rules
 from app.groups.base.messages import CommitRequest, OffsetToCommit
 from app.network.admission import Admission
+from app.security.acl import Acl, Operation, Permission, ResourceType
+from app.security.acls import Acls
+from app.security.authorizer import Authorizer
+from app.security.principal import ANONYMOUS
 from app.tcp.begun_work import go_on
 from app.tcp.kafka.apis import SERVED
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.context import Context, KafkaListener
 from app.tcp.kafka.handlers import topics, transactions
+from app.tcp.kafka.handlers.configs import _CONFIGS_MAX
 from app.tcp.kafka.handlers.groups import committed_offsets, membership
 from app.tcp.kafka.handlers.groups.committed_offsets import _OFFSETS_AT_ONCE
 from app.tcp.kafka.handlers.metadata import metadata as describe_metadata
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from app.transactions import request_checks
-from app.work_budget import PARTITIONS_PER_TURN, at_once
+from app.work_budget import PARTITIONS_PER_TURN, Steps, at_once
+from tests.support.acls import ListStore
 from tests.support.batches import batch_of
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import api_of, read_response, request_frame
@@ -294,6 +309,55 @@ async def test_the_loop_turns_among_users(listener: KafkaListener, request_: obj
     response, turns = await handle(listener, request_, 0)
     assert [result.user for result in response.results] == [f"u{number}" for number in ALL]
     assert turns >= PARTITIONS / PARTITIONS_PER_TURN
+
+
+async def test_rules_that_change_while_a_long_request_is_checked_hold_for_the_rest_of_it(
+    listener: KafkaListener,
+) -> None:
+    acls = Acls(ListStore())
+    await acls.open()
+    authorizer = Authorizer(acls, clock=SystemClock(), super_users=(), allows_without_acl=True)
+    access = authorizer.access("kafka", ANONYMOUS, "127.0.0.1")
+    context = Context(listener=listener, version=2, client_id="", client_host="", access=access, is_long=True)
+    names = [f"g{number}" for number in range(PARTITIONS)]
+    deleted: list[str] = []
+
+    def delete(_context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+        deleted.extend(request.groups_names)
+        return DeleteGroupsResponse(results=[])
+
+    check = SERVED[DELETE_GROUPS_API.key].guard.check
+    steps = cast(
+        "Steps[DeleteGroupsResponse]", check(context, DeleteGroupsRequest(groups_names=names), delete)
+    )
+    next(steps)
+    rule = Acl(
+        resource_type=ResourceType.GROUP,
+        resource_name="*",
+        principal="User:*",
+        operation=Operation.ALL,
+        permission=Permission.DENY,
+    )
+    await acls.add([rule])
+    refused = [result.group_id for result in at_once(steps).results]
+    assert 0 < len(refused) < len(names)
+    assert deleted + refused == names
+    await acls.close()
+
+
+@pytest.mark.parametrize("count", [_CONFIGS_MAX, _CONFIGS_MAX + 1])
+async def test_more_configurations_than_any_resource_has_are_refused_before_they_are_looked_at(
+    listener: KafkaListener, count: int
+) -> None:
+    configs = [
+        IncrementalAlterableConfig(name=f"c{number}", config_operation=1, value=None)
+        for number in range(count)
+    ]
+    resource = IncrementalAlterConfigsResource(resource_type=2, resource_name="wide", configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    response, _ = await handle(listener, request, 1)
+    # To unset what does not exist is no error.
+    assert bool(response.responses[0].error_code) == (count > _CONFIGS_MAX)
 
 
 async def test_the_loop_turns_while_leaders_are_not_elected(listener: KafkaListener) -> None:
