@@ -263,6 +263,14 @@ def test_json_schema(broker: BrokerProcess, http: httpx.Client, topic: str) -> N
             client.produce(topic, framed(schema, b'{"id": "1"}'))
         with pytest.raises(InvalidRecordError, match="it is not JSON"):
             client.produce(topic, framed(schema, b"{"))
+        # Large ones are checked in another process.
+        for last, is_taken in ((b"1", True), (b'"1"', False)):
+            value = framed(schema, b'{"items": [%s], "id": %s}' % (b",".join([b"1"] * 100_000), last))
+            if is_taken:
+                client.produce(topic, value)
+            else:
+                with pytest.raises(InvalidRecordError, match="at /id"):
+                    client.produce(topic, value)
 
 
 @pytest.mark.parametrize("strategy", ["topic", "record"])
