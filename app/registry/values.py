@@ -23,7 +23,7 @@ from stele.wire.record_batch import RecordView
 
 from ..broker.topics import Topic
 from ..errors import SteleError
-from ..storage.topic_config import FIXED_SUBJECT
+from ..storage.topic_config import FIXED_SUBJECT, TopicConfig
 from .errors import RegistryError
 from .json_process import JsonProcess
 from .names import Name
@@ -121,6 +121,8 @@ class SchemaValues:
         self._characters = 0
         # What was not there, and until when it is not looked for.
         self._missing: dict[Place, float] = {}
+        # Whether the topics that were asked for have a subject, by their configurations.
+        self._encodes: dict[str, tuple[TopicConfig, bool]] = {}
         self._known_at: tuple[State, int] | None = None
         self._refreshed_s = float("-inf")
         # Why the end of the topic could not be read last time.
@@ -144,8 +146,14 @@ class SchemaValues:
             return True
         if not self._topic.state.subjects:
             return False
-        values = self.of(topic)
-        return any(self.place_of(subject) for subject in values.encoding_subjects)
+        self._forget_if_changed()
+        known = self._encodes.get(topic.name)
+        if known is None or known[0] is not topic.config:
+            is_encoded = any(map(self.place_of, self.of(topic).encoding_subjects))
+            if len(self._encodes) >= _MISSING_MAX:
+                self._encodes.clear()
+            known = self._encodes[topic.name] = topic.config, is_encoded
+        return known[1]
 
     async def look(self) -> None:
         """Look for subjects that others have registered, unless that was done a few seconds ago."""
@@ -209,7 +217,7 @@ class SchemaValues:
         if self._known_at != now:
             self._known_at = now
             # Threads may still use the old ones.
-            self._known, self._missing, self._characters = {}, {}, 0
+            self._known, self._missing, self._characters, self._encodes = {}, {}, 0, {}
 
     async def _look_up(self, place: Place) -> KnownSchema | None:
         state = self._topic.state
