@@ -205,7 +205,7 @@ REFUSED_REQUESTS = {
     "type 00": ("00 00 00 05 00", 0, "frame type 0x00 is not a request"),
     "type 02, a response": ("00 00 00 05 02", 0, "frame type 0x02 is not a request"),
     "type 04 with a body": ("00 00 00 07 04 01 02", 0, "frame type 0x04 is not a request"),
-    "type 51, the first unassigned": ("00 00 00 05 51", 0, "frame type 0x51 is not a request"),
+    "type 53, the first unassigned": ("00 00 00 05 53", 0, "frame type 0x53 is not a request"),
     "type ff": ("00 00 00 06 ff 00", 0, "frame type 0xff is not a request"),
 }
 

@@ -51,6 +51,14 @@ ROWS: list[tuple[str, str]] = [
     ("schemas config", "urls-value --level FULL"),
     ("schemas mode", "urls-value"),
     ("schemas delete", "urls-value --yes"),
+    ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
+    ("mirror list", ""),
+    ("mirror status", "urls"),
+    ("mirror pause", "urls"),
+    ("mirror resume", "urls"),
+    ("mirror promote", "urls --yes"),
+    ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
+    ("mirror delete", "urls --yes"),
     ("quotas set", "producer_byte_rate=1000000000 --for-client-id urls"),
     ("quotas list", ""),
     ("quotas remove", "--for-client-id urls"),
@@ -138,6 +146,8 @@ def test_a_question_that_nobody_answers_changes_nothing_and_names_the_option(
     _create_what_the_rows_need(secured.broker)
     if command.startswith("topics"):
         invoke("topics create", arguments.removesuffix(" --yes"), environment)
+    if command.startswith("mirror"):
+        invoke("mirror create", "urls --from 127.0.0.1:1 --topics none --replace", environment)
     for answers, status, said in (("", 2, "pass --yes"), ("n\n", 1, "Aborted")):
         done = invoke(command, arguments.removesuffix(" --yes"), environment, answers)
         assert (done.exit_code, said in done.output) == (status, True), done.output

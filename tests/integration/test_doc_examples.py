@@ -43,6 +43,7 @@ NO_CODE = {
     "": "a drawing or an output",
     "properties": "settings of another program",
     "java": "a part of tests/conformance/drivers/kafka-streams, which is compiled and run",
+    "sql": "tests/conformance/test_flink_sql.py runs such statements",
     "hex": "tests/unit/test_docs.py decodes it",
     "batch": "tests/unit/test_docs.py decodes it",
     "cut": "tests/unit/storage/replica/test_documented_format.py decodes it",

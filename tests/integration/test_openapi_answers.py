@@ -326,6 +326,14 @@ def _administration(call: Checked) -> None:
     quota = {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}
     call("PATCH", "/v1/quotas", quota)
     call("GET", "/v1/quotas")
+    mirror = {"from": "127.0.0.1:1", "topics": "none"}
+    for _ in range(2):
+        call("PUT", "/v1/mirrors/prod", mirror)
+        call("GET", "/v1/mirrors")
+        call("GET", "/v1/mirrors/prod")
+        call("POST", "/v1/mirrors/prod/promote", {"topic": None})
+    call("PUT", "/v1/mirrors/prod", mirror)
+    call("DELETE", "/v1/mirrors/prod")
     call("POST", "/v1/users", {"name": "alice", "password": PASSWORD})
     call("GET", "/v1/users")
     call("PUT", "/v1/users/alice/password", {"password": PASSWORD + "2"})

@@ -257,5 +257,5 @@ def test_every_id_of_something_remembered_is_tried() -> None:
     over_http = {name for schema in components.schemas.values() for name in schema.get("properties", ())}
     binary = {field.name for request in GUARDS for field in fields(request)}
     ids = {name for name in over_http | binary if name.endswith("_id") or name in ("lease", "leases", "lock")}
-    # Producers and their transactions are answered with numbers alone, and need a right on their id.
-    assert ids - {"producer_id", "transactional_id", "client_id"} == _TRIED
+    # Producers and their transactions are answered with numbers alone, and need a right on their id. Mirrors name topics.
+    assert ids - {"producer_id", "transactional_id", "client_id", "topic_id"} == _TRIED

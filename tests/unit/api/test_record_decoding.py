@@ -100,7 +100,7 @@ async def test_large_lines_of_an_upload_are_decoded_in_turns(
         sizes.append(size)
         return await to_record_in_turns(parsed, size, value)
 
-    monkeypatch.setattr("app.api.records.ndjson_upload.to_record_in_turns", watched)
+    monkeypatch.setattr("app.api.records.encoding.to_record_in_turns", watched)
     values = ["first", 'a "large"\n' * 40_000, "last"]
     lines = [json.dumps({"value": value}).encode() for value in values]
     async with application(tmp_path, SystemClock()) as app:

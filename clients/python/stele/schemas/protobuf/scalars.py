@@ -100,6 +100,9 @@ def number(value: Any) -> float:
     return result
 
 
+_FLOAT_MAX = (2 - 2**-23) * 2.0**127
+
+
 def shortest(value: float) -> float:
     """Return the number of the fewest digits that a ``float`` of 32 bits stores as this one, which is finite."""
     value = _rounded(value)
@@ -129,7 +132,11 @@ def _double(value: float) -> float | str:
 
 
 def _float(value: float) -> float | str:
-    return shortest(value) if math.isfinite(value) else _double(value)
+    if not math.isfinite(value):
+        return _double(value)
+    short = shortest(value)
+    # The fewest digits of the largest float are above it, which protobuf's own reader of JSON refuses.
+    return short if abs(short) <= _FLOAT_MAX else _rounded(value)
 
 
 # ── from JSON ──

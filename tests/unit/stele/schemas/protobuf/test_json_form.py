@@ -45,7 +45,8 @@ def message_of(schema: ProtobufSchema, data: bytes) -> Any:
 INT32, UINT32 = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(0, (1 << 32) - 1)
 INT64, UINT64 = st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, (1 << 64) - 1)
 TEXT = st.text(max_size=10)
-FLOATS = st.floats(width=32, allow_nan=False)
+LARGEST = (2 - 2**-23) * 2.0**127
+FLOATS = st.floats(width=32, allow_nan=False) | st.sampled_from((LARGEST, -LARGEST))
 DOUBLES = st.floats(allow_nan=False)
 COLOURS = st.sampled_from([-1, 0, 1, 2, 1 << 30])
 JSON_VALUES = st.recursive(
@@ -195,7 +196,7 @@ EXACT: list[tuple[str, Any]] = [
     ("double x = 1;", 1e-323),
     ("double x = 1;", -0.0),
     ("float x = 1;", 0.1),
-    ("float x = 1;", 3.4028235e38),
+    ("float x = 1;", LARGEST),
     ("float x = 1;", 1e-45),
     ("float x = 1;", 16777216.0),
     ("float x = 1;", "Infinity"),
