@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from starlette.requests import Request
 
-from ..broker.topics import Topic
+from ..broker.topics import SCHEMAS, Topic
 from ..query.filters import Filter, make_filter
 from .openapi.operations import NDJSON, SSE, Content
 from .parameters import Choice, Header, Number, Texts
@@ -63,8 +63,10 @@ def form_of(request: Request, topic: Topic, *, may_parse: bool = True) -> Record
 
     Raises ``InvalidRequest``.
     """
-    schemas = None if DECODE.read(request) == "raw" else api_state(request).schemas
-    values = None if schemas is None else schemas.of(topic)
+    state = api_state(request)
+    schemas = None if DECODE.read(request) == "raw" else state.schemas
+    # Without that topic no schema was ever registered, so nobody need look at the records.
+    values = schemas.of(topic) if schemas is not None and state.broker.has_topic(SCHEMAS) else None
     return RecordForm(may_parse and AS.read(request) == "json", PREVIEW.read(request), values)
 
 

@@ -73,8 +73,8 @@ async def decoded_slices(
         async for records in slices:
             if is_first and form.may_decode(records):
                 break
+            decoded = await form.decoded(records) if left > 0 and not is_first else ()
             is_first = False
-            decoded = await form.decoded(records) if left > 0 else ()
             left -= sum(record.size for record in decoded if record is not None)
             yield records, decoded
         else:
