@@ -18,7 +18,7 @@ NO_EPOCH = -1
 # What a frame has besides the batches: the name of a topic is the largest of it.
 PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # So that the broker's other requests get their turns between them.
-_PIECE_BYTES_USUAL = 1 << 20
+_PIECE_BYTES_USUAL = 1 << 17
 _WHAT_TO_DO = "Delete the topic here to copy it again, or promote it to keep what it has"
 
 
