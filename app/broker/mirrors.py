@@ -21,8 +21,8 @@ _SERVERS_MAX = 50
 _PATTERN_CHARACTERS_MAX = 1000
 _PROPERTIES_MAX = 50
 _VALUE_CHARACTERS_MAX = 4000
-# What must not lie in the catalog, nor be shown.
-_SECRETS = frozenset(("sasl.password", "sasl.jaas.config", "ssl.key.password", "sasl.oauthbearer.token"))
+# In the name of a property whose value must not lie in the catalog, nor be shown; also of one that nobody knows.
+_SECRET = re.compile(r"password|secret|token|jaas")
 # Whoever may make a mirror may send what these name to any server, so only what is meant for mirrors can be named.
 _REFERENCE = re.compile(r"\$\{(?:env:STELE_MIRROR_SECRET_[A-Z0-9_]{1,100}|file:[a-zA-Z0-9._-]{1,255})\}")
 
@@ -101,7 +101,7 @@ def _check_property(key: str, value: str) -> None:
             f"property {key!r} of the source must be a value, or wholly ${{env:STELE_MIRROR_SECRET_…}}, or ${{file:NAME}} of "
             "a file in the directory STELE_MIRROR_SECRETS_DIR"
         )
-    if key in _SECRETS and not _REFERENCE.fullmatch(value):
+    if _SECRET.search(key.lower()) and not _REFERENCE.fullmatch(value):
         raise InvalidRequest(
             f"{key} is a secret, which is not stored: give ${{env:STELE_MIRROR_SECRET_…}}, a variable of the broker's "
             "environment, or ${file:NAME}, a file in its directory STELE_MIRROR_SECRETS_DIR"

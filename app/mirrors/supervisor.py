@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -152,7 +151,3 @@ class Mirrors:
                 if any(known.name == name for known in self._broker.mirrors.all()):
                     self._begin(definition)
             return promoted
-
-    async def pause(self, name: str, *, is_paused: bool) -> None:
-        """Let a mirror rest, also after a restart of the broker, or go on. Raises ``UnknownMirror``."""
-        await self.put(replace(self._broker.mirrors.get(name), is_paused=is_paused))

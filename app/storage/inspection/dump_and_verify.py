@@ -397,11 +397,20 @@ class _PartitionCheck:
         # The offset of the next batch; None before the first segment.
         self._expected: int | None = None
 
+    def _may_skip(self, log: Path, base_offset: int) -> bool:
+        """Return whether offsets may be left out before a segment: a copy goes on where its source begins."""
+        may_end_anywhere = PartitionFiles(self._files, log.parent).read_holes_until() == INT64_MAX
+        return may_end_anywhere and self._expected is not None and base_offset > self._expected
+
     def add(self, log: Path, *, end: int, is_sealed: bool, is_last: bool) -> None:
         """Check a segment up to byte ``end``; its indexes only if it is sealed."""
         self._transactions.begin()
         base_offset = _base_offset(log)
-        if self._expected is not None and base_offset != self._expected:
+        if (
+            self._expected is not None
+            and base_offset != self._expected
+            and not self._may_skip(log, base_offset)
+        ):
             self.problems.append(
                 f"{log}: begins at offset {base_offset}, the segment before ends at {self._expected - 1}"
             )

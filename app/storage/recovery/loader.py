@@ -140,14 +140,14 @@ class _Loader:
         first_dirty: int,
     ) -> LoadedLog:
         names = self._tidied()
-        if self._spec.config.mirror:
-            # What is copied has the holes of its source.
+        # The checkpoint replaces the file if that is lost.
+        self._holes_until = max(
+            self._partition.read_holes_until() if HOLES_UNTIL in names else 0, first_dirty
+        )
+        if self._spec.config.mirror and self._holes_until < INT64_MAX:
+            # What is copied has the holes of its source; who reads the files alone must know that, too.
             self._holes_until = INT64_MAX
-        else:
-            # The checkpoint replaces the file if that is lost.
-            self._holes_until = max(
-                self._partition.read_holes_until() if HOLES_UNTIL in names else 0, first_dirty
-            )
+            self._partition.write_holes_until(INT64_MAX)
         bases = self._partition.stored(LOG_SUFFIX, names)
         while len(bases) > 1 and bases[1] <= log_start_offset:
             # Retention was interrupted, and may have deleted some of these files.

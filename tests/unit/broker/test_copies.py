@@ -27,6 +27,7 @@ from app.errors import (
     TopicRecreated,
     UnexpectedEnd,
 )
+from app.storage.inspection.dump_and_verify import verify
 from app.storage.topic_partition import TopicPartition
 from app.transactions.request_checks import refused_partitions
 from tests.support.batches import batch_of
@@ -90,6 +91,12 @@ SOURCE = [
     copied(20, b"last", epoch=6),
 ]
 END = 21
+
+
+def problems_in(path: Path) -> list[str]:
+    found: list[str] = []
+    verify(path, report=lambda verified: found.extend(verified.problems))
+    return found
 
 
 async def mirrored(broker: Broker, **configs: str) -> UUID:
@@ -165,6 +172,8 @@ async def test_a_copy_may_roll_its_segments_anywhere(tmp_path: Path) -> None:
         for offset in range(190):
             found = rb.read_header(await read(broker, offset))
             assert found.base_offset == max(10, -(-offset // 10) * 10)
+    # Nor is a hole a loss for those who read the files alone.
+    assert problems_in(tmp_path) == []
     for _ in range(2):
         async with broker_at(tmp_path) as (broker, _):
             got, offset = b"", 0
@@ -191,6 +200,7 @@ async def test_a_copy_begins_where_its_source_does(tmp_path: Path) -> None:
         state = await append(broker, topic_id, copied(2_000, b"c"), start=1_999)
         assert (state.log_start_offset, state.log_end_offset) == (1_999, 2_001)
         shutil.copytree(path, crashed)
+    assert problems_in(path) == []
     for again in (path, crashed):
         async with broker_at(again) as (broker, _):
             assert await append(broker, topic_id, start=7) == state
