@@ -18,11 +18,12 @@ from typing import NamedTuple
 import httpx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from stele import Client
+from stele import Client, UnknownTopicError
 from stele.broker_process import BrokerProcess
 
 from .apache_kafka import ApacheKafka, apache_kafka, java
 from .harness import Benchmark
+from .mirror_maker import MAIN, write_properties
 from .process_usage import cpu_seconds
 from .results import Measure, at_least, at_most
 from .subjects import quiet_broker
@@ -32,7 +33,6 @@ PARTITIONS = 4
 RECORD_BYTES = 1000
 _INSTALL = Path(__file__).parents[1] / "tests" / "conformance" / "drivers" / "mirror-maker" / "install.sh"
 _LIBS = Path(__file__).parents[1] / ".conformance" / "mirror-maker" / "lib"
-_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _TIMEOUT_S = 600.0
 _LOOK_S = 0.05
 
@@ -67,7 +67,7 @@ def fill(kafka: ApacheKafka, records: int) -> None:
 def end_of(client: Client) -> int:
     try:
         return sum(client.list_offset(TOPIC, number) or 0 for number in range(client.partition_count(TOPIC)))
-    except Exception:  # noqa: BLE001 - the topic is not there yet
+    except UnknownTopicError:
         return 0
 
 
@@ -99,28 +99,15 @@ def by_mirror(kafka: ApacheKafka, records: int) -> Copied:
 def mirror_maker(source: str, target: str) -> Generator[int]:
     """Run MirrorMaker; yield its process id."""
     subprocess.run(["bash", str(_INSTALL)], check=True)
-    properties = {
-        "clusters": "source, target",
-        "source.bootstrap.servers": source,
-        "target.bootstrap.servers": target,
-        "source->target.enabled": "true",
-        "target->source.enabled": "false",
-        "topics": TOPIC,
+    others = {
         "tasks.max": str(PARTITIONS),
-        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
-        "replication.factor": "1",
-        "sync.topic.acls.enabled": "false",
         "emit.heartbeats.enabled": "false",
         "refresh.topics.interval.seconds": "1",
     }
-    for name in ("checkpoints", "heartbeats", "offset-syncs"):
-        properties[f"{name}.topic.replication.factor"] = "1"
-    for name in ("offset", "status", "config"):
-        properties[f"{name}.storage.replication.factor"] = "1"
     with tempfile.TemporaryDirectory(prefix="mirror-maker-") as scratch:
         configuration = Path(scratch) / "mirror-maker.properties"
-        configuration.write_text("".join(f"{name} = {value}\n" for name, value in properties.items()))
-        command = [java(), "-Xmx1g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR", "-cp", f"{_LIBS}/*", _MAIN]
+        write_properties(configuration, source, target, TOPIC, others)
+        command = [java(), "-Xmx1g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR", "-cp", f"{_LIBS}/*", MAIN]
         process = subprocess.Popen([*command, str(configuration)], stdout=subprocess.DEVNULL)
         try:
             yield process.pid

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import admin as untyped_admin
 
+from load.mirror_maker import MAIN, write_properties
 from tests.conformance.clients import MIRROR_MAKER
 from tests.conformance.programs import JAVA, Program, RecordProperty, home_of, jar_version, running
 from tests.support.apache_kafka import start_kafka
@@ -19,7 +20,6 @@ from tests.support.waiting import eventually
 
 # It exports nothing by name.
 admin: Any = untyped_admin
-MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 TOPIC = "orders"
 GROUP = "billing"
 RECORDS = 500
@@ -41,37 +41,24 @@ def source_at(path: Path, kind: str) -> Generator[str]:
 
 def mirror_maker(home: Path, directory: Path, source: str, target: str) -> Program:
     """Return MirrorMaker in dedicated mode, which keeps the names of topics and looks for changes every second."""
-    properties = {
-        "clusters": "source, target",
-        "source.bootstrap.servers": source,
-        "target.bootstrap.servers": target,
-        "source->target.enabled": "true",
-        "target->source.enabled": "false",
-        "topics": TOPIC,
-        "groups": GROUP,
-        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
-        "replication.factor": "1",
-        "sync.topic.acls.enabled": "false",
-        "sync.group.offsets.enabled": "true",
-        # An offset is translated by the newest sync at or before it.
-        "offset.lag.max": "0",
-        "consumer.auto.offset.reset": "earliest",
-        "scheduled.rebalance.max.delay.ms": "0",
-    }
-    for name in ("checkpoints", "heartbeats", "offset-syncs"):
-        properties[f"{name}.topic.replication.factor"] = "1"
-    for name in ("offset", "status", "config"):
-        properties[f"{name}.storage.replication.factor"] = "1"
-    for name in (
+    intervals = (
         "refresh.topics",
         "refresh.groups",
         "sync.topic.configs",
         "sync.group.offsets",
         "emit.checkpoints",
-    ):
-        properties[f"{name}.interval.seconds"] = "1"
+    )
+    others = {
+        "groups": GROUP,
+        "sync.group.offsets.enabled": "true",
+        # An offset is translated by the newest sync at or before it.
+        "offset.lag.max": "0",
+        "consumer.auto.offset.reset": "earliest",
+        "scheduled.rebalance.max.delay.ms": "0",
+        **{f"{name}.interval.seconds": "1" for name in intervals},
+    }
     configuration = directory / "mirror-maker.properties"
-    configuration.write_text("".join(f"{name} = {value}\n" for name, value in properties.items()))
+    write_properties(configuration, source, target, TOPIC, others)
     command = [*JAVA, "-Dlog4j2.level=WARN", "-cp", f"{home / 'lib'}/*", MAIN, str(configuration)]
     return Program(command, directory / "mirror-maker.log")
 
@@ -80,7 +67,8 @@ def retention_of(client: Any) -> str | None:
     resource = admin.ConfigResource(admin.ResourceType.TOPIC, TOPIC)
     try:
         return client.describe_configs([resource])[resource].result()["retention.ms"].value
-    except Exception:  # noqa: BLE001 - it is not there yet
+    except KafkaException:
+        # It is not there yet.
         return None
 
 

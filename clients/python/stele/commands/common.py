@@ -23,7 +23,7 @@ from ..config import (
 )
 from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperationError
 from ..operations.base import Operation
-from ..operations.topics import HttpListener, RegistryListener
+from ..operations.topics import HttpListener
 from ..wire.messages import HttpListenerResponse
 from .results import format_option
 from .server import offline_security
@@ -127,22 +127,17 @@ def http_url(url: str | None) -> str:
     given = _checked_url(url)
     if _endpoint_of(given).transport == "http":
         return given
-    return _url_of_listeners(given, HttpListener(), _http_url_at)
+    return _url_of_listeners(given)
 
 
-def registry_url(url: str | None) -> str:
-    """Return the URL of the registry listener of the broker, as ``http_url`` does."""
-    return _url_of_listeners(http_url(url), RegistryListener(), _registry_url_at)
-
-
-def _url_of_listeners(given: str, ask: Operation[R], url_at: Callable[[str, R], str]) -> str:
-    """Ask each broker of a URL for a listener, and return the URL of those that answer."""
+def _url_of_listeners(given: str) -> str:
+    """Ask each broker of a URL for its HTTP listener, and return the URL of those that answer."""
     found: list[str] = []
     failure: SteleClientError | None = None
     for one in broker_urls(given):
         try:
             with Client(config=config_of(one)) as client:
-                listener = client.call(ask)
+                listener = client.call(HttpListener())
         except BrokerUnavailableError as error:
             failure = error
         except UnsupportedOperationError as error:
@@ -150,7 +145,7 @@ def _url_of_listeners(given: str, ask: Operation[R], url_at: Callable[[str, R], 
         except SteleClientError as error:
             raise click.ClickException(str(error)) from error
         else:
-            found.append(url_at(one, listener))
+            found.append(_http_url_at(one, listener))
     if not found:
         raise click.ClickException(str(failure)) from failure
     first, *others = found
@@ -170,14 +165,6 @@ def _http_url_at(url: str, listener: HttpListenerResponse) -> str:
             f"the HTTP listener of {shown} is without TLS, unlike the URL; to use it all the same, {_GIVE}"
         )
     return http_url_of(url, listener.port, has_tls=listener.has_tls)
-
-
-def _registry_url_at(url: str, port: int | None) -> str:
-    if port is None:
-        raise click.ClickException(
-            f"the broker at {shown_url(url)} has no schema registry; name another one with --registry"
-        )
-    return http_url_of(url, port, has_tls=url.startswith("https://"))
 
 
 def _endpoint_of(url: str) -> Endpoint:

@@ -15,11 +15,12 @@ from ..errors import SteleClientError
 from ..records import Headers, Record
 from ..registry.definitions import Schema
 from ..registry.deserializer import SchemaDeserializer
+from ..registry.discovery import registry_config
 from ..registry.frames import schema_key
 from ..registry.registry import SchemaRegistry
 from ..registry.serializer import SchemaSerializer
 from ..schemas.definitions import InvalidSchema, InvalidValue, SchemaType
-from .common import config_of, refuse_password, registry_url
+from .common import config_of, http_url, refuse_password
 from .outputs import DecodedRecord
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +54,7 @@ def registry_connected(registry: str | None, url: str | None) -> Generator[Schem
 def open_registry(registry: str | None, url: str | None) -> SchemaRegistry:
     refuse_password(registry)
     given = registry or (os.environ.get("STELE_REGISTRY_URL") if url is None else None)
-    return SchemaRegistry(config=config_of(given or registry_url(url)))
+    return SchemaRegistry(config=config_of(given) if given else registry_config(config_of(http_url(url))))
 
 
 _TYPES: dict[str, SchemaType] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}

@@ -19,7 +19,7 @@ from ..operations.mirrors import Copy
 from ..records import TopicPartition
 from ..wire.schema import NO_UUID
 from .errors import SourceError, error_name
-from .partition import PartitionCopy, State
+from .partition import PartitionCopy
 from .source import reads
 from .source.cluster import Source
 from .source.reads import SourceConfigValue, SourceTopic
@@ -60,12 +60,9 @@ class MirroredTopic:
             for number, leader in sorted(self.source.partitions.items())
             if number < self.copy.partitions
         ]
-        stopped: State | None = {"recreated": "recreated", "shrunk": "shrunk", "refused": "refused"}.get(
-            self.state
-        )  # type: ignore[assignment]
-        if stopped is not None:
+        if self.state in ("recreated", "shrunk", "refused"):
             for one in made:
-                one.stop(stopped, self.error)
+                one.stop(self.state, self.error)
         return made
 
 
