@@ -25,7 +25,7 @@ MUTANTS = (
     # ── copies of mirrors ──
     Mutant(
         "app/storage/recovery/loader.py",
-        "        if self._spec.config.mirror:\n",
+        "        if self._spec.config.mirror and self._holes_until < INT64_MAX:\n",
         "        if False:\n",
         f"{_BROKER}/test_copies.py",
         "bytes_of_its_source",
