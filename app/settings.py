@@ -79,6 +79,10 @@ class CdcSettings(BaseModel):
     )
     tables: str = Field(default="", description="Tables to capture, as SCHEMA.TABLE, separated by commas.")
     channels: str = Field(default="", description="NOTIFY channels to capture, separated by commas.")
+    messages: str = Field(
+        default="",
+        description="Topics that pg_logical_emit_message may name, separated by commas, * at the end for any; none for none. If empty, all with tables.",
+    )
     slot: str = Field(default="stele", description="Name of the replication slot.")
     publication: str = Field(default="stele", description="Name of the publication.")
     prefix: str = Field(default="pg", description="Prefix of the topics of tables: PREFIX.SCHEMA.TABLE.")

@@ -17,7 +17,7 @@ from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from .connection import break_connections
 from .copies import full_names
-from .errors import CdcError, Interrupted, Stopped, TransactionTimedOut
+from .errors import CdcError, Interrupted, Stopped, StreamedMessageError, TransactionTimedOut
 from .options import CdcOptions
 from .postgres import Postgres
 from .registered import table_forms
@@ -56,6 +56,7 @@ class Connector:
         self._stopping = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         self._client: Client | None = None
+        self._is_streaming = True
         # --snapshot again applies once, not to every retry.
         self._again = full_names(options) if options.snapshot == "again" else set[str]()
 
@@ -109,6 +110,7 @@ class Connector:
                 cause = error
             else:
                 continue
+            self._is_streaming = not isinstance(cause, StreamedMessageError)
             failures = 0 if self._status.events > stored_before else failures + 1
             pause_s = retry_pause_s(failures) * 4
             if self._stopping.is_set():
@@ -134,6 +136,7 @@ class Connector:
                     self._stopping,
                     self._wake_read,
                     self._again,
+                    is_streaming=self._is_streaming,
                 ).go()
         finally:
             self._client = None

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ..client import Client
-from ..errors import OffsetOutOfRangeError, ProducerStateError, RecordTooLargeError, SteleClientError
+from ..errors import (
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    ProducerStateError,
+    RecordTooLargeError,
+    SteleClientError,
+)
 from ..operations.produce import BeginProducerVersion, GetProducerState
 from ..operations.raw_fetch import RawFetch
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, ChunkSender, OpenChunk, row_room
@@ -58,6 +64,7 @@ class _Topic:
     record_bytes_max: int
     chunk_bytes: int
     partition_of: Callable[[bytes], int]
+    needs_key: bool
 
 
 class LogWriter:
@@ -161,24 +168,35 @@ class LogWriter:
             self._topics[topic] = self._open(topic, partitions or self._wanted_partitions, configs)
 
     def add(
-        self, topic: str, event: Event, headers: Headers, *, timestamp_ms: int, position: Position | None
+        self,
+        topic: str,
+        event: Event,
+        headers: Headers,
+        *,
+        timestamp_ms: int,
+        position: Position | None,
+        instead_of_key: bytes | None = None,
     ) -> None:
-        """Buffer a record, or one per partition if it has no key.
+        """Buffer a record, or one per partition if it has neither a key nor something ``instead_of_key``.
 
         A record at a ``position`` that is already stored is dropped.
 
         Raises:
             RecordTooLargeError: the topic does not accept a record of this size.
+            InvalidRecordError: the topic is compacted, and a record ``instead_of_key`` has none.
             SteleClientError: records could not be stored.
         """
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
-        if event.key is None:
+        chosen_by = instead_of_key if event.key is None else event.key
+        if chosen_by is None:
             for number in range(len(state.partitions)):
                 self._add(topic, state, number, event, headers, timestamp_ms, position)
             return
-        self._add(topic, state, state.partition_of(event.key), event, headers, timestamp_ms, position)
+        if event.key is None and state.needs_key:
+            raise InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
+        self._add(topic, state, state.partition_of(chosen_by), event, headers, timestamp_ms, position)
 
     def _add(
         self,
@@ -354,6 +372,7 @@ class LogWriter:
             record_bytes_max=max(1, limit),
             chunk_bytes=max(1, min(CHUNK_BYTES, limit)),
             partition_of=lru_cache(_KEYS_REMEMBERED)(choose),
+            needs_key="compact" in topic.configs.get("cleanup.policy", ""),
         )
 
     def _last_position(self, topic: str, partition: int) -> Position | None:

@@ -153,13 +153,36 @@ class StreamAbort:
 
 
 @dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """What ``pg_logical_emit_message`` wrote; ``end_lsn`` is where its record in the WAL ends.
+
+    ``xid`` is that of the top-level transaction, even in a subtransaction.
+    """
+
+    end_lsn: int
+    is_transactional: bool
+    prefix: str
+    content: bytes
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Other:
-    """Origin, Type or Message, which change no rows."""
+    """Origin or Type, which change no rows."""
 
 
 Change: TypeAlias = Insert | Update | Delete | Truncate
 Message: TypeAlias = (
-    Begin | Commit | Relation | Change | StreamStart | StreamStop | StreamCommit | StreamAbort | Other
+    Begin
+    | Commit
+    | Relation
+    | Change
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | LogicalMessage
+    | Other
 )
 
 
@@ -193,14 +216,14 @@ class _Reader:
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         return layout.unpack(self.take(layout.size))
 
-    def text(self) -> str:
+    def text(self, errors: str = "strict") -> str:
         end = self._data.find(b"\0", self.position)
         if end < 0:
             raise PgOutputError("a string has no end")
         name = self._data[self.position : end]
         self.position = end + 1
         try:
-            return name.decode()
+            return name.decode(errors=errors)
         except UnicodeDecodeError as error:
             raise PgOutputError(f"a name is not UTF-8: {name[:80]!r}") from error
 
@@ -358,6 +381,15 @@ def _stream_abort(reader: _Reader, _: bool) -> Message:
     return StreamAbort(reader.int32(), reader.int32())
 
 
+def _logical_message(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    flags = reader.byte()
+    end_lsn = int.from_bytes(reader.take(8))
+    # Anybody may write one, in SQL_ASCII with any bytes.
+    prefix = reader.text(errors="backslashreplace")
+    return LogicalMessage(end_lsn, bool(flags & 1), prefix, reader.take(reader.int32()), xid)
+
+
 def _other(reader: _Reader, _: bool) -> Message:
     # Its content is not needed.
     reader.skip()
@@ -378,5 +410,5 @@ _DECODERS = {
     b"A": _stream_abort,
     b"O": _other,
     b"Y": _other,
-    b"M": _other,
+    b"M": _logical_message,
 }

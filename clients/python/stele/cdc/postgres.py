@@ -246,7 +246,8 @@ class Postgres:
             # ONLY, because tables that inherit from them may have no identity.
             tables = ", ".join(f"ONLY {quoted_table(*table)}" for table in wanted)
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
-            statement = f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {tables}{roots}"
+            followed = f" FOR TABLE {tables}" if tables else ""
+            statement = f"CREATE PUBLICATION {quoted_name(name)}{followed}{roots}"
             try:
                 with self.connection.cursor() as cursor:
                     cursor.execute(statement)

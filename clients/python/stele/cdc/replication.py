@@ -15,7 +15,7 @@ from .notation import lsn_of, quoted_name, quoted_table
 from .options import CdcOptions
 from .postgres import TableInfo
 
-# Streaming of open transactions came with protocol version 2.
+# Streaming of open transactions (protocol version 2) and messages came with the same release.
 _STREAMING_SINCE = 140_000
 # The files of a table and of its partitions as of the snapshot, which differ from those of now. ALTER TABLE writes
 # new ones with the rows as its own, so that an older snapshot sees none of them.
@@ -72,11 +72,15 @@ class Stream:
             _, lsn, snapshot, _ = self._cursor.fetchone()
         return lsn_of(lsn), snapshot
 
-    def start(self, server_version: int, *, keep_alive_s: float) -> None:
-        """Start streaming after the confirmed position."""
+    def start(self, server_version: int, *, keep_alive_s: float, is_streaming: bool = True) -> None:
+        """Start to read after the confirmed position; ``is_streaming``: also what is not committed yet."""
         plugin_options = {"proto_version": "1", "publication_names": quoted_name(self._options.publication)}
         if server_version >= _STREAMING_SINCE:
-            plugin_options |= {"proto_version": "2", "streaming": "on"}
+            plugin_options["proto_version"] = "2"
+            if is_streaming:
+                plugin_options["streaming"] = "on"
+            if self._options.has_messages:
+                plugin_options["messages"] = "true"
         with translated():
             # ``confirm`` sends feedback; psycopg2 also sends it when PostgreSQL asks for it.
             self._cursor.start_replication(

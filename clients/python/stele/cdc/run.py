@@ -53,8 +53,10 @@ class Run:
         stopping: threading.Event,
         wake: int,
         again: set[str],
+        *,
+        is_streaming: bool = True,
     ) -> None:
-        """``wake``: a file descriptor, readable once ``stopping`` is set.
+        """``is_streaming``: read transactions before they commit. ``wake``: a file descriptor, readable once ``stopping`` is set.
 
         Raises as ``go``.
         """
@@ -64,6 +66,7 @@ class Run:
         self._client = client
         self._stopping = stopping
         self._wake = wake
+        self._is_streaming = is_streaming
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
         self._measured_s = -math.inf
@@ -162,7 +165,7 @@ class Run:
             Stopped, Interrupted, CdcError, SteleClientError
         """
         try:
-            if self._options.tables:
+            if self._options.has_slot:
                 self._prepare()
             if self._options.channels:
                 self._listen()
@@ -207,7 +210,7 @@ class Run:
         stream = self._feedback.stream = Stream(options)
         self._check_history(stream, confirmed_lsn=None if slot is None else slot.confirmed_lsn)
         if slot is None:
-            lost = copies.lost_with_slot(todo)
+            lost = copies.lost_with_slot(todo) or self._lost_messages()
             if lost:
                 raise CdcError(
                     f"slot {options.slot} is gone, and with it the changes of {', '.join(lost)} since the last run; "
@@ -237,8 +240,22 @@ class Run:
         copies.finish(self._status.confirmed_lsn)
         # What this run confirms is known when it ends.
         self._note_slot(None)
-        stream.start(postgres.server_version, keep_alive_s=self._feedback.keep_alive_s)
+        stream.start(
+            postgres.server_version,
+            keep_alive_s=self._feedback.keep_alive_s,
+            is_streaming=self._is_streaming,
+        )
         postgres.streaming_by(stream.pid)
+
+    def _lost_messages(self) -> list[str]:
+        """Return what is lost of a connector without tables, whose changes since its last run are missing."""
+        has_run = self._known_slot.epoch >= 0
+        if not has_run or not self._options.has_messages:
+            return []
+        if self._options.tables or self._options.snapshot == "again":
+            logger.warning("messages that were written while there was no slot are lost")
+            return []
+        return ["messages"]
 
     def _note_first(self) -> None:
         """Note the epoch before the first copy is done: from then on a restore of the broker is noticed."""
@@ -312,10 +329,13 @@ class Run:
     def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
         """Raise CdcError if another process has moved the slot, or created it again."""
         known = self._slot_lsn_max
-        if known is not None and confirmed_lsn > known and tables:
+        if known is None or confirmed_lsn <= known:
+            return
+        lost = tables or self._lost_messages()
+        if lost:
             raise CdcError(
                 f"slot {self._options.slot} is at {lsn_text(confirmed_lsn)}, and the connector has confirmed at most "
-                f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(tables)} in "
+                f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(lost)} in "
                 "between are missing; run once with --snapshot again, which copies the tables again"
             )
 

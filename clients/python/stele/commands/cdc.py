@@ -44,6 +44,8 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
          "environment variable, or ~/.pgpass.", default="", metavar="DSN", show_default=False)  # fmt: skip
 @_option("--tables", "Tables to follow, as SCHEMA.TABLE, separated by commas.", **_NAMES)
 @_option("--channels", "NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.", **_NAMES)  # fmt: skip
+@_option("--messages", "Topics that pg_logical_emit_message may name, separated by commas, * at the end for any; none for none.  "
+         "[default: * with --tables]", default="", metavar="A,B*", show_default=False)  # fmt: skip
 @_option("--slot", "Replication slot; created if missing.", default="stele")
 @_option("--publication", "Publication; created if missing.", default="stele")
 @_option("--prefix", "Prefix of table topics: PREFIX.SCHEMA.TABLE.", default="pg")

@@ -75,9 +75,16 @@ MESSAGES: dict[str, tuple[bytes, p.Message]] = {
     "stream abort": (b"A" + struct.pack(">II", 99, 100), p.StreamAbort(99, 100)),
     "origin": (b"O" + struct.pack(">Q", 5) + text("other"), p.Other()),
     "type": (b"Y" + struct.pack(">I", 16400) + text("public") + text("mood"), p.Other()),
-    "message": (b"M\x00" + struct.pack(">Q", 5) + text("prefix") + struct.pack(">I", 1) + b"x", p.Other()),
+    "message": (
+        b"M\x01" + struct.pack(">Q", 5) + text("stele:a") + struct.pack(">I", 1) + b"x",
+        p.LogicalMessage(5, True, "stele:a", b"x"),
+    ),
+    "message outside of transactions": (
+        b"M\x00" + struct.pack(">Q", 5) + text("") + struct.pack(">I", 0),
+        p.LogicalMessage(5, False, "", b""),
+    ),
 }
-FREE = {"origin", "type", "message"}
+FREE = {"origin", "type"}
 IN_STREAM = {
     "relation",
     "insert",
