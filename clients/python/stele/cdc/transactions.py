@@ -16,12 +16,15 @@ from .notation import split_name
 from .pgoutput import (
     Begin,
     Commit,
+    Delete,
+    Insert,
     Message,
     Relation,
     StreamAbort,
     StreamCommit,
     StreamStart,
     Truncate,
+    Update,
     decode,
 )
 from .shapes import keys_of, shape_of
@@ -77,6 +80,8 @@ class Transactions:
             return
         message = decode(payload)
         match message:
+            case Insert() | Update() | Delete():
+                self._change(lsn, message.relation_id, message)
             case Begin():
                 self._begin(message)
             case Commit():
@@ -135,15 +140,16 @@ class Transactions:
 
     def _apply(self, lsn: int, message: Message) -> None:
         match message:
+            case Insert() | Update() | Delete():
+                self._change(lsn, message.relation_id, message)
             case Relation():
                 self._learn(message)
             case Truncate():
                 for relation_id in message.relation_ids:
                     self._change(lsn, relation_id, message)
             case _:
-                relation_id = getattr(message, "relation_id", None)
-                if relation_id is not None:
-                    self._change(lsn, relation_id, message)
+                # An origin, a type or a message.
+                pass
 
     def _learn(self, relation: Relation) -> None:
         known = self._tables.get(relation.relation_id)
