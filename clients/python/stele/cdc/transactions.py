@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -168,7 +168,7 @@ class Transactions:
                 ", ".join(c.name for c in relation.columns),
             )
 
-    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterator[Event]:
+    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterable[Event]:
         if isinstance(change, Truncate) and self._context.options.has_record_per_row:
             return map(table.tombstone, self._context.writer.keys_of_rows(table.topic))
         source = table.source(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
