@@ -189,24 +189,22 @@ class LogWriter:
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
-        chosen_by = instead_of_key if event.key is None else event.key
+        key, value = event.key, event.value
+        size = _ROW_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        for header, content in headers:
+            size += len(header) + len(content or b"")
+        row = timestamp_ms, key, value, headers
+        chosen_by = instead_of_key if key is None else key
         if chosen_by is None:
             for number in range(len(state.partitions)):
-                self._add(topic, state, number, event, headers, timestamp_ms, position)
+                self._add(topic, state, number, row, size, position)
             return
-        if event.key is None and state.needs_key:
+        if key is None and state.needs_key:
             raise InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
-        self._add(topic, state, state.partition_of(chosen_by), event, headers, timestamp_ms, position)
+        self._add(topic, state, state.partition_of(chosen_by), row, size, position)
 
     def _add(
-        self,
-        name: str,
-        topic: _Topic,
-        number: int,
-        event: Event,
-        headers: Headers,
-        timestamp_ms: int,
-        position: Position | None,
+        self, name: str, topic: _Topic, number: int, row: Row, size: int, position: Position | None
     ) -> None:
         partition = topic.partitions[number]
         if not partition.is_known:
@@ -219,9 +217,6 @@ class LogWriter:
         elif partition.stored is not None and position <= partition.stored:
             self.repeated += 1
             return
-        size = _ROW_OVERHEAD_BYTES + len(event.key or b"") + len(event.value or b"")
-        for header, content in headers:
-            size += len(header) + len(content or b"")
         if size > topic.record_bytes_max:
             raise RecordTooLargeError(
                 f"a row for topic {name} is a record of {size} bytes, and the topic accepts {topic.record_bytes_max}; "
@@ -229,7 +224,7 @@ class LogWriter:
             )
         if position is not None:
             self._is_whole = False
-        self._put(name, topic, number, (timestamp_ms, event.key, event.value, headers), size)
+        self._put(name, topic, number, row, size)
         self.written += 1
 
     def _put(self, name: str, topic: _Topic, number: int, row: Row, size: int) -> None:

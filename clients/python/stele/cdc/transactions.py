@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from .outbox import PREFIX, RefusedMessageError, outgoing, refused
 from .pgoutput import (
     Begin,
     Commit,
+    Delete,
+    Insert,
     LogicalMessage,
     Message,
     Relation,
@@ -26,6 +28,7 @@ from .pgoutput import (
     StreamCommit,
     StreamStart,
     Truncate,
+    Update,
     decode,
 )
 from .shapes import keys_of, shape_of
@@ -81,6 +84,8 @@ class Transactions:
             return
         message = decode(payload)
         match message:
+            case Insert() | Update() | Delete():
+                self._change(lsn, message.relation_id, message)
             case Begin():
                 self._begin(message)
             case Commit():
@@ -145,6 +150,8 @@ class Transactions:
 
     def _apply(self, lsn: int, message: Message) -> None:
         match message:
+            case Insert() | Update() | Delete():
+                self._change(lsn, message.relation_id, message)
             case Relation():
                 self._learn(message)
             case LogicalMessage():
@@ -153,9 +160,8 @@ class Transactions:
                 for relation_id in message.relation_ids:
                     self._change(lsn, relation_id, message)
             case _:
-                relation_id = getattr(message, "relation_id", None)
-                if relation_id is not None:
-                    self._change(lsn, relation_id, message)
+                # An origin, a type or a message.
+                pass
 
     def _check_certain(self, message: LogicalMessage, spool: Spool) -> None:
         """Raise StreamedMessageError if a streamed message may have been rolled back.
@@ -236,7 +242,7 @@ class Transactions:
                 ", ".join(c.name for c in relation.columns),
             )
 
-    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterator[Event]:
+    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterable[Event]:
         if isinstance(change, Truncate) and self._context.options.has_record_per_row:
             return map(table.tombstone, self._context.writer.keys_of_rows(table.topic))
         source = table.source(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)

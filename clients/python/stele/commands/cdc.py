@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Seconds between updates of a terminal or a supervisor, and between lines of a log.
 _UPDATE_S = 0.5
+_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _LOG_S = 10.0
 
 
@@ -144,6 +146,9 @@ def cdc(
     reporter = threading.Thread(target=_report, args=(status, ended, supervised), daemon=True)
     reporter.start()
     failures: list[Exception] = []
+    # Records that wait for their batch are many objects in no circle, which collections would visit again and again.
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
 
     def work() -> None:
         try:

@@ -126,7 +126,7 @@ def test_a_message_that_is_cut_short_or_has_more_is_refused(name: str) -> None:
         (b"Z", "type b'Z'"),
         (b"I" + struct.pack(">I", 7) + b"X", "tuple 'X'"),
         (b"I" + struct.pack(">I", 7) + b"N\xff\xff", "65535 columns"),
-        (b"I" + struct.pack(">I", 7) + b"N\x00\x01t\xff\xff\xff\xff", "4294967295 bytes"),
+        (b"I" + struct.pack(">I", 7) + b"N\x00\x01t\xff\xff\xff\xff", "more bytes than there are"),
         (b"I" + struct.pack(">I", 7) + b"N\x00\x01b\x00\x00\x00\x00", "kind 'b'"),
         (b"R" + struct.pack(">I", 7) + b"\xff\0t\0d\0\0", "not UTF-8"),
         (b"T\xff\xff\xff\xff\x00", "are announced"),
