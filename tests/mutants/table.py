@@ -22,6 +22,19 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── copies of tables beside the stream ──
+    Mutant(
+        "clients/python/stele/cdc/windows.py",
+        "            if xid < self._floor or xid % _XIDS in self._xids:\n",
+        "            if xid < self._floor:\n",
+        "tests/unit/stele/cdc/test_windows.py",
+    ),
+    Mutant(
+        "clients/python/stele/cdc/windows.py",
+        " and whole not in self.running)",
+        ")",
+        "tests/unit/stele/cdc/test_windows.py",
+    ),
     # ── copies of mirrors ──
     Mutant(
         "app/storage/recovery/loader.py",

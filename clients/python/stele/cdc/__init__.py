@@ -14,7 +14,8 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``log_writer``, ``state``                records → topics exactly once; the state of earlier runs
 - ``published``                            what the publication had and has of the tables
 - ``context``, ``shapes``                  what the parts of a run share; tables in the form of ``events``
-- ``feedback``, ``copies``                 positions confirmed to PostgreSQL; copies of tables
+- ``feedback``                              positions confirmed to PostgreSQL
+- ``windows``, ``beside``, ``copies``       where a part of a copy meets the stream; copies beside the stream, and before it
 - ``spool``, ``transactions``              the stream's transactions, in commit order
 - ``run``, ``connector``                   one attempt; retries until stopped
 """

@@ -143,6 +143,10 @@ class LogWriter:
         return not self.buffered_bytes and (self._transaction is None or not self._transaction.is_open)
 
     @property
+    def is_transactional(self) -> bool:
+        return self._transaction is not None
+
+    @property
     def holds_ended(self) -> bool:
         """Whether an ended transaction of PostgreSQL is not stored."""
         return self._ended is not None

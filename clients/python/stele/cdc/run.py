@@ -31,6 +31,8 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Interval of lag measurements and table checks, and the longest wait for a message.
 _LAG_S = 2.0
+# Of a copy that waits until a transaction has ended.
+_RETRY_S = 0.2
 # A run begins the next epoch of its producer, and more are skipped by failovers of a cluster. A broker that was restored
 # from its replica skips more still (``app.cluster.sqlite.restored``).
 EPOCHS_OF_A_RESTORE = 2_000
@@ -185,6 +187,7 @@ class Run:
             raise
         finally:
             self._feedback.close()
+            self._copies.beside.close()
             self._transactions.close()
             self._abandon()
 
@@ -202,8 +205,8 @@ class Run:
         postgres.check_settings()
         postgres.check_tables()
         postgres.ensure_publication()
-        todo = copies.begin()
         slot = postgres.slot()
+        todo = copies.begin(may_go_on=slot is not None)
         reason = None if slot is None else self._lack(slot.confirmed_lsn)
         if reason is not None:
             todo = copies.repeat(reason)
@@ -369,7 +372,7 @@ class Run:
                 # A query has read them together with its result, so the socket will not announce them.
                 continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
-            select.select(waiting, [], [], _LAG_S)
+            select.select(waiting, [], [], _RETRY_S if self._copies.beside.must_hurry else _LAG_S)
 
     def _end(self) -> NoReturn:
         self._context.flush()
@@ -395,6 +398,7 @@ class Run:
             # No published change is left before it.
             self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
         self._confirm(force=False)
+        self._copies.beside.step()
         if now_s - self._measured_s >= _LAG_S and stream is not None:
             self._measured_s = now_s
             slot = self._postgres.slot()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, InvalidRequestError, RecordTooLargeError
+from .beside import MARK
 from .context import RunContext
 from .copies import Copies
 from .errors import CdcError, Stopped, StreamedMessageError
@@ -115,6 +116,7 @@ class Transactions:
         self._status.transactions += 1
         if transaction is not None:
             self._status.commit_ms = transaction.commit_ms
+            self._copies.beside.committed(transaction.xid)
             self._end(transaction, end_lsn)
         self._feedback.handled_lsn = end_lsn
 
@@ -175,7 +177,10 @@ class Transactions:
             )
 
     def _pass_on(self, message: LogicalMessage) -> None:
-        """Write a message to the topic that it names."""
+        """Write a message to the topic that it names, or the part of a copy whose place it is."""
+        if message.prefix == MARK + self._context.options.slot and self._transaction is not None:
+            self._copies.beside.marked(message, self._transaction)
+            return
         if not message.prefix.startswith(PREFIX) or not self._context.options.has_messages:
             return
         # Its LSN is that of its end, which may be that of the next change as well.
@@ -259,7 +264,13 @@ class Transactions:
             return
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
-        for count, event in enumerate(self._events(table, change, lsn, transaction), 1):
+        events = self._events(table, change, lsn, transaction)
+        if self._copies.beside.is_changed(table.name, transaction.xid):
+            events = list(events)
+            # A truncate is of all rows, whatever it is written as.
+            keys = [None] if isinstance(change, Truncate) else [event.key for event in events]
+            self._copies.beside.changed(keys)
+        for count, event in enumerate(events, 1):
             position = Position(transaction.commit_lsn, lsn, self._number)
             self._number += 1
             self._context.writer.add(

@@ -1,0 +1,226 @@
+"""Copies that go on beside the stream: those that were interrupted, and those that are asked for meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from . import state as state_of
+from .connection import Connection, connect, translated
+from .context import RunContext
+from .errors import CdcError
+from .events import Position, Table
+from .notation import split_name
+from .pgoutput import Begin, LogicalMessage, Row
+from .postgres import TableInfo
+from .replication import Part, copy_rows
+from .shapes import shape_of
+from .snapshot import parse_line
+from .windows import Passed, Snapshot, Window
+
+logger: logging.Logger = logging.getLogger("stele.cdc")
+
+# Prefix of the message that shows where a chunk belongs; the content names the chunk.
+MARK = "stele-copy:"
+# Messages of pgoutput came with this version of PostgreSQL.
+SINCE = 140_000
+# What a chunk has at most, and what it has if its rows are small.
+_BYTES = 4 * 1024 * 1024
+_ROWS = 20_000
+_PATIENCE_S = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chunk:
+    """Rows of a table that wait for their place; ``rest`` is None if they are its last ones."""
+
+    window: Window
+    table: Table
+    count: int
+    rest: state_of.Copying | None
+
+
+class CopiesBeside:
+    """Copies tables chunk by chunk while changes stream; one chunk at a time waits for its place in the stream."""
+
+    def __init__(
+        self, context: RunContext, notebook: state_of.Notebook, on_end: Callable[[str], None]
+    ) -> None:
+        """``on_end`` is told when the first copy of a table is whole."""
+        self._context = context
+        self._notebook = notebook
+        self._on_end = on_end
+        self._copying: dict[str, state_of.Copying] = {}
+        self._connection: Connection | None = None
+        self._passed: Passed | None = None
+        self._chunk: _Chunk | None = None
+        self._limit = _ROWS
+        self._waiting_since_s: float | None = None
+
+    def begin(self, copying: Mapping[str, state_of.Copying]) -> None:
+        """Add copies; one of a table takes the place of what was left of another one."""
+        for name, copy in copying.items():
+            logger.info(
+                "the rows of %s%s%s are copied beside the stream",
+                name,
+                f" after {', '.join(copy.after)}" if copy.after else "",
+                f" where {copy.where}" if copy.where else "",
+            )
+            if self._chunk is not None and self._chunk.table.name == name:
+                self._chunk = None
+            self._copying[name] = copy
+            self._context.status.table(name).copied = 0
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def must_hurry(self) -> bool:
+        """Whether ``step`` has something to do that no message announces."""
+        return bool(self._copying) and self._chunk is None
+
+    # ── what the stream passes ──
+
+    def is_changed(self, name: str, xid: int) -> bool:
+        """Return whether ``changed`` must know what a transaction changes in a table."""
+        chunk = self._chunk
+        return chunk is not None and chunk.table.name == name and not chunk.window.snapshot.sees(xid)
+
+    def changed(self, keys: Iterable[bytes | None]) -> None:
+        if self._chunk is not None:
+            self._chunk.window.passed(keys)
+
+    def committed(self, xid: int) -> None:
+        if self._passed is not None:
+            self._passed.add(xid)
+
+    def marked(self, message: LogicalMessage, transaction: Begin) -> None:
+        """Write the rows of the chunk here, if this is its message; that of an earlier run means nothing.
+
+        Raises:
+            CdcError, SteleClientError
+        """
+        chunk = self._chunk
+        if chunk is None or message.content != chunk.window.token:
+            return
+        self._chunk = None
+        # In one transaction of the log: the rows, and how the copy stands after them.
+        for number, event in enumerate(chunk.window.rows()):
+            position = Position(transaction.commit_lsn, message.end_lsn - 1, number)
+            self._context.writer.add(
+                chunk.table.topic,
+                event,
+                chunk.table.headers(event.op, position),
+                timestamp_ms=transaction.commit_ms,
+                position=position,
+            )
+        name = chunk.table.name
+        counts = self._context.status.table(name)
+        counts.copied += chunk.count
+        self._notebook.write(f"copy:{name}", chunk.rest, now_ms=_now_ms())
+        if chunk.rest is not None:
+            self._copying[name] = chunk.rest
+            return
+        logger.info("copied %s: %d rows", name, counts.copied)
+        if self._copying.pop(name).lsn:
+            self._on_end(name)
+        if not self._copying:
+            self._passed = None
+            self.close()
+
+    # ── chunks ──
+
+    def step(self) -> None:
+        """Read the next chunk, if none waits for its place.
+
+        Raises:
+            CdcError, Interrupted, SteleClientError
+        """
+        if not self.must_hurry:
+            return
+        name, copy = next(iter(self._copying.items()))
+        try:
+            self._next(name, copy)
+        except CdcError as error:
+            if copy.lsn:
+                raise
+            # Whoever asked for it can correct it and ask again.
+            logger.error("the copy of %s that was asked for cannot be made: %s", name, error)
+            self._context.status.last_error = f"copy of {name}: {error}"
+            del self._copying[name]
+            self._notebook.note(f"copy:{name}", None, now_ms=_now_ms())
+
+    def _next(self, name: str, copy: state_of.Copying) -> None:
+        info = self._context.postgres.table(*split_name(name))
+        if not info.has_keys():
+            raise CdcError(f"{name} has no key, by which it could be copied in parts")
+        connection = self._connection = self._connection or connect(self._context.options.dsn)
+        with translated(), connection.cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                cursor.execute("SELECT pg_current_snapshot()::text")
+                snapshot = Snapshot.parse(cursor.fetchone()[0])
+                if self._passed is None:
+                    self._passed = Passed(snapshot.next)
+                awaited = self._passed.awaited(snapshot)
+                if awaited is not None:
+                    self._wait(name, awaited)
+                    return
+                self._waiting_since_s = None
+                chunk = self._read(connection, info, copy, snapshot)
+            finally:
+                cursor.execute("ROLLBACK")
+            self._chunk = chunk
+            # Its commit is in the WAL after those of all that the snapshot sees.
+            content = chunk.window.token.decode()
+            cursor.execute(
+                "SELECT pg_logical_emit_message(true, %s, %s)", (MARK + self._context.options.slot, content)
+            )
+
+    def _read(
+        self, connection: Connection, info: TableInfo, copy: state_of.Copying, snapshot: Snapshot
+    ) -> _Chunk:
+        rows: list[Row] = []
+        size = count = 0
+
+        def take(line: bytes) -> None:
+            nonlocal size, count
+            count += 1
+            # What is too much is read again with the next chunk.
+            if not rows or size + len(line) <= _BYTES:
+                size += len(line)
+                rows.append(parse_line(line))
+            else:
+                size = _BYTES
+
+        limit = self._limit
+        copy_rows(connection, info, take, Part(limit=limit, after=copy.after, where=copy.where))
+        self._limit = min(_ROWS, 2 * len(rows) + 1)
+        is_last = count < limit and len(rows) == count
+        table = shape_of(info.relation(), keys=info.keys, context=self._context)
+        source = table.source(lsn=copy.lsn, xid=None, ts_ms=_now_ms())
+        return _Chunk(
+            window=Window(str(uuid.uuid4()).encode(), snapshot, (table.read(row, source) for row in rows)),
+            table=table,
+            count=len(rows),
+            rest=None if is_last else msgspec.structs.replace(copy, after=info.key_of(rows[-1])),
+        )
+
+    def _wait(self, name: str, xid: int) -> None:
+        now_s = time.monotonic()
+        if self._waiting_since_s is None:
+            self._waiting_since_s = now_s
+        elif now_s - self._waiting_since_s >= _PATIENCE_S:
+            self._waiting_since_s = now_s
+            logger.warning("the copy of %s waits until transaction %d of PostgreSQL has ended", name, xid)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,65 @@
+"""An interrupted copy goes on where it was, beside the stream, and meets the changes exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stele.testing import BrokerProcess
+
+from load.postgres_server import PostgresServer
+from tests.support.cdc import Replay, running_cdc
+from tests.support.waiting import Pauses
+
+ROWS = 40_000
+PAD = "x" * 300
+# Keys whose order is not that of their text in Python.
+TABLES = {
+    "numbers": ("n bigint PRIMARY KEY, v int, pad text", "g - 20000"),
+    "names": ("n text PRIMARY KEY, v int, pad text", "md5(g::text)"),
+    "pairs": ("a int, n text, v int, pad text, PRIMARY KEY (a, n)", "g / 7, 'x' || g"),
+}
+
+
+def fill(pg: PostgresServer, table: str) -> None:
+    columns, key = TABLES[table]
+    pg.run(f"CREATE TABLE {table} ({columns})")
+    pg.run(f"INSERT INTO {table} SELECT {key}, g, '{PAD}' FROM generate_series(1, {ROWS}) g")
+
+
+def change(pg: PostgresServer, table: str, number: int) -> None:
+    """Change rows everywhere in the table: of those that were copied, and of those that were not."""
+    pg.run(f"UPDATE {table} SET v = v + 1 WHERE v % 977 = {number % 977}")
+    pg.run(f"DELETE FROM {table} WHERE v % 1009 = {number % 1009}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("table", TABLES)
+def test_a_copy_that_is_killed_goes_on(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path, table: str
+) -> None:
+    fill(pg, table)
+    replay = Replay(stele_broker.binary_url, f"pg.public.{table}", is_resumed=True)
+
+    with running_cdc(pg, stele_broker.binary_url, log, "--tables", table) as cdc:
+        for number in range(4):
+            enough = len(replay.records) + 1
+            replay.read_until(lambda enough=enough: len(replay.records) >= enough, check=cdc.check)
+            cdc.kill()
+            change(pg, table, number)
+            cdc.start()
+            change(pg, table, 100 + number)
+        pg.run(f"UPDATE {table} SET v = -1 WHERE v = (SELECT max(v) FROM {table})")
+        pauses = Pauses()
+        while f"copied public.{table}: " not in cdc.said:
+            cdc.check()
+            pauses.pause()
+        cdc.await_confirmed()
+        assert cdc.stop() == 0, cdc.said
+
+    replay.read_all()
+    expected = dict(pg.run(f"SELECT n, v FROM {table}"))
+    assert {n: row["v"] for n, row in replay.table("n").items()} == expected
+    # None of the copies began again.
+    assert not [record for record in replay.records if dict(record.headers)["operation"] == b"t"]
+    assert "are copied beside the stream" in cdc.said
