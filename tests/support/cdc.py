@@ -154,6 +154,10 @@ class Replay:
                     give_up_s = time.monotonic() + TIMEOUT_S
                 assert time.monotonic() < give_up_s, (self.topic, len(self.records), len(self.rows))
 
+    def forget_reads(self) -> None:
+        """Allow that all rows are read once more."""
+        self._was_read.clear()
+
     def read_all(self) -> None:
         """Read what is there now."""
         with Client(self._broker) as client:

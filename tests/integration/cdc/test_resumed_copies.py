@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,45 @@ def test_a_copy_that_is_killed_goes_on(
     # None of the copies began again.
     assert not [record for record in replay.records if dict(record.headers)["operation"] == b"t"]
     assert "are copied beside the stream" in cdc.said
+
+
+def test_a_table_is_copied_again_on_demand_while_it_changes(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path
+) -> None:
+    pg.run("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    pg.run("INSERT INTO t SELECT g, g FROM generate_series(1, 300) g")
+    url = stele_broker.binary_url
+    replay = Replay(url, "pg.public.t", is_resumed=True)
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", url, "copy", *arguments]
+        environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    with running_cdc(pg, url, log, "--tables", "t") as cdc:
+        replay.read_until(lambda: len(replay.records) == 300, check=cdc.check)
+        replay.forget_reads()
+        pg.run("UPDATE t SET v = -v WHERE id <= 10")
+        assert ask("public.t", "--where", "id <= 20").returncode == 0
+        pg.run("UPDATE t SET v = v - 1 WHERE id <= 5")
+        replay.read_until(lambda: len(replay.records) == 300 + 10 + 20 + 5, check=cdc.check)
+        # What is wrong with a condition is said, and the connector goes on.
+        assert ask("t", "--where", "no_column = 1").returncode == 0
+        pauses = Pauses()
+        while "no_column" not in cdc.said:
+            cdc.check()
+            pauses.pause()
+        refused = ask("public.other")
+        assert (refused.returncode, "it follows public.t" in refused.stderr) == (1, True)
+        cdc.kill()
+        replay.forget_reads()
+        # A connector that does not run copies when it is started.
+        assert ask("t").returncode == 0
+        cdc.start()
+        replay.read_until(lambda: len(replay.records) == 335 + 300, check=cdc.check)
+        cdc.await_confirmed()
+        assert cdc.stop() == 0, cdc.said
+
+    replay.read_all()
+    assert len(replay.records) == 635
+    assert {n: row["v"] for n, row in replay.table().items()} == dict(pg.run("SELECT id, v FROM t"))

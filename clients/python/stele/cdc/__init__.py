@@ -18,4 +18,5 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``windows``, ``beside``, ``copies``       where a part of a copy meets the stream; copies beside the stream, and before it
 - ``spool``, ``transactions``              the stream's transactions, in commit order
 - ``run``, ``connector``                   one attempt; retries until stopped
+- ``asking``                                another process asks for a copy
 """

@@ -25,8 +25,10 @@ from .windows import Passed, Snapshot, Window
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
 
-# Prefix of the message that shows where a chunk belongs; the content names the chunk.
+# Prefix of the message that shows where a chunk belongs; the content names the chunk. A content of its own says that
+# the state has a copy that somebody asked for.
 MARK = "stele-copy:"
+ASKED = b"asked"
 # Messages of pgoutput came with this version of PostgreSQL.
 SINCE = 140_000
 # What a chunk has at most, and what it has if its rows are small.
@@ -37,8 +39,9 @@ _PATIENCE_S = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class _Chunk:
-    """Rows of a table that wait for their place; ``rest`` is None if they are its last ones."""
+    """Rows of the copy ``key`` that wait for their place; ``rest`` is None if they are its last ones."""
 
+    key: str
     window: Window
     table: Table
     count: int
@@ -49,12 +52,20 @@ class CopiesBeside:
     """Copies tables chunk by chunk while changes stream; one chunk at a time waits for its place in the stream."""
 
     def __init__(
-        self, context: RunContext, notebook: state_of.Notebook, on_end: Callable[[str], None]
+        self,
+        context: RunContext,
+        notebook: state_of.Notebook,
+        *,
+        on_end: Callable[[str], None],
+        reload: Callable[[], state_of.State],
     ) -> None:
-        """``on_end`` is told when the first copy of a table is whole."""
+        """``on_end`` is told when the first copy of a table is whole; ``reload`` loads the state."""
         self._context = context
         self._notebook = notebook
         self._on_end = on_end
+        self._reload = reload
+        self._wanted = context.options.full_names
+        self._known: set[str] = set()
         self._copying: dict[str, state_of.Copying] = {}
         self._connection: Connection | None = None
         self._passed: Passed | None = None
@@ -63,18 +74,37 @@ class CopiesBeside:
         self._waiting_since_s: float | None = None
 
     def begin(self, copying: Mapping[str, state_of.Copying]) -> None:
-        """Add copies; one of a table takes the place of what was left of another one."""
-        for name, copy in copying.items():
+        """Add copies, by their keys in the state."""
+        for key, copy in copying.items():
             logger.info(
                 "the rows of %s%s%s are copied beside the stream",
-                name,
+                copy.table,
                 f" after {', '.join(copy.after)}" if copy.after else "",
                 f" where {copy.where}" if copy.where else "",
             )
-            if self._chunk is not None and self._chunk.table.name == name:
-                self._chunk = None
-            self._copying[name] = copy
-            self._context.status.table(name).copied = 0
+            self._known.add(key)
+            self._copying[key] = copy
+
+    def _look(self) -> None:
+        """Begin the copies that were asked for since the last time."""
+        copying = self._reload().copying
+        new = {
+            key: copy
+            for key, copy in copying.items()
+            if key.startswith(state_of.ASK) and key not in self._known
+        }
+        for key, copy in new.items():
+            if copy.table not in self._wanted:
+                self._refuse(key, copy, f"{copy.table} is not followed")
+        self.begin({key: copy for key, copy in new.items() if copy.table in self._wanted})
+
+    def _refuse(self, key: str, copy: state_of.Copying, reason: str) -> None:
+        """End a copy that whoever asked for it must correct."""
+        logger.error("the copy of %s that was asked for cannot be made: %s", copy.table, reason)
+        self._context.status.last_error = f"copy of {copy.table}: {reason}"
+        self._known.add(key)
+        self._copying.pop(key, None)
+        self._notebook.write(key, None, now_ms=_now_ms())
 
     def close(self) -> None:
         if self._connection is not None:
@@ -108,6 +138,8 @@ class CopiesBeside:
             CdcError, SteleClientError
         """
         chunk = self._chunk
+        if message.content == ASKED:
+            self._look()
         if chunk is None or message.content != chunk.window.token:
             return
         self._chunk = None
@@ -124,12 +156,13 @@ class CopiesBeside:
         name = chunk.table.name
         counts = self._context.status.table(name)
         counts.copied += chunk.count
-        self._notebook.write(f"copy:{name}", chunk.rest, now_ms=_now_ms())
+        self._notebook.write(chunk.key, chunk.rest, now_ms=_now_ms())
         if chunk.rest is not None:
-            self._copying[name] = chunk.rest
+            self._copying[chunk.key] = chunk.rest
             return
         logger.info("copied %s: %d rows", name, counts.copied)
-        if self._copying.pop(name).lsn:
+        del self._copying[chunk.key]
+        if chunk.key.startswith(state_of.COPY):
             self._on_end(name)
         if not self._copying:
             self._passed = None
@@ -145,22 +178,18 @@ class CopiesBeside:
         """
         if not self.must_hurry:
             return
-        name, copy = next(iter(self._copying.items()))
+        key, copy = next(iter(self._copying.items()))
         try:
-            self._next(name, copy)
+            self._next(key, copy)
         except CdcError as error:
-            if copy.lsn:
+            if key.startswith(state_of.COPY):
                 raise
-            # Whoever asked for it can correct it and ask again.
-            logger.error("the copy of %s that was asked for cannot be made: %s", name, error)
-            self._context.status.last_error = f"copy of {name}: {error}"
-            del self._copying[name]
-            self._notebook.note(f"copy:{name}", None, now_ms=_now_ms())
+            self._refuse(key, copy, str(error))
 
-    def _next(self, name: str, copy: state_of.Copying) -> None:
-        info = self._context.postgres.table(*split_name(name))
+    def _next(self, key: str, copy: state_of.Copying) -> None:
+        info = self._context.postgres.table(*split_name(copy.table))
         if not info.has_keys():
-            raise CdcError(f"{name} has no key, by which it could be copied in parts")
+            raise CdcError(f"{copy.table} has no key, by which it could be copied in parts")
         connection = self._connection = self._connection or connect(self._context.options.dsn)
         with translated(), connection.cursor() as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -171,10 +200,10 @@ class CopiesBeside:
                     self._passed = Passed(snapshot.next)
                 awaited = self._passed.awaited(snapshot)
                 if awaited is not None:
-                    self._wait(name, awaited)
+                    self._wait(copy.table, awaited)
                     return
                 self._waiting_since_s = None
-                chunk = self._read(connection, info, copy, snapshot)
+                chunk = self._read(connection, info, key, copy, snapshot)
             finally:
                 cursor.execute("ROLLBACK")
             self._chunk = chunk
@@ -185,7 +214,12 @@ class CopiesBeside:
             )
 
     def _read(
-        self, connection: Connection, info: TableInfo, copy: state_of.Copying, snapshot: Snapshot
+        self,
+        connection: Connection,
+        info: TableInfo,
+        key: str,
+        copy: state_of.Copying,
+        snapshot: Snapshot,
     ) -> _Chunk:
         rows: list[Row] = []
         size = count = 0
@@ -207,6 +241,7 @@ class CopiesBeside:
         table = shape_of(info.relation(), keys=info.keys, context=self._context)
         source = table.source(lsn=copy.lsn, xid=None, ts_ms=_now_ms())
         return _Chunk(
+            key=key,
             window=Window(str(uuid.uuid4()).encode(), snapshot, (table.read(row, source) for row in rows)),
             table=table,
             count=len(rows),

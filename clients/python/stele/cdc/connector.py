@@ -16,7 +16,6 @@ from ..client import Client
 from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from .connection import break_connections
-from .copies import full_names
 from .errors import CdcError, Interrupted, Stopped, StreamedMessageError, TransactionTimedOut
 from .options import CdcOptions
 from .postgres import Postgres
@@ -58,7 +57,7 @@ class Connector:
         self._client: Client | None = None
         self._is_streaming = True
         # --snapshot again applies once, not to every retry.
-        self._again = full_names(options) if options.snapshot == "again" else set[str]()
+        self._again = options.full_names if options.snapshot == "again" else set[str]()
 
     def stop(self) -> None:
         """Stop ``run``, which first stores and confirms what it has read.

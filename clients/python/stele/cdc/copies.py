@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from . import state as state_of
@@ -13,13 +14,13 @@ from .context import RunContext
 from .errors import CdcError, Stopped
 from .events import Event, Position
 from .notation import quoted_table, split_name
-from .options import CdcOptions
 from .pgoutput import Row
 from .postgres import TableInfo
 from .published import Published, attached_partitions, interruption, published_tables
 from .replication import Part, copy_rows, snapshot_connection
 from .shapes import shape_of
 from .snapshot import parse_line
+from .state import ASK, COPY
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
 
@@ -40,7 +41,9 @@ class Copies:
         state: state_of.State,
         notebook: state_of.Notebook,
         again: set[str],
+        reload: Callable[[], state_of.State],
     ) -> None:
+        """``reload`` loads the state again, for copies that were asked for meanwhile."""
         self._context = context
         self._options = context.options
         self._status = context.status
@@ -48,7 +51,7 @@ class Copies:
         self._state = state
         self._notebook = notebook
         self._again = again
-        self._wanted = full_names(context.options)
+        self._wanted = context.options.full_names
         self._published: dict[str, Published] = {}
         # The followed tables by OID, under which the stream names them whatever they were called.
         self._names: dict[int, str] = {}
@@ -57,7 +60,7 @@ class Copies:
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
         self._may_go_on = False
-        self.beside = CopiesBeside(context, notebook, self._end)
+        self.beside = CopiesBeside(context, notebook, on_end=self._end, reload=reload)
 
     # ── before the stream ──
 
@@ -127,12 +130,12 @@ class Copies:
                 table = self._postgres.table(*split_name(name))
                 has_rows = name in self._state.tables
                 # What was copied before is of another snapshot.
-                self._notebook.write(f"copy:{name}", None, now_ms=_now_ms())
+                self._notebook.write(COPY + name, None, now_ms=_now_ms())
                 self._note(name, "begun", lsn)
                 self._copy(connection, table, lsn, is_repeated=has_rows)
                 self._context.writer.open(self._topic(name))
                 self._without_topic.discard(name)
-                self._notebook.write(f"copy:{name}", None, now_ms=_now_ms())
+                self._notebook.write(COPY + name, None, now_ms=_now_ms())
                 self._note(name, "done", lsn)
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
@@ -178,12 +181,11 @@ class Copies:
             elif not self._is_noted(name):
                 self._note(name, "done", self._state.tables[name].lsn)
         self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
-        asked = {name for name, copy in self._state.copying.items() if not copy.lsn}
         self.beside.begin(
             {
-                name: copy
-                for name, copy in self._state.copying.items()
-                if name in self._wanted and (name in asked or self._goes_on(name))
+                key: copy
+                for key, copy in self._state.copying.items()
+                if copy.table in self._wanted and (key.startswith(ASK) or self._goes_on(copy.table))
             }
         )
 
@@ -208,7 +210,7 @@ class Copies:
 
     def _goes_on(self, name: str) -> bool:
         """Return whether the copy of an earlier run goes on beside the stream."""
-        known, copy = self._state.tables.get(name), self._state.copying.get(name)
+        known, copy = self._state.tables.get(name), self._state.copying.get(COPY + name)
         return (
             self._may_go_on
             and known is not None
@@ -293,8 +295,8 @@ class Copies:
             counts.copied += 1
             if has_parts and self._context.must_flush:
                 # Together with these rows.
-                copying = state_of.Copying(lsn, info.key_of(last))
-                self._notebook.write(f"copy:{info.name}", copying, now_ms=_now_ms())
+                copying = state_of.Copying(info.name, lsn, info.key_of(last))
+                self._notebook.write(COPY + info.name, copying, now_ms=_now_ms())
                 self._again.discard(info.name)
             self._flush_if_due()
 
@@ -330,9 +332,6 @@ class Copies:
         """
         return self._names.get(table_id)
 
-    def is_followed(self, name: str) -> bool:
-        return name in self._wanted
-
     def is_streamed(self, name: str, commit_lsn: int) -> bool:
         """Return whether to store a change of a followed table: its copy lacks it."""
         return commit_lsn >= self._copied_lsn.get(name, 0)
@@ -351,11 +350,6 @@ class Copies:
                 self._postgres.check_tables()
                 self._report_attached(name, known)
                 self._note(name, known.copy, known.lsn)
-
-
-def full_names(options: CdcOptions) -> set[str]:
-    """Return the tables to follow, as ``schema.table``."""
-    return {".".join(split_name(name)) for name in options.tables}
 
 
 def _now_ms() -> int:

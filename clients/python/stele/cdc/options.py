@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
+from .notation import split_name
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
@@ -133,6 +134,11 @@ class CdcOptions:
                     f"tables {other} and {name} have the same topic, {topic}; follow one of them"
                 )
         return tables
+
+    @property
+    def full_names(self) -> set[str]:
+        """The tables to follow, each with its schema."""
+        return {".".join(split_name(name)) for name in self.tables}
 
     @property
     def has_messages(self) -> bool:

@@ -107,7 +107,9 @@ class Run:
             forms=forms,
             stopping=stopping,
         )
-        self._copies = Copies(self._context, state, notebook, again)
+        self._copies = Copies(
+            self._context, state, notebook, again, lambda: state_of.load(client, options.state_topic)
+        )
         self._transactions = Transactions(self._context, self._copies, self._feedback)
 
     def _check_origin(self, known: state_of.Origin | None, here: state_of.Origin) -> None:

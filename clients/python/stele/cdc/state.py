@@ -16,6 +16,9 @@ from .options import Format, ValueFormat
 # The state is a few records per table, kept forever.
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
+# Keys of first copies, with the name of the table, and of copies that were asked for, with an id.
+COPY = "copy:"
+ASK = "ask:"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -44,12 +47,13 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class Copying(msgspec.Struct, frozen=True):
-    """A copy that is not whole: the rows with keys up to ``after`` are in the topic.
+    """A copy of a table that is not whole: the rows with keys up to ``after`` are in the topic.
 
     ``lsn`` is that of the table's state if it is the first copy of the table; somebody asked for others, of the rows
     that ``where`` chooses.
     """
 
+    table: str
     lsn: int = 0
     after: tuple[str, ...] = ()
     where: str = ""
@@ -77,7 +81,10 @@ class SlotState(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class State:
-    """``mode`` is None before the first transaction and without a schema, ``slot`` before the first stop."""
+    """``mode`` is None before the first transaction and without a schema, ``slot`` before the first stop.
+
+    ``copying`` has copies by their keys in the topic.
+    """
 
     origin: Origin | None = None
     mode: Mode | None = None
@@ -97,11 +104,11 @@ def load(client: Client, topic: str) -> State:
             return state
         for record in page.records:
             key = (record.key or b"").decode()
-            if key.startswith("copy:"):
+            if key.startswith((COPY, ASK)):
                 if record.value is None:
-                    state.copying.pop(key[5:], None)
+                    state.copying.pop(key, None)
                 else:
-                    state.copying[key[5:]] = msgspec.json.decode(record.value, type=Copying)
+                    state.copying[key] = msgspec.json.decode(record.value, type=Copying)
             elif record.value is None:
                 continue
             elif key == "origin":
