@@ -26,6 +26,7 @@ package (``make lint`` checks this). Modules on one line do not import each othe
 - ``operations``                                              one class per request: its frame, its HTTP request
 - ``calls``, ``transport``                                    arguments → operations; operations → the broker
 - ``grouping``, ``registry``, ``tables``                      reading as a group; schemas; compacted topics as mappings
+- ``columns``                                                 values with a schema as columns of Arrow
 - ``transactions``                                            what becomes visible together
 - ``async_client``, ``client``                                single calls
 - ``consuming``, ``producing``                                readers that keep a position; batching writers
