@@ -115,16 +115,14 @@ class DayFiles:
 
     def __init__(self, table: Table, times: Callable[[RecordBatch], Array] | None) -> None:
         self.is_kept = False
-        self._table = table
         self._times = times
         self._target_bytes = int(table.properties["write.target-file-size-bytes"])
-        self._schema = sanitize_column_names(table.schema())
-        self._arrow = _iceberg.schema_to_pyarrow(self._schema)
         # By day, that which got rows last at the end.
         self._open: dict[int | None, _DayFile] = {}
         self._waiting = 0
         self._done: list[DataFile] = []
         self._begun: list[str] = []
+        self.use(table)
 
     def add(self, rows: RecordBatch) -> None:
         """Add rows, whose columns are those of the table."""
@@ -141,13 +139,23 @@ class DayFiles:
         while self._waiting > _WAITING_BYTES_MAX:
             self._write(max(self._open, key=lambda day: self._open[day].waiting))
 
+    def use(self, table: Table) -> None:
+        """End all files, and begin others with the columns that the table has now."""
+        self._end_all()
+        self._table = table
+        self._schema = sanitize_column_names(table.schema())
+        self._arrow = _iceberg.schema_to_pyarrow(self._schema)
+
     def finish(self) -> list[DataFile]:
         """Write what waits, close all files and return them."""
+        self._end_all()
+        done, self._done = self._done, []
+        return done
+
+    def _end_all(self) -> None:
         for day in list(self._open):
             self._write(day)
             self._end(day)
-        done, self._done = self._done, []
-        return done
 
     def discard(self) -> None:
         """Delete all files, if no snapshot names them."""

@@ -21,6 +21,8 @@ from ..config import broker_urls, http_url_of
 from ..errors import SteleClientError, UnknownTopicError, UnsupportedOperationError
 from ..operations.iceberg_admin import ListIceberg
 from ..operations.topics import HttpListener
+from ..registry.discovery import registry_config
+from ..registry.registry import SchemaRegistry
 from ..transport.base import retry_pause_s
 from .errors import CommitConflict, IcebergError
 from .options import WriterOptions
@@ -28,6 +30,7 @@ from .reading import TopicReader
 from .status import document
 from .tables import Tables, open_catalog
 from .topic import TopicSpec, TopicWriter
+from .values import ValueDecoder
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
 
@@ -53,6 +56,7 @@ class IcebergWriter:
         self._options = options
         self._client = Client(options.broker)
         self._http: Client | None = None
+        self._values = ValueDecoder(lambda: SchemaRegistry(config=registry_config(self._client.config)))
         self.stopping = threading.Event()
         self._error = ""
         self._is_running = False
@@ -118,7 +122,7 @@ class IcebergWriter:
             for name, spec in specs.items():
                 known = self._writers.get(name)
                 if known is None or known.spec != spec:
-                    writer = self._writers[name] = TopicWriter(spec, self._tables)
+                    writer = self._writers[name] = TopicWriter(spec, self._tables, self._values)
                     heapq.heappush(self._due, (time.monotonic(), next(self._numbers), writer))
             self._change.notify_all()
 

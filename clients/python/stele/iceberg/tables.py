@@ -7,15 +7,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
+    ResolveError,
     TableAlreadyExistsError,
+    ValidationError,
 )
+from pyiceberg.io import pyarrow as iceberg_arrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -34,10 +37,14 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from ..wire.arrow_types import DataType, pa
 from .errors import CommitConflict, IcebergError
 from .options import CATALOG_NAME, WriterOptions
+from .shapes import RECORD, Misfit, plain
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
+
+_iceberg: Any = iceberg_arrow
 
 NAMESPACE = "stele"
 OFFSETS = "stele.offsets"
@@ -231,6 +238,23 @@ class Tables:
             # Another process has made it.
             return self._catalog.load_table((NAMESPACE, name))
 
+    def evolve(self, table: Table, columns: DataType) -> None:
+        """Give a table the columns of values, those of a struct of Arrow.
+
+        Raises:
+            Misfit: Iceberg does not allow it.
+            CommitConflict: another process has changed the table.
+        """
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(pa.schema(list(columns)))
+                # The columns of values first.
+                update.move_after(RECORD, columns[columns.num_fields - 1].name)
+        except CommitFailedException as error:
+            raise CommitConflict(str(error)) from error
+        except (ResolveError, ValidationError, TypeError, ValueError) as error:
+            raise Misfit(str(error)) from error
+
     def commit(
         self,
         table: Table,
@@ -264,3 +288,9 @@ class Tables:
         except CommitFailedException as error:
             raise CommitConflict(str(error)) from error
         return table
+
+
+def plain_struct(table: Table) -> DataType:
+    """Return the columns of a table as a struct of Arrow."""
+    schema: Any = _iceberg.schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return plain(pa.struct([schema.field(index) for index in range(len(schema.names))]))

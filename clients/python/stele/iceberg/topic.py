@@ -12,12 +12,24 @@ from typing import Any, Literal
 from pyiceberg.table import Table
 
 from ..wire.arrow import Decoder
-from ..wire.arrow_types import RecordBatch, pa
-from .columns import RAW, Mode, record_columns, split_outside
+from ..wire.arrow_types import Array, DataType, RecordBatch, pa
+from .columns import RAW, Mode, error_rows, record_columns, split_outside
 from .errors import CommitConflict, IcebergError
 from .files import DayFiles
 from .reading import Fetched, OffsetRange, TopicReader
-from .tables import ERRORS, KEY_VALUE, TableKind, Tables, count_of, positions_of
+from .shapes import RECORD, Misfit, check, merged
+from .tables import (
+    ERRORS,
+    KEY_VALUE,
+    ROWS,
+    VALUE_SCHEMA,
+    TableKind,
+    Tables,
+    count_of,
+    plain_struct,
+    positions_of,
+)
+from .values import ValueDecoder, ValueRows, slices, value_rows
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
 
@@ -62,11 +74,12 @@ class TopicStatus:
 class TopicWriter:
     """Writes the table of one topic, a turn at a time; one thread at a time."""
 
-    def __init__(self, spec: TopicSpec, tables: Tables) -> None:
+    def __init__(self, spec: TopicSpec, tables: Tables, values: ValueDecoder) -> None:
         self.spec = spec
         self.status = TopicStatus()
         self._tables = tables
-        self._kind: TableKind = KEY_VALUE
+        self._values = values
+        self._kind: TableKind = KEY_VALUE if spec.mode == "key_value" else VALUE_SCHEMA
         # As of the last turn; None before the first.
         self._positions: dict[int, int] | None = None
         self._turns = 0
@@ -112,9 +125,36 @@ class TopicWriter:
 
     def _add(self, turn: _Turn, rows: RecordBatch) -> None:
         fitting, refused = split_outside(rows)
-        turn.rows.add(fitting)
         if refused is not None:
             self._add_errors(turn, refused)
+        if self.spec.mode == "key_value":
+            turn.rows.add(fitting)
+        elif fitting.num_rows:
+            for some in slices(fitting):
+                self._add_values(turn, some)
+
+    def _add_values(self, turn: _Turn, rows: RecordBatch) -> None:
+        groups, refused = self._values.decode(rows)
+        columns = turn.value_columns()
+        accepted: list[ValueRows] = []
+        for group in groups:
+            try:
+                wider = merged(columns, group.values.type)
+                if wider != columns:
+                    check(wider)
+                    self._tables.evolve(turn.table, wider)
+                    turn.rows.use(turn.table)
+                    columns = turn.value_columns()
+            except Misfit as error:
+                refused.update(dict.fromkeys(group.numbers, f"its schema does not fit the table: {error}"))
+            else:
+                accepted.append(group)
+        turn.rows.add(value_rows(rows, columns, accepted))
+        if refused:
+            numbers = sorted(refused)
+            self._add_errors(
+                turn, error_rows(rows.take(pa.array(numbers)), [refused[number] for number in numbers])
+            )
 
     def _add_errors(self, turn: _Turn, rows: RecordBatch) -> None:
         if turn.error_rows is None:
@@ -205,7 +245,8 @@ class _Turn:
         self.positions = dict(positions)
         self.parent = _snapshot_id(table)
         self.errors_parent = None if errors is None else _snapshot_id(errors)
-        self.rows = DayFiles(table, lambda rows: rows.column("timestamp"))
+        is_plain = table.properties[ROWS] == "key_value"
+        self.rows = DayFiles(table, _time if is_plain else _record_time)
         self.error_rows: DayFiles | None = None
         # Arrow bytes that were read.
         self.size = 0
@@ -228,10 +269,22 @@ class _Turn:
                 rows = rows.filter(pa.array([offset not in committed for offset in offsets]))
             yield rows
 
+    def value_columns(self) -> DataType:
+        """Return the columns of values that the table has, as a struct."""
+        return pa.struct([field for field in plain_struct(self.table) if field.name != RECORD])
+
     def discard(self) -> None:
         self.rows.discard()
         if self.error_rows is not None:
             self.error_rows.discard()
+
+
+def _time(rows: RecordBatch) -> Array:
+    return rows.column("timestamp")
+
+
+def _record_time(rows: RecordBatch) -> Array:
+    return rows.column(RECORD).field("timestamp")
 
 
 def _snapshot_id(table: Table) -> int | None:
