@@ -46,6 +46,7 @@ class Writing:
 
     def close(self) -> None:
         self._reader.close()
+        self._values.close()
         self.client.close()
         self._http.close()
         self.catalog.engine.dispose()

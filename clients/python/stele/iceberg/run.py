@@ -98,6 +98,7 @@ class IcebergWriter:
             self.stop()
             for worker in workers:
                 worker.join()
+            self._values.close()
             self._client.close()
             if self._http is not None:
                 self._http.close()

@@ -111,10 +111,14 @@ class TopicWriter:
                 if fetched.is_lost:
                     self._report_gap(fetched.partition, fetched.start, fetched.next_offset)
                 for rows in turn.decoded(spec.topic, fetched):
-                    self._add(turn, rows)
-                turn.positions[fetched.partition] = fetched.next_offset
-                if turn.size >= _TURN_BYTES or stopping.is_set():
-                    break
+                    self._add(turn, turn.uncommitted(fetched.partition, rows))
+                    turn.positions[fetched.partition] = rows.column("offset")[-1].as_py() + 1
+                    if turn.size >= _TURN_BYTES or stopping.is_set():
+                        break
+                else:
+                    turn.positions[fetched.partition] = fetched.next_offset
+                    continue
+                break
             self._commit(turn)
         except BaseException:
             turn.discard()
@@ -254,20 +258,23 @@ class _Turn:
         self._decoders: dict[int, Decoder] = {}
 
     def decoded(self, topic: str, fetched: Fetched) -> Iterator[RecordBatch]:
-        """Yield the records of batches, without those that the table of errors has already."""
+        """Yield the records of batches, at least one at a time."""
         partition = fetched.partition
         decoder = self._decoders.get(partition)
         if decoder is None:
             decoder = Decoder(topic=topic, partition=partition, schema=RAW)
             self._decoders[partition] = decoder
-        committed = self._committed.get(partition)
         for raw in decoder.decode(fetched.batches, fetched.start, fetched.end):
             self.size += raw.nbytes
-            rows = record_columns(raw)
-            if committed:
-                offsets = rows.column("offset").to_pylist()
-                rows = rows.filter(pa.array([offset not in committed for offset in offsets]))
-            yield rows
+            yield record_columns(raw)
+
+    def uncommitted(self, partition: int, rows: RecordBatch) -> RecordBatch:
+        """Return rows without those that the table of errors has already."""
+        committed = self._committed.get(partition)
+        if not committed:
+            return rows
+        offsets = rows.column("offset").to_pylist()
+        return rows.filter(pa.array([offset not in committed for offset in offsets]))
 
     def value_columns(self) -> DataType:
         """Return the columns of values that the table has, as a struct."""

@@ -60,6 +60,10 @@ class ValueDecoder:
         self._registry: SchemaRegistry | None = None
         self._forms: dict[SchemaKey, _Form] = {}
 
+    def close(self) -> None:
+        if self._registry is not None:
+            self._registry.close()
+
     def decode(self, rows: RecordBatch) -> Decoded:
         """Return the values of rows of ``KEY_VALUE``; tombstones are in no group.
 
