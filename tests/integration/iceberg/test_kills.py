@@ -114,12 +114,6 @@ def _kill(broker: BrokerProcess, directory: Path, kills: int) -> None:
     assert len(fitting) + len(misfits) == ends - producing.aborted - producing.ends
 
 
-def test_every_offset_is_once_in_each_snapshot_after_a_few_kills(
-    broker: BrokerProcess, tmp_path: Path
-) -> None:
-    _kill(broker, tmp_path, 4)
-
-
 @pytest.mark.long
 def test_every_offset_is_once_in_each_snapshot_after_kills(broker: BrokerProcess, tmp_path: Path) -> None:
     _kill(broker, tmp_path, 20)
