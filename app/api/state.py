@@ -52,6 +52,15 @@ class MirrorsView(Protocol):
     ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
 
 
+class IcebergView(Protocol):
+    """The topics that are tables; ``app.iceberg.supervisor`` documents it."""
+
+    @property
+    def collector(self) -> Collector: ...
+    def status(self) -> Mapping[str, Any]: ...
+    def status_of(self, topic: str) -> Mapping[str, Any]: ...
+
+
 class ReplicaView(Protocol):
     """The state of the replica in a bucket, for the API and the metrics."""
 
@@ -79,6 +88,8 @@ class ApiState:
     schemas: SchemaValues | None = None
     # None if the broker runs none.
     mirrors: MirrorsView | None = None
+    # None if the application knows of no tables.
+    iceberg: IcebergView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(
