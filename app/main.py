@@ -490,7 +490,7 @@ async def run(settings: Settings) -> None:
         security.process_key("cdc"),
         _own_url(settings, ports["registry"], "http", "https") if "registry" in ports else "",
     )
-    mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
+    mirrors = Mirrors(settings, broker, parts.groups, own_url, security.process_key("mirrors"))
     await mirrors.open()
     iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"))
     iceberg.open()

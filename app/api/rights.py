@@ -225,6 +225,7 @@ NEEDS: Needs = {
     ("PUT", "/v1/mirrors/{mirror}"): (on_cluster(ALTER_CLUSTER),),
     ("DELETE", "/v1/mirrors/{mirror}"): (on_cluster(ALTER_CLUSTER),),
     ("POST", "/v1/mirrors/{mirror}/promote"): (on_cluster(ALTER_CLUSTER),),
+    ("POST", "/v1/mirrors/{mirror}/truncate"): (on_cluster(ALTER_CLUSTER),),
     ("GET", "/v1/replica"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/overview"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/overview/history"): (on_cluster(DESCRIBE_CLUSTER),),

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from ..broker.broker import Broker
 from ..broker.mirrors import MirrorDefinition
-from ..broker.producing.copies import EndedTransaction
+from ..broker.producing.copies import CutCopy, EndedTransaction
 from ..groups.services import Groups, GroupServices
 from ..monitor.loop_probe import LoopProbe
 from ..monitor.sampler import Sampler
@@ -50,6 +50,7 @@ class MirrorsView(Protocol):
     async def promote(
         self, name: str, topic_name: str | None = None
     ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
+    async def truncate(self, name: str, topic_name: str | None = None) -> Sequence[CutCopy]: ...
 
 
 class IcebergView(Protocol):

@@ -96,10 +96,10 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
     run("schemas delete", "json-value", "--yes")
     mirrored = ("json", "--from", "127.0.0.1:1", "--topics", "none")
     run("mirror create", *mirrored)
-    for command in ("list", "status", "pause", "resume", "promote", "delete"):
+    for command in ("list", "status", "pause", "resume", "truncate", "promote", "delete"):
         if command == "delete":
             run("mirror create", *mirrored)
-        yes = ("--yes",) if command in ("promote", "delete") else ()
+        yes = ("--yes",) if command in ("truncate", "promote", "delete") else ()
         run(f"mirror {command}", *(() if command == "list" else ("json",)), *yes)
     run("iceberg status")
     run("quotas set", "producer_byte_rate=1000000000", "--for-client-id", "json")

@@ -56,6 +56,7 @@ ROWS: list[tuple[str, str]] = [
     ("mirror status", "urls"),
     ("mirror pause", "urls"),
     ("mirror resume", "urls"),
+    ("mirror truncate", "urls --yes"),
     ("mirror promote", "urls --yes"),
     ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
     ("mirror delete", "urls --yes"),

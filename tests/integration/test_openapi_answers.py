@@ -331,6 +331,7 @@ def _administration(call: Checked) -> None:
         call("PUT", "/v1/mirrors/prod", mirror)
         call("GET", "/v1/mirrors")
         call("GET", "/v1/mirrors/prod")
+        call("POST", "/v1/mirrors/prod/truncate", {"topic": None})
         call("POST", "/v1/mirrors/prod/promote", {"topic": None})
     call("PUT", "/v1/mirrors/prod", mirror)
     call("DELETE", "/v1/mirrors/prod")

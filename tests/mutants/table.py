@@ -78,6 +78,34 @@ MUTANTS = (
         f"{_BROKER}/test_copies.py",
         "nothing_else_writes",
     ),
+    Mutant(
+        "app/storage/logs/cuts.py",
+        "    for segment in reversed(cut.removed):\n",
+        "    for segment in cut.removed:\n",
+        "tests/unit/storage/test_cut_copies.py",
+        "crash_leaves",
+    ),
+    Mutant(
+        "app/storage/logs/cuts.py",
+        "        if offset > active.next_offset:\n",
+        "        if False:\n",
+        "tests/unit/storage/test_cut_copies.py",
+        "as_if_the_rest",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "                await checkpoints.save([name])\n",
+        "",
+        "tests/unit/storage/test_cut_copies.py",
+        "as_if_the_rest or crash_leaves",
+    ),
+    Mutant(
+        "clients/python/stele/mirror/divergence.py",
+        "        elif _is_original(header) and any(\n",
+        "        elif any(\n",
+        "tests/unit/stele/mirror/test_divergence.py",
+        "batches_are_compared",
+    ),
     # ── contracts of topics ──
     Mutant(
         "app/registry/contracts.py",

@@ -102,6 +102,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/acls"): {"acls": [RULE]},
     # It has no such copy, so the mirror stays for the next call.
     ("POST", "/v1/mirrors/{mirror}/promote"): {"topic": "orders"},
+    ("POST", "/v1/mirrors/{mirror}/truncate"): {},
     ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }
@@ -195,13 +196,14 @@ class World:
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
+        groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
-            raising(at.kafka.groups, self.faults, "groups"),
+            groups,
             raising(at.application.state.stele.transactions, self.faults, "transactions"),
             at.broker.settings,
             security=security,
-            mirrors=Mirrors(at.broker.settings, broker, ""),
+            mirrors=Mirrors(at.broker.settings, broker, groups, ""),
             iceberg=IcebergTables(at.broker.settings, broker, ""),
         )
         state: ApiState = application.state.stele
