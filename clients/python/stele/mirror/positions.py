@@ -6,7 +6,7 @@ before it must be what the source has there: ``begin`` and ``is_diverging`` comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,9 @@ NO_EPOCH = -1
 PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # So that the broker's other requests get their turns between them.
 _PIECE_BYTES_USUAL = 1 << 17
-_WHAT_TO_DO = "Delete the topic here to copy it again, or promote it to keep what it has"
+_WHAT_TO_DO = (
+    "Delete the copy to copy it again, or keep what it has: promote it, or leave it out of the mirror"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,71 @@ def check_epoch(copy_end: int, copy_epoch: int, epoch: int, end: int) -> None:
             f"the copy ends at {copy_end} with leader epoch {copy_epoch}, and at the source epoch {epoch} ends at {end}: "
             f"the source has lost records since, as after an unclean election. {_WHAT_TO_DO}"
         )
+
+
+class Sample(NamedTuple):
+    """A record of a copy; ``offset`` is the one that it has at the source, ``timestamp`` None if the copy has its own."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+def check_samples(samples: Sequence[Sample], records: rb.Buffer) -> None:
+    """Compare records of a copy with those of the source at their offsets.
+
+    Raises:
+        Diverged: they are others.
+    """
+    wanted = {sample.offset: sample for sample in samples}
+    for header in rb.iter_headers(records):
+        if header.is_control or wanted.keys().isdisjoint(range(header.base_offset, header.next_offset)):
+            continue
+        for record in rb.decode_records(records, header):
+            sample = wanted.get(record.offset)
+            if sample is None:
+                continue
+            is_same_time = sample.timestamp is None or sample.timestamp == record.timestamp
+            if not is_same_time or (sample.key, sample.value) != (record.key, record.value):
+                raise Diverged(
+                    f"the record with offset {record.offset} is another one in the copy, so it is not a copy of this log. "
+                    f"{_WHAT_TO_DO}"
+                )
+
+
+class LeftOut(NamedTuple):
+    """What consumers do not get of batches: records before an offset, and those of aborted transactions.
+
+    ``aborted`` has the base offsets of batches.
+    """
+
+    before: int = 0
+    aborted: frozenset[int] = frozenset()
+
+
+NOTHING = LeftOut()
+
+
+def aborted_batches(records: rb.Buffer, transactions: Iterable[tuple[int, int]]) -> frozenset[int]:
+    """Return the base offsets of batches whose transactions were aborted.
+
+    ``transactions``: the producer id and the first offset of each aborted one, as a fetch returns them.
+    """
+    waiting = sorted(transactions, key=lambda one: one[1])
+    if not waiting:
+        return frozenset()
+    aborted: set[int] = set()
+    producers: set[int] = set()
+    for header in rb.iter_headers(records):
+        while waiting and waiting[0][1] <= header.last_offset:
+            producers.add(waiting.pop(0)[0])
+        if header.producer_id in producers and header.is_transactional:
+            if header.is_control:
+                producers.discard(header.producer_id)
+            else:
+                aborted.add(header.base_offset)
+    return frozenset(aborted)
 
 
 class Piece(NamedTuple):
