@@ -41,7 +41,7 @@ from .composition import (
 )
 from .errors import SteleError
 from .iceberg.supervisor import IcebergTables
-from .mirrors.supervisor import Mirrors
+from .mirrors.supervisor import KafkaAccess, Mirrors
 from .network.accept_loop import AcceptOptions
 from .network.admission import (
     Admission,
@@ -54,6 +54,7 @@ from .registry.service import SchemaRegistry
 from .replication import ReplicaBucket, open_bucket, open_replica
 from .restoring import prepare_directory
 from .security import audit
+from .security.credentials import key_id_of
 from .security.forwarding import forwarding_key
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
@@ -125,6 +126,24 @@ def _own_url(settings: Settings, listener: _Port, scheme: str, tls_scheme: str) 
     # A certificate names the host that clients know. It is trusted as it is, whatever its issuer.
     where = _join((settings.advertised_host or _reachable(host), port))
     return f"{tls_scheme}://{where}?ca_file={quote(str(listener.tls.options.certificate_file.absolute()))}"
+
+
+def _own_kafka(settings: Settings, listener: _Port, api_key: str) -> KafkaAccess:
+    """Return how the broker's own mirrors reach its Kafka listener; as ``_own_url``."""
+    host, port = listener.address
+    properties: dict[str, str] = {}
+    if listener.tls is not None:
+        properties["ssl.ca.location"] = str(listener.tls.options.certificate_file.absolute())
+    if api_key:
+        properties |= {
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": key_id_of(api_key),
+            "sasl.password": api_key,
+        }
+    protocol = ("SASL_" if api_key else "") + ("PLAINTEXT" if listener.tls is None else "SSL")
+    properties["security.protocol"] = protocol
+    advertised = settings.advertised_host if listener.tls is not None else None
+    return KafkaAccess(_join((advertised or _reachable(host), port)), properties)
 
 
 def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
@@ -490,7 +509,14 @@ async def run(settings: Settings) -> None:
         security.process_key("cdc"),
         _own_url(settings, ports["registry"], "http", "https") if "registry" in ports else "",
     )
-    mirrors = Mirrors(settings, broker, parts.groups, own_url, security.process_key("mirrors"))
+    mirrors = Mirrors(
+        settings,
+        broker,
+        parts.groups,
+        own_url,
+        security.process_key("mirrors"),
+        kafka=_own_kafka(settings, ports["kafka"], security.process_key("mirrors", "kafka")),
+    )
     await mirrors.open()
     iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"))
     iceberg.open()

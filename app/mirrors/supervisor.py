@@ -1,7 +1,8 @@
 """Runs a process for each mirror, and carries out what operators ask of mirrors.
 
 The process (``stele mirror run``) reads the source and appends through the binary listener, where ``Copies`` takes what it
-brings. A mirror keeps nothing else: its position in each partition is where the copy ends.
+brings; an outward one reads from the Kafka listener and appends to another cluster. A mirror keeps nothing else: its
+position in each partition is where the copy ends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client.registry import Collector
 
@@ -25,6 +26,13 @@ from ..supervised_process import SupervisedProcess
 from .metrics import MirrorCollector
 
 
+class KafkaAccess(NamedTuple):
+    """The Kafka listener of this broker: ``HOST:PORT``, and the properties of connections to it."""
+
+    server: str
+    properties: Mapping[str, str]
+
+
 class Mirrors:
     """All mirrors of one broker."""
 
@@ -35,13 +43,16 @@ class Mirrors:
         groups: GroupServices,
         broker_url: str,
         api_key: str = "",
+        *,
+        kafka: KafkaAccess | None = None,
     ) -> None:
-        """``api_key`` logs the processes in to the broker; empty without logins."""
+        """``api_key`` logs the processes in to the broker; empty without logins. Outward mirrors need ``kafka``."""
         self._settings = settings
         self._broker = broker
         self._groups = groups
         self._url = broker_url
         self._api_key = api_key
+        self._kafka = kafka or KafkaAccess("", {})
         self._processes: dict[str, SupervisedProcess] = {}
         self._changes = asyncio.Lock()
         self._has_started = False
@@ -87,9 +98,15 @@ class Mirrors:
     def _variables(self, definition: MirrorDefinition) -> dict[str, str]:
         given = {
             "STELE_MIRROR_DEFINITION": json.dumps(definition.as_document()),
-            "STELE_MIRROR_BROKER": self._url,
             "STELE_MIRROR_SECRETS_DIR": str(self._settings.mirror_secrets_dir or ""),
         }
+        if definition.is_outward:
+            return {
+                **given,
+                "STELE_MIRROR_BROKER": self._kafka.server,
+                "STELE_MIRROR_BROKER_CONFIG": json.dumps(dict(self._kafka.properties)),
+            }
+        given["STELE_MIRROR_BROKER"] = self._url
         return {**given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
 
     # ── what operators see and do ──
@@ -116,7 +133,7 @@ class Mirrors:
         """
         if self._broker.cluster.is_shared:
             raise InvalidRequest(
-                "brokers with shared storage take no copies yet; mirror to a broker of its own"
+                "brokers with shared storage have no mirrors yet; mirror to a broker of its own"
             )
         async with self._changes:
             await self._broker.mirrors.put(definition)
@@ -146,6 +163,10 @@ class Mirrors:
         """
         async with self._changes:
             definition = self._broker.mirrors.get(name)
+            if definition.is_outward:
+                raise InvalidRequest(
+                    f"the copies of mirror {name!r} are topics of another cluster: delete the mirror to end it"
+                )
             names = [topic.name for topic in self._broker.topics() if topic.config.mirror == name]
             if topic_name is not None:
                 if topic_name not in names:

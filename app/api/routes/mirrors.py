@@ -29,6 +29,9 @@ _Properties = Annotated[
     ),
 ]
 
+# With ``equal``, copies in another cluster keep the offsets; with ``translate``, committed offsets are translated.
+_Offsets = Annotated[str, one_of("MirrorOffsets", "equal", "translate")]
+
 
 class MirroredPartition(TypedDict):
     partition: int
@@ -59,11 +62,14 @@ MirrorDocument = TypedDict(
     "MirrorDocument",
     {
         "name": str,
-        "from": str,
+        "from": Annotated[str | None, Shown("brokers of the source; null if it copies to another cluster")],
+        "to": Annotated[str | None, Shown("brokers of the target; null if it copies to this broker")],
         "topics": str,
         "groups": str | None,
         "acls": bool,
         "source": _Properties,
+        "target": _Properties,
+        "offsets": _Offsets,
         "rate": int | None,
     },
 )
@@ -120,14 +126,17 @@ class Truncation(TypedDict):
     truncated: list[CutCopy]
 
 
-class MirrorBody(Struct, forbid_unknown_fields=True, rename={"servers": "from"}):
-    """What a mirror copies."""
+class MirrorBody(Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
+    """What a mirror copies, from a source to this broker or from here to a target."""
 
-    servers: Annotated[str, Shown("brokers of the source to begin with: HOST:PORT,…")]
     topics: Annotated[str, Shown("regular expression of whole names")]
+    origin: Annotated[str | None, Shown("brokers of the source to begin with: HOST:PORT,…")] = None
+    to: Annotated[str | None, Shown("brokers of the target to begin with, instead of a source")] = None
     groups: Annotated[str | None, Shown("regular expression of the groups whose offsets are copied")] = None
     acls: Annotated[bool, Shown("whether access rules and quotas are copied")] = False
     source: _Properties = field(default_factory=dict[str, str])
+    target: _Properties = field(default_factory=dict[str, str])
+    offsets: _Offsets = "equal"
     rate: Annotated[int | None, Shown("limit of all copying in bytes per second", minimum=1024)] = None
     paused: bool = False
 
@@ -182,21 +191,28 @@ async def get_mirror(request: Request) -> Mirror:
 
 @route("PUT /v1/mirrors/{mirror}", "Create or change a mirror", body=_BODY)
 async def put_mirror(request: Request) -> Mirror:
-    """Copy topics of another Kafka cluster, with the same offsets, until they are promoted.
+    """Copy topics of another Kafka cluster, with the same offsets, until they are promoted; or topics to one, with `to`.
 
     A mirror that exists goes on with what the body says; with `paused` it rests.
     """
     name = request.path_params["mirror"]
     body = await _BODY.read(request)
+    servers, is_outward = body.origin or body.to, body.origin is None
+    if servers is None or None not in (body.origin, body.to):
+        raise InvalidRequest("a mirror needs either from or to: HOST:PORT of brokers of another cluster")
+    if body.source if is_outward else body.target:
+        raise InvalidRequest("source has the properties of a mirror with from, target those of one with to")
     definition = MirrorDefinition(
         name=name,
-        servers=body.servers,
+        servers=servers,
         topics=body.topics,
         groups=body.groups,
         acls=body.acls,
-        source=body.source,
+        source=body.target if is_outward else body.source,
         rate_bytes_s=body.rate,
         is_paused=body.paused,
+        is_outward=is_outward,
+        offsets=body.offsets,
     )
     mirrors = _mirrors(request)
     await mirrors.put(definition)

@@ -55,6 +55,7 @@ def source(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
         "STELE_OAUTH_JWKS": str(key_set),
         "STELE_OAUTH_ISSUER": ISSUER,
         "STELE_OAUTH_AUDIENCE": AUDIENCE,
+        "STELE_MIRROR_SECRET_TARGET": BrokerLogin().password,
     }
     with run_broker(
         tmp_path_factory.mktemp("source") / "data", tls=tls, login=LOGIN, environment=environment
@@ -64,7 +65,9 @@ def source(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("target") / "data", login=BrokerLogin()) as broker:
+    with run_broker(
+        tmp_path_factory.mktemp("target") / "data", login=BrokerLogin(), environment=SECRETS
+    ) as broker:
         yield broker
 
 
@@ -290,3 +293,42 @@ def test_a_broker_runs_its_mirrors_and_promotes_their_copies(tmp_path: Path, top
         with Client(target.binary_url) as client:
             records = [*client.fetch(topic, offset=99).records, *client.fetch(topic, offset=100).records]
             assert [(record.offset, record.value) for record in records] == [(99, b"99"), (100, b"mine")]
+
+
+def test_brokers_with_logins_and_tls_copy_to_each_other(
+    source: BrokerProcess, target: BrokerProcess, topic: str
+) -> None:
+    """Outward mirrors, which log in to both sides; offsets stay equal, and committed ones follow."""
+    to_target = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": BrokerLogin().user,
+        "sasl.password": "${env:STELE_MIRROR_SECRET_TARGET}",
+    }
+    with http(source) as at_source, http(target) as at_target:
+        for here, broker, other, properties in (
+            (at_source, source, target, to_target),
+            (at_target, target, source, properties_of(source, "SCRAM-SHA-512")),
+        ):
+            name = f"{topic}-of-{'source' if broker is source else 'target'}"
+            put(broker, name, *map(str, range(100)))
+            offsets = {"offsets": [{"topic": name, "partition": 0, "offset": 42, "metadata": "x"}]}
+            here.put(f"/v1/groups/{name}/offsets", json=offsets).raise_for_status()
+            body = {"to": other.kafka_bootstrap, "topics": name, "groups": name, "target": properties}
+            here.put(f"/v1/mirrors/{name}", json=body).raise_for_status()
+
+            def status(here: httpx.Client = here, name: str = name) -> dict[str, Any]:
+                return here.get(f"/v1/mirrors/{name}").raise_for_status().json()
+
+            eventually(lambda status=status: status()["state"] == "level", "the mirror is level")
+            with Client(other.binary_url) as client:
+                records = client.fetch(name, offset=0).records
+            assert [record.value for record in records] == [b"%d" % number for number in range(100)]
+            there = at_target if here is at_source else at_source
+
+            def committed(there: httpx.Client = there, name: str = name) -> list[int]:
+                found = there.get(f"/v1/groups/{name}").json().get("partitions", ())
+                return [one["committed"] for one in found]
+
+            eventually(lambda committed=committed: committed() == [42], "the group is at 42")
+            here.delete(f"/v1/mirrors/{name}").raise_for_status()

@@ -48,7 +48,8 @@ class Comparisons:
         compared = [
             one
             for one in partitions
-            if positions.must_compare(copies[one.name], sources[one.name])
+            if self._target.has_batches
+            and positions.must_compare(copies[one.name], sources[one.name])
             and copies[one.name].end <= sources[one.name].end
         ]
         last = {one.name: copies[one.name].end - 1 for one in compared}
@@ -87,7 +88,9 @@ class Comparisons:
             )
             return ours, theirs.get(name, b"")
 
-        copy = await self._target.state(name, one.copy_id)
+        copy = (await self._target.states({name: one.copy_id}))[name]
+        if not isinstance(copy, CopyState):
+            raise copy
         start = (await reads.offsets(self._source, self._broker, epochs, reads.EARLIEST)).get(name, _UNKNOWN)
         end = (await reads.offsets(self._source, self._broker, epochs, reads.LATEST)).get(name, _UNKNOWN)
         if start.error or end.error:

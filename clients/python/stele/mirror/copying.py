@@ -14,13 +14,14 @@ from typing import Any
 from ..errors import SteleClientError, UnexpectedEndError
 from ..records import TopicPartition
 from ..wire.error_codes import ErrorCode
+from ..wire.isolation_level import IsolationLevel
 from ..wire.kafka.fetch import PartitionData
 from . import positions
 from .comparisons import Comparisons
 from .errors import MirrorError, SourceError, error_name
 from .flow import Flow
 from .partition import Job, PartitionCopy, pause_s
-from .positions import CopyState, SourceState
+from .positions import NOTHING, CopyState, LeftOut, SourceState
 from .source import reads
 from .source.cluster import Source
 from .source.reads import AskedEpoch, EpochEnd, FetchFrom
@@ -132,7 +133,10 @@ class LeaderCopies:
             for one in due:
                 one.is_beginning = True
             self._spawn(self._begin(due))
-        lost = [one for one in self.partitions.values() if one.state == "diverged"]
+        # Others cannot be cut back.
+        lost = [
+            one for one in self.partitions.values() if one.state == "diverged" and self._target.has_batches
+        ]
         free = _SEARCHES_MAX - sum(one.is_beginning for one in lost)
         for one in [one for one in lost if one.must_search(now_s)][: max(0, free)]:
             one.is_beginning = True
@@ -147,6 +151,10 @@ class LeaderCopies:
             tails = await self._comparisons.differing_tails(
                 [one for one in asked if one.name in sources], copies, sources
             )
+            for one in asked:
+                source = sources.get(one.name)
+                if source is not None and one.run == runs[one.name] and copies[one.name].end > source.start:
+                    await self._compare(one, source.start)
             for one in asked:
                 if one.name in sources and one.run == runs[one.name]:
                     self._begin_one(one, copies[one.name], sources[one.name], tails.get(one.name))
@@ -163,18 +171,17 @@ class LeaderCopies:
 
     async def _copies(self, partitions: Sequence[PartitionCopy]) -> dict[TopicPartition, CopyState]:
         """Return what the copies have; those that cannot be asked wait."""
-        states = await asyncio.gather(
-            *(self._target.state(one.name, one.copy_id) for one in partitions), return_exceptions=True
-        )
+        states = await self._target.states({one.name: one.copy_id for one in partitions})
         copies: dict[TopicPartition, CopyState] = {}
-        for one, state in zip(partitions, states, strict=True):
+        for one in partitions:
+            state = states[one.name]
             if isinstance(state, CopyState):
                 copies[one.name] = state
-            elif isinstance(state, SteleClientError):
+            elif isinstance(state, positions.Diverged | positions.NotCopyable):
+                self._stop(one, state)
+            else:
                 self._wait_all([one], f"the copy: {state}")
                 self._refresh()
-            else:
-                raise state
         return copies
 
     async def _sources(
@@ -183,7 +190,9 @@ class LeaderCopies:
         """Return what the source has; partitions with an error wait."""
         epochs = {one.name: one.leader.epoch for one in partitions}
         starts = await reads.offsets(self._source, self._broker, epochs, reads.EARLIEST)
-        ends = await reads.offsets(self._source, self._broker, epochs, reads.LATEST)
+        ends = await reads.offsets(
+            self._source, self._broker, epochs, reads.LATEST, isolation=self._target.isolation
+        )
         found: dict[TopicPartition, SourceState] = {}
         for one in partitions:
             start, end = starts.get(one.name), ends.get(one.name)
@@ -213,6 +222,28 @@ class LeaderCopies:
                         start=was.start, end=was.end, epoch_end=(end_of_epoch.epoch, end_of_epoch.end)
                     )
         return found
+
+    async def _compare(self, one: PartitionCopy, start: int) -> None:
+        """Compare records of a copy with those of the source, if the target has no epochs of the source."""
+        samples = self._target.samples(one.name)
+        if not samples:
+            return
+        begin = FetchFrom(one.topic_id, one.leader.epoch, max(start, samples[0].offset), -1)
+        answers = await reads.fetch(
+            self._source,
+            self._broker,
+            {one.name: begin},
+            wait_ms=0,
+            bytes_max=self._source.config.fetch_bytes,
+        )
+        answer = answers.get(one.name)
+        if answer is None or answer.error_code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):
+            self._fail(one, -1 if answer is None else answer.error_code)
+            return
+        try:
+            positions.check_samples(samples, answer.records or b"")
+        except positions.Diverged as error:
+            self._stop(one, error)
 
     def _begin_one(
         self, one: PartitionCopy, copy: CopyState, source: SourceState, differs_at: int | None
@@ -256,7 +287,12 @@ class LeaderCopies:
         wait_ms = 0 if is_busy else self._source.config.fetch_wait_ms
         begun_s = loop.time()
         answers = await reads.fetch(
-            self._source, self._broker, asked, wait_ms=wait_ms, bytes_max=self._flow.fetch_bytes_max
+            self._source,
+            self._broker,
+            asked,
+            wait_ms=wait_ms,
+            bytes_max=self._flow.fetch_bytes_max,
+            isolation=self._target.isolation,
         )
         has_brought = False
         for name, answer in answers.items():
@@ -276,7 +312,9 @@ class LeaderCopies:
         if answer.error_code:
             self._fail(one, answer.error_code)
             return False
-        if answer.high_watermark < 0:
+        is_committed = self._target.isolation == IsolationLevel.READ_COMMITTED
+        end = answer.last_stable_offset if is_committed else answer.high_watermark
+        if end < 0:
             self._wait_all([one], "the source sent no high watermark")
             return False
         if answer.log_start_offset > (one.position or 0):
@@ -287,18 +325,19 @@ class LeaderCopies:
             if diverging is not None and one.epoch >= 0:
                 positions.check_epoch(one.position or 0, one.epoch, diverging.epoch, diverging.end_offset)
             records = answer.records if answer.records is not None else b""
-            pieces = positions.cut(records, one.position or 0, answer.high_watermark, floor=one.floor)
-        except positions.Diverged as error:
+            pieces = positions.cut(records, one.position or 0, end, floor=one.floor)
+            ended = answer.aborted_transactions if is_committed and pieces else None
+            aborted = positions.aborted_batches(
+                records, [(each.producer_id, each.first_offset) for each in ended or ()]
+            )
+        except (positions.Diverged, positions.NotCopyable) as error:
             self._stop(one, error)
-            return False
-        except positions.NotCopyable as error:
-            self._flow.give(one.stop("refused", error))
             return False
         except positions.Damaged as error:
             self._wait_all([one], error)
             return False
-        job = Job(records if pieces else b"", pieces, answer.log_start_offset)
-        one.fetched(job, high_watermark=answer.high_watermark)
+        job = Job(records if pieces else b"", pieces, answer.log_start_offset, aborted)
+        one.fetched(job, high_watermark=end)
         if one.jobs and one.jobs[-1] is job:
             self._flow.take(job.size)
             if pieces:
@@ -319,9 +358,10 @@ class LeaderCopies:
         else:
             self._wait_all([one], f"the source: {error_name(number)}")
 
-    def _stop(self, one: PartitionCopy, error: positions.Diverged) -> None:
+    def _stop(self, one: PartitionCopy, error: positions.Diverged | positions.NotCopyable) -> None:
         logger.error("%s has stopped: %s", one.name, error)
-        self._flow.give(one.stop("diverged", error))
+        state = "diverged" if isinstance(error, positions.Diverged) else "refused"
+        self._flow.give(one.stop(state, error))
 
     # ── appending ──
 
@@ -334,11 +374,14 @@ class LeaderCopies:
             # Another process has appended, or an append whose response was lost.
             if one.run == run:
                 self._flow.give(one.begin_again())
-        except SteleClientError as error:
+        except (positions.Diverged, positions.NotCopyable) as error:
+            if one.run == run:
+                self._stop(one, error)
+        except (SteleClientError, SourceError, MirrorError) as error:
             if one.run == run:
                 self._wait_all([one], f"the copy: {error}")
-                if not error.retriable:
-                    # It may have been deleted.
+                if not isinstance(error, SteleClientError) or not error.retriable:
+                    # It may have been deleted, or is somewhere else.
                     self._refresh()
         except Exception as error:
             # The edge of a task: whatever it is, the partition is tried again.
@@ -351,7 +394,8 @@ class LeaderCopies:
     async def _append_job(self, one: PartitionCopy, job: Job, run: int) -> None:
         for piece in job.pieces:
             batches = job.records[piece.start : piece.stop]
-            if not await self._store(one, run, batches, log_start=-1):
+            left_out = LeftOut(job.log_start, job.aborted)
+            if not await self._store(one, run, batches, log_start=-1, left_out=left_out):
                 return
             if one.end != piece.next_offset:
                 raise UnexpectedEndError(
@@ -365,11 +409,17 @@ class LeaderCopies:
         self._changed.set()
 
     async def _store(
-        self, one: PartitionCopy, run: int, batches: bytes | memoryview, *, log_start: int
+        self,
+        one: PartitionCopy,
+        run: int,
+        batches: bytes | memoryview,
+        *,
+        log_start: int,
+        left_out: LeftOut = NOTHING,
     ) -> bool:
         """Append to a copy; return whether it still matters."""
         copy = await self._target.append(
-            one.name, one.copy_id, batches, expected_end=one.end, log_start=log_start
+            one.name, one.copy_id, batches, expected_end=one.end, log_start=log_start, left_out=left_out
         )
         if one.run != run:
             return False

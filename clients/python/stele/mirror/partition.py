@@ -31,11 +31,12 @@ def pause_s(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """What to append of one fetch; ``log_start`` is that of the source."""
+    """What to append of one fetch; ``log_start`` is that of the source, ``aborted`` as in ``LeftOut``."""
 
     records: Any
     pieces: list[Piece]
     log_start: int
+    aborted: frozenset[int] = frozenset()
 
     @property
     def size(self) -> int:

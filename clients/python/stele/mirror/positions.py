@@ -6,7 +6,7 @@ before it must be what the source has there: ``begin`` and ``is_diverging`` comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,6 +105,71 @@ def differs(copy: CopyState, at: int) -> Diverged:
         f"the source has other records than the copy from offset {at} on, or from earlier, and the copy ends at {copy.end}: "
         f"the source was set back, and has written others since. {_WHAT_TO_DO}"
     )
+
+
+class Sample(NamedTuple):
+    """A record of a copy; ``offset`` is the one that it has at the source, ``timestamp`` None if the copy has its own."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+def check_samples(samples: Sequence[Sample], records: rb.Buffer) -> None:
+    """Compare records of a copy with those of the source at their offsets.
+
+    Raises:
+        Diverged: they are others.
+    """
+    wanted = {sample.offset: sample for sample in samples}
+    for header in rb.iter_headers(records):
+        if header.is_control or wanted.keys().isdisjoint(range(header.base_offset, header.next_offset)):
+            continue
+        for record in rb.decode_records(records, header):
+            sample = wanted.get(record.offset)
+            if sample is None:
+                continue
+            is_same_time = sample.timestamp is None or sample.timestamp == record.timestamp
+            if not is_same_time or (sample.key, sample.value) != (record.key, record.value):
+                raise Diverged(
+                    f"the record with offset {record.offset} is another one in the copy, so it is not a copy of this log. "
+                    f"{_WHAT_TO_DO}"
+                )
+
+
+class LeftOut(NamedTuple):
+    """What consumers do not get of batches: records before an offset, and those of aborted transactions.
+
+    ``aborted`` has the base offsets of batches.
+    """
+
+    before: int = 0
+    aborted: frozenset[int] = frozenset()
+
+
+NOTHING = LeftOut()
+
+
+def aborted_batches(records: rb.Buffer, transactions: Iterable[tuple[int, int]]) -> frozenset[int]:
+    """Return the base offsets of batches whose transactions were aborted.
+
+    ``transactions``: the producer id and the first offset of each aborted one, as a fetch returns them.
+    """
+    waiting = sorted(transactions, key=lambda one: one[1])
+    if not waiting:
+        return frozenset()
+    aborted: set[int] = set()
+    producers: set[int] = set()
+    for header in rb.iter_headers(records):
+        while waiting and waiting[0][1] <= header.last_offset:
+            producers.add(waiting.pop(0)[0])
+        if header.producer_id in producers and header.is_transactional:
+            if header.is_control:
+                producers.discard(header.producer_id)
+            else:
+                aborted.add(header.base_offset)
+    return frozenset(aborted)
 
 
 class Piece(NamedTuple):

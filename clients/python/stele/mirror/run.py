@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from ..records import TopicPartition
 from . import status
 from .access import Access
 from .copying import Copying
-from .definition import Definition
+from .definition import Definition, addresses
 from .errors import MirrorError, SourceError
 from .flow import Flow
 from .groups import Groups
+from .outward.target import KafkaTarget
 from .partition import pause_s
 from .properties import SourceConfig, parse, resolved
 from .source.cluster import Source
-from .target import Target
+from .target import SteleTarget, Target
 from .topics import Topics
 
 logger: logging.Logger = logging.getLogger("stele.mirror")
@@ -43,14 +45,31 @@ _GROUPS_SHOWN_MAX = 20
 class Mirror:
     """One mirror; ``run`` ends only when it is cancelled."""
 
-    def __init__(self, definition: Definition, url: str) -> None:
-        """Raises ``MirrorError`` if the definition or the URL of the target cannot be used."""
+    def __init__(self, definition: Definition, broker: str, properties: Mapping[str, str]) -> None:
+        """``broker`` is a URL of its binary listener, to which the mirror copies.
+
+        An outward one reads from there: it is ``HOST:PORT`` of the Kafka listener, ``properties`` are those of connections.
+
+        Raises:
+            MirrorError: the definition or the URL cannot be used.
+        """
         self._definition = definition
-        try:
-            self._target = Target(url)
-        except ValueError as error:
-            raise MirrorError(str(error)) from error
-        self._source = Source(definition.servers, self._config)
+        other = Source(definition.servers, self._config)
+        self._access: Access | None = None
+        if definition.is_outward:
+            own = partial(parse, properties, mirror=definition.name)
+            # Where it says it is need not be reachable from here.
+            self._source = Source(addresses(broker), own, advertised=False)
+            self._target: Target = KafkaTarget(
+                other, mirror=definition.name, keeps_offsets=definition.offsets == "equal"
+            )
+        else:
+            self._source = other
+            try:
+                self._target = target = SteleTarget(broker)
+            except ValueError as error:
+                raise MirrorError(str(error)) from error
+            self._access = Access(other, target) if definition.acls else None
         self._flow = Flow(definition.rate)
         self._wanted = asyncio.Event()
         self._topics = Topics(self._source, self._target, pattern=definition.topics, mirror=definition.name)
@@ -60,14 +79,13 @@ class Mirror:
             if definition.groups is None
             else Groups(self._source, self._target, pattern=definition.groups, end_of=self._end_of)
         )
-        self._access = Access(self._source, self._target) if definition.acls else None
         self._rate = status.Rate()
         self._failure = ""
         self._side_failures: dict[str, str] = {}
 
     def _config(self) -> SourceConfig:
         """Return the properties with their secrets as they are now."""
-        given = resolved(self._definition.source, os.environ, _text_of)
+        given = resolved(self._definition.properties, os.environ, _text_of)
         return parse(given, mirror=self._definition.name)
 
     def _refresh(self) -> None:
@@ -173,19 +191,21 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     import uvloop
 
-    return uvloop.run(
-        _main(os.environ.get("STELE_MIRROR_DEFINITION", ""), os.environ.get("STELE_MIRROR_BROKER", ""))
-    )
+    return uvloop.run(_main(os.environ))
 
 
-async def _main(definition: str, url: str) -> int:
+async def _main(environment: Mapping[str, str]) -> int:
     """Report the status, one JSON object per line, until standard input ends."""
     loop = asyncio.get_running_loop()
     ending = asyncio.create_task(_ended_input())
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.cancel)
     try:
-        mirror = Mirror(Definition.parse(definition), url)
+        mirror = Mirror(
+            Definition.parse(environment.get("STELE_MIRROR_DEFINITION", "")),
+            environment.get("STELE_MIRROR_BROKER", ""),
+            json.loads(environment.get("STELE_MIRROR_BROKER_CONFIG", "{}")),
+        )
     except MirrorError as error:
         _report({"state": "failed", "last_error": str(error)})
         return 1

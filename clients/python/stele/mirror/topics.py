@@ -113,7 +113,7 @@ def config_changes(
             if copy[name] != config.value:
                 changes[name] = config.value
         elif config.is_of_topic:
-            missing[name] = f"{config.value[:100]}: Stele has no such configuration"
+            missing[name] = f"{config.value[:100]}: the target has no such configuration"
     return changes, missing
 
 
@@ -180,6 +180,9 @@ class Topics:
     async def _refresh(self, known: MirroredTopic, configs: Mapping[str, SourceConfigValue] | None) -> None:
         name, source = known.source.name, known.source
         try:
+            if why := self._target.refusal(configs or {}):
+                known.state, known.error = "refused", f"topic {name!r} {why}"
+                return
             copy = await self._target.describe(name)
             if copy is None:
                 copy = await self._make(source)

@@ -100,11 +100,15 @@ class Listed(NamedTuple):
 
 
 async def offsets(
-    source: Source, broker: int, partitions: Mapping[TopicPartition, int], at: int
+    source: Source,
+    broker: int,
+    partitions: Mapping[TopicPartition, int],
+    at: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, Listed]:
     """Return the log start (``EARLIEST``) or the high watermark (``LATEST``).
 
-    ``partitions``: with the epochs of their leaders.
+    ``partitions``: with the epochs of their leaders. Of committed records, the end is the last stable offset.
     """
     asked = [
         ListOffsetsTopic(
@@ -116,9 +120,7 @@ async def offsets(
         )
         for name, group in _by_topic(partitions)
     ]
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=IsolationLevel.READ_UNCOMMITTED, topics=asked, timeout_ms=30_000
-    )
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=asked, timeout_ms=30_000)
     response = await source.call(LIST_OFFSETS_API, request, broker=broker)
     return {
         TopicPartition(topic.name, one.partition_index): Listed(one.error_code, one.offset)
@@ -186,8 +188,9 @@ async def fetch(
     bytes_max: int,
     partition_bytes: int | None = None,
     purpose: Purpose = "fetch",
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, PartitionData]:
-    """Read batches as they are stored, up to the high watermark, of all transactions.
+    """Read batches as they are stored, up to the high watermark, or up to the last stable offset.
 
     Partitions that come first are served first. ``partition_bytes`` None is what the connection is configured for.
     """
@@ -215,7 +218,7 @@ async def fetch(
         max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=min(source.config.fetch_bytes, bytes_max),
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        isolation_level=isolation,
         topics=asked,
     )
     response = await source.call(
