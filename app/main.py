@@ -27,6 +27,7 @@ from stele.wire.record_batch import load_codec
 
 from . import logs, process_memory
 from .broker.listeners import Endpoint
+from .broker.mirrors import LEASE as MIRRORS_LEASE
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
 from .composition import (
@@ -507,6 +508,9 @@ async def run(settings: Settings) -> None:
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
         shared.cluster.hold(cdc.lease, cdc)
+    if shared is not None:
+        mirrors.run_by_lease(partial(shared.cluster.is_held, MIRRORS_LEASE))
+        shared.cluster.hold(MIRRORS_LEASE, mirrors)
     if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.

@@ -653,6 +653,9 @@ class EmbeddedEngine:
                 raise self._log_dir.refuse(log.directory, error) from error
         await self.delete_records(topic_partition, offset)
 
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Do nothing: no other broker appends."""
+
     async def end_copies(self, topic_partition: TopicPartition) -> None:
         log = self._logs.disk[topic_partition]
         end_offset = log.log_end_offset

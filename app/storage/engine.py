@@ -502,6 +502,13 @@ class LogEngine(Protocol):
         """
         ...
 
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Accept no copies any more, whichever broker is asked; ``end_copies`` of each follows.
+
+        A caller that has the partitions to itself sees to that by itself. Raises ``StorageError``.
+        """
+        ...
+
     async def end_copies(self, topic_partition: TopicPartition) -> None:
         """Make a copy an ordinary log, in which every offset from now on has a record; its leader epoch rises.
 

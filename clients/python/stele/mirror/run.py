@@ -173,15 +173,20 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     import uvloop
 
+    silence = os.environ.get("STELE_MIRROR_SILENCE")
     return uvloop.run(
-        _main(os.environ.get("STELE_MIRROR_DEFINITION", ""), os.environ.get("STELE_MIRROR_BROKER", ""))
+        _main(
+            os.environ.get("STELE_MIRROR_DEFINITION", ""),
+            os.environ.get("STELE_MIRROR_BROKER", ""),
+            silence_s=float(silence) if silence else None,
+        )
     )
 
 
-async def _main(definition: str, url: str) -> int:
-    """Report the status, one JSON object per line, until standard input ends."""
+async def _main(definition: str, url: str, *, silence_s: float | None) -> int:
+    """Report the status, one JSON object per line, until standard input ends, or is silent for too long."""
     loop = asyncio.get_running_loop()
-    ending = asyncio.create_task(_ended_input())
+    ending = asyncio.create_task(_ended_input(silence_s))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.cancel)
     try:
@@ -202,13 +207,21 @@ async def _main(definition: str, url: str) -> int:
     return 0
 
 
-async def _ended_input() -> None:
+async def _ended_input(silence_s: float | None) -> None:
+    """Return when standard input ends.
+
+    In a cluster, the broker sends lines while it has the lease of the mirrors. If it is silent for ``silence_s``, because it
+    is paused, another broker goes on with the mirror.
+    """
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    while await reader.read(4096):
-        pass
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(silence_s):
+                if not await reader.read(4096):
+                    return
 
 
 def _report(document: dict[str, Any]) -> None:
