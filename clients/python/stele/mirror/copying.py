@@ -255,7 +255,13 @@ class LeaderCopies:
             if diverging is not None and one.epoch >= 0:
                 positions.check_epoch(one.position or 0, one.epoch, diverging.epoch, diverging.end_offset)
             records = answer.records if answer.records is not None else b""
-            pieces = positions.cut(records, one.position or 0, answer.high_watermark, floor=one.floor)
+            pieces = positions.cut(
+                records,
+                one.position or 0,
+                answer.high_watermark,
+                floor=one.floor,
+                piece_bytes=self._flow.piece_bytes,
+            )
         except positions.Diverged as error:
             self._stop(one, error)
             return False

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import SteleClientError
 from ..records import TopicPartition
-from . import status
+from . import positions, status
 from .access import Access
 from .copying import Copying
 from .definition import Definition
@@ -43,15 +43,18 @@ _GROUPS_SHOWN_MAX = 20
 class Mirror:
     """One mirror; ``run`` ends only when it is cancelled."""
 
-    def __init__(self, definition: Definition, url: str) -> None:
-        """Raises ``MirrorError`` if the definition or the URL of the target cannot be used."""
+    def __init__(self, definition: Definition, url: str, *, is_shared: bool = False) -> None:
+        """``is_shared``: the target is a cluster.
+
+        Raises ``MirrorError`` if the definition or the URL of the target cannot be used."""
         self._definition = definition
         try:
             self._target = Target(url)
         except ValueError as error:
             raise MirrorError(str(error)) from error
         self._source = Source(definition.servers, self._config)
-        self._flow = Flow(definition.rate)
+        piece_bytes = positions.PIECE_BYTES_SHARED if is_shared else positions.PIECE_BYTES_USUAL
+        self._flow = Flow(definition.rate, piece_bytes)
         self._wanted = asyncio.Event()
         self._topics = Topics(self._source, self._target, pattern=definition.topics, mirror=definition.name)
         self._copying = Copying(self._source, self._target, self._flow, refresh=self._refresh)
@@ -190,7 +193,8 @@ async def _main(definition: str, url: str, *, silence_s: float | None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.cancel)
     try:
-        mirror = Mirror(Definition.parse(definition), url)
+        # Only brokers of a cluster have leases.
+        mirror = Mirror(Definition.parse(definition), url, is_shared=silence_s is not None)
     except MirrorError as error:
         _report({"state": "failed", "last_error": str(error)})
         return 1
