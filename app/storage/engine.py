@@ -480,7 +480,7 @@ class LogEngine(Protocol):
         compared with it when the batch gets its offset. One that is stored already is a repeat, whatever the end is.
 
         ``is_copy``: they keep the offsets, leader epochs and times that they have, in a topic with ``stele.mirror``. The first
-        begins at the log end offset or later; no producer is asked for its state.
+        begins at ``expected_end`` or later, where the log ends; no producer is asked for its state.
 
         Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
         an idempotent producer that was refused for a reason that passes, later ones are out of order until

@@ -330,3 +330,25 @@ async def test_an_epoch_ahead_of_the_clock_is_refused(storage: Storage) -> None:
         with pytest.raises(InvalidBatch, match="ahead of the clock"):
             await append(broker, topic_id, copied(0, b"a", epoch=2**30))
         assert (await append(broker, topic_id)).log_end_offset == 0
+
+
+async def test_a_copy_goes_on_after_the_database_has_gone_back(storage: Storage) -> None:
+    async with storage.broker() as (broker, _):
+        topic_id = await mirrored(broker)
+        await append(broker, topic_id, *SOURCE[:2], copied(17, b"open", epoch=3, producer_id=70))
+        standby = storage.meta.standby()
+        await append(broker, topic_id, ended(18, 70, MarkerType.ABORT, epoch=4), copied(19, b"x", epoch=9))
+        storage.meta.fail_over(standby)
+        # What was lost of the copy is copied again, from where it ends now.
+        assert await append(broker, topic_id) == CopyState(
+            log_start_offset=0, log_end_offset=18, leader_epoch=3
+        )
+        with pytest.raises(UnexpectedEnd):
+            await append(broker, topic_id, copied(20, b"y", epoch=9), end=20)
+        await append(broker, topic_id, ended(18, 70, MarkerType.ABORT, epoch=4), SOURCE[-1])
+        assert await committed(broker) == [b"a", b"b", b"c", b"last"]
+        assert broker.epoch_end_offset("orders", 0, 4) == (4, 20)
+        # Another broker knows the same.
+        async with storage.broker() as (other, _):
+            assert await read_all(other) == await read_all(broker)
+            assert (await append(other, topic_id)).leader_epoch == 6
