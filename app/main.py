@@ -27,6 +27,7 @@ from stele.wire.record_batch import load_codec
 
 from . import logs, process_memory
 from .broker.listeners import Endpoint
+from .broker.mirrors import LEASE as MIRRORS_LEASE
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
 from .composition import (
@@ -541,6 +542,9 @@ async def run(settings: Settings) -> None:
     if shared is not None and iceberg.is_able:
         iceberg.run_by_lease(partial(shared.cluster.is_held, iceberg.lease))
         shared.cluster.hold(iceberg.lease, iceberg)
+    if shared is not None:
+        mirrors.run_by_lease(partial(shared.cluster.is_held, MIRRORS_LEASE))
+        shared.cluster.hold(MIRRORS_LEASE, mirrors)
     if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from .catalog_thread import CatalogThread
 # Of the rows of the catalog's table of configurations.
 MIRROR_KIND = "mirror"
 MIRRORS_MAX = 20
+# In a cluster, the broker with this lease runs all mirrors.
+LEASE = "mirrors"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _SERVER = re.compile(r"(?:[a-zA-Z0-9._-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}")
 _SERVERS_MAX = 50
@@ -127,14 +130,17 @@ class MirrorDefinitions:
     def __init__(self, catalog: CatalogThread) -> None:
         self._catalog = catalog
         self._known: dict[str, MirrorDefinition] = {}
+        self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        records = await self._catalog.run(lambda catalog: catalog.configs())
-        self._known = {
-            record.entity: MirrorDefinition(**json.loads(record.configs["definition"]))
-            for record in records
-            if record.kind == MIRROR_KIND
-        }
+        """Load all definitions; again, because other brokers may have changed some."""
+        async with self._lock:
+            records = await self._catalog.run(lambda catalog: catalog.configs())
+            self._known = {
+                record.entity: MirrorDefinition(**json.loads(record.configs["definition"]))
+                for record in records
+                if record.kind == MIRROR_KIND
+            }
 
     def all(self) -> list[MirrorDefinition]:
         return [self._known[name] for name in sorted(self._known)]
@@ -153,14 +159,16 @@ class MirrorDefinitions:
             raise InvalidRequest(
                 f"there are {MIRRORS_MAX} mirrors, which is the limit; one can copy many topics"
             )
-        await self._store(definition.name, {"definition": json.dumps(asdict(definition))})
-        self._known[definition.name] = definition
+        async with self._lock:
+            await self._store(definition.name, {"definition": json.dumps(asdict(definition))})
+            self._known[definition.name] = definition
 
     async def delete(self, name: str) -> None:
         """Forget a definition. Raises ``UnknownMirror``, and as the catalog does."""
         self.get(name)
-        await self._store(name, {})
-        self._known.pop(name, None)
+        async with self._lock:
+            await self._store(name, {})
+            self._known.pop(name, None)
 
     async def _store(self, name: str, configs: dict[str, Any]) -> None:
         record = ConfigRecord(kind=MIRROR_KIND, entity=name, configs=configs)

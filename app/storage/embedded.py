@@ -691,6 +691,9 @@ class EmbeddedEngine:
         logger.warning("%s was cut back to offset %d", log.directory, log.log_end_offset)
         return log.log_end_offset
 
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Do nothing: no other broker appends."""
+
     async def end_copies(self, topic_partition: TopicPartition) -> None:
         log = self._logs.disk[topic_partition]
         end_offset = log.log_end_offset

@@ -484,7 +484,7 @@ class LogEngine(Protocol):
         compared with it when the batch gets its offset. One that is stored already is a repeat, whatever the end is.
 
         ``is_copy``: they keep the offsets, leader epochs and times that they have, in a topic with ``stele.mirror``. The first
-        begins at the log end offset or later; no producer is asked for its state.
+        begins at ``expected_end`` or later, where the log ends; no producer is asked for its state.
 
         Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
         an idempotent producer that was refused for a reason that passes, later ones are out of order until
@@ -513,6 +513,13 @@ class LogEngine(Protocol):
         have gone because of later ones. Nothing may be appended meanwhile. It lasts when this returns.
 
         Raises ``StorageError``: the directory has stopped, or nothing was removed.
+        """
+        ...
+
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Accept no copies any more, whichever broker is asked; ``end_copies`` of each follows.
+
+        A caller that has the partitions to itself sees to that by itself. Raises ``StorageError``.
         """
         ...
 

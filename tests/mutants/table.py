@@ -106,6 +106,48 @@ MUTANTS = (
         "tests/unit/stele/mirror/test_divergence.py",
         "batches_are_compared",
     ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "            expected.check(self.next_offset)\n",
+        "            pass\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "one_of_two_brokers",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "        if self.row.copy_phase is CopyPhase.ENDED:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "ordinary_topic",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "                        place.base_offset - place.hole,\n",
+        "                        place.base_offset,\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "bytes_of_its_source",
+    ),
+    Mutant(
+        "app/storage/shared/log.py",
+        "            self.epochs.note(*entry)\n\n",
+        "            pass\n\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "one_of_two_brokers",
+    ),
+    Mutant(
+        "app/storage/shared/runs/batches.py",
+        "        if end_offset is not None and first_offset >= end_offset:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "open_transaction_within_a_run",
+    ),
+    Mutant(
+        "app/storage/shared/engine.py",
+        "            await self._meta.forget_producers(self._logs[topic_partition].log_id)\n",
+        "            pass\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "ordinary_topic",
+    ),
     # ── contracts of topics ──
     Mutant(
         "app/registry/contracts.py",
@@ -230,7 +272,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/storage/shared/log.py",
-        "        self.history, self.epochs = row.history, _epochs_of(row)\n",
+        "        self.history, self.epochs = row.history, self._epochs_of(row)\n",
         "        self.history = row.history\n",
         f"{_STORAGE}/shared/test_histories.py",
         "diverges",

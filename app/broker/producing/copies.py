@@ -6,6 +6,7 @@ where its mirror goes on, so a batch is stored once, whatever crashed in between
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -101,11 +102,15 @@ class Copies:
 
         Raises:
             UnknownTopic, UnknownPartition, TopicRecreated, InvalidRequest: there is no such copy.
-            UnexpectedEnd: the copy ends elsewhere; nothing was appended.
+            UnexpectedEnd: the copy ends elsewhere; nothing was appended, but its log start may have moved.
             InvalidBatch: the batches cannot be those of a log from there on; nothing was appended.
             StorageFull, StorageUnavailable, LogDirFailed, BrokerClosing: nothing was appended.
         """
         name = self._copy(topic_name, topic_id, partition)
+        if not batches or log_start_offset > self._engine.state(name).log_end_offset:
+            # Another broker may have appended; with batches, the engine compares the end when it stores them.
+            await self._engine.refresh([name])
+            self._copy(topic_name, topic_id, partition)
         if log_start_offset > self._engine.state(name).log_end_offset:
             self._check_end(name, expected_end)
             await self._engine.skip_to(name, log_start_offset)
@@ -123,7 +128,10 @@ class Copies:
                 raise InvalidBatch(
                     f"it begins at offset {headers[0].base_offset}, and {name} ends at {expected_end}"
                 )
-            self._appender.append_copies(name, batches, headers)
+            ticket = self._appender.append_copies(name, batches, headers, expected_end)
+            if ticket.future is not None:
+                await asyncio.shield(ticket.future)
+                self._copy(topic_name, topic_id, partition)
         state = self._engine.state(name)
         if state.log_start_offset < log_start_offset:
             await self._engine.delete_records(name, log_start_offset)
@@ -168,6 +176,7 @@ class Copies:
             )
         self._changing.add(topic_name)
         try:
+            await self._engine.stop_copies(topic.topic_partitions())
             ended = await self._end_transactions(topic)
             for name in topic.topic_partitions():
                 await self._engine.end_copies(name)
@@ -220,10 +229,14 @@ class Copies:
                     )
                 await budget.visit()
         await self._producers.reserve_ids(newest_id)
+        stored: list[asyncio.Future[None]] = []
         for order in orders:
             # ``end_copies`` syncs them.
-            self._appender.append_markers([order], sync=False)
+            (ticket,) = self._appender.append_markers([order], sync=False)
+            if ticket.future is not None:
+                stored.append(ticket.future)
             await budget.visit()
+        await asyncio.gather(*stored)
         return ended
 
 

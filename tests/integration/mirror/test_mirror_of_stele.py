@@ -25,7 +25,7 @@ from stele.records import TopicPartition as Name
 
 from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, KEY, token
 from tests.support.certificates import Authority
-from tests.support.mirrors import assert_equal, partition_of, read_raw, run_mirror
+from tests.support.mirrors import TIMEOUT_S, assert_equal, partition_of, read_raw, run_mirror
 from tests.support.waiting import eventually
 
 _numbers = itertools.count()
@@ -174,6 +174,15 @@ def test_properties_that_cannot_be_used_are_explained_and_asked_again(
         status = mirror.await_status(lambda status: status["state"] == "failed")
         assert "must be the name of a file in the directory" in status["last_error"]
         assert mirror.process.poll() is None
+
+
+def test_a_mirror_ends_when_a_broker_of_a_cluster_is_silent(
+    source: BrokerProcess, target: BrokerProcess
+) -> None:
+    """It is paused, and another one is about to run the mirror."""
+    environment = {"STELE_MIRROR_SILENCE": "0.5"}
+    with run_mirror(target, source.kafka_bootstrap, "none", environment=environment) as mirror:
+        assert mirror.process.wait(TIMEOUT_S) == 0
 
 
 def test_a_certificate_for_another_host_is_not_trusted_unless_the_name_is_not_checked(

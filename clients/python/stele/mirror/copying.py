@@ -325,7 +325,9 @@ class LeaderCopies:
             if diverging is not None and one.epoch >= 0:
                 positions.check_epoch(one.position or 0, one.epoch, diverging.epoch, diverging.end_offset)
             records = answer.records if answer.records is not None else b""
-            pieces = positions.cut(records, one.position or 0, end, floor=one.floor)
+            pieces = positions.cut(
+                records, one.position or 0, end, floor=one.floor, piece_bytes=self._flow.piece_bytes
+            )
             ended = answer.aborted_transactions if is_committed and pieces else None
             aborted = positions.aborted_batches(
                 records, [(each.producer_id, each.first_offset) for each in ended or ()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from .positions import PIECE_BYTES_USUAL
+
 # Fetched and not yet stored, in all; each broker of the source may add one fetch.
 BYTES_MAX = 64 << 20
 
@@ -11,8 +13,10 @@ BYTES_MAX = 64 << 20
 class Flow:
     """Shared by all that copies: a bound on memory, and the rate of the definition."""
 
-    def __init__(self, rate: int | None) -> None:
+    def __init__(self, rate: int | None, piece_bytes: int = PIECE_BYTES_USUAL) -> None:
+        """``piece_bytes``: of an append, unless a batch has more."""
         self._rate = rate
+        self.piece_bytes: int = piece_bytes
         self._bytes = 0
         self._has_room = asyncio.Event()
         self._has_room.set()

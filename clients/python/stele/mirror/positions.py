@@ -18,9 +18,12 @@ NO_EPOCH = -1
 # What a frame has besides the batches: the name of a topic is the largest of it.
 PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # So that the broker's other requests get their turns between them.
-_PIECE_BYTES_USUAL = 1 << 17
+PIECE_BYTES_USUAL = 1 << 17
+# For a cluster, where an append waits for its object, and delays no other client.
+PIECE_BYTES_SHARED = 4 << 20
 _WHAT_TO_DO = (
-    "'stele mirror truncate' cuts the copy back to what both have; or promote the topic to keep what it has"
+    "'stele mirror truncate' cuts the copy back to what both have, or delete the topic to copy it again; or promote it to "
+    "keep what it has"
 )
 
 
@@ -181,8 +184,15 @@ class Piece(NamedTuple):
     epoch: int
 
 
-def cut(records: rb.Buffer, position: int, high_watermark: int, *, floor: int | None = None) -> list[Piece]:
-    """Return what to append of a fetch at ``position``, in pieces that fit a frame.
+def cut(
+    records: rb.Buffer,
+    position: int,
+    high_watermark: int,
+    *,
+    floor: int | None = None,
+    piece_bytes: int = PIECE_BYTES_USUAL,
+) -> list[Piece]:
+    """Return what to append of a fetch at ``position``, in pieces of ``piece_bytes`` or one batch, which fit a frame.
 
     Batches before the position are left out, and so are those that reach past the high watermark, and a last one that is
     cut short. What is wrong counts only once it is the first. ``floor`` is the end of the copy, if that is before the
@@ -199,7 +209,7 @@ def cut(records: rb.Buffer, position: int, high_watermark: int, *, floor: int | 
         for header in _batches(records, position, position if floor is None else floor, high_watermark):
             start, stop = header.position, header.position + header.size
             is_full = count >= BATCHES_PER_APPEND_MAX
-            if pieces and not is_full and stop - pieces[-1].start <= _PIECE_BYTES_USUAL:
+            if pieces and not is_full and stop - pieces[-1].start <= piece_bytes:
                 start = pieces.pop().start
             else:
                 count = 0

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import SteleClientError
 from ..records import TopicPartition
-from . import status
+from . import positions, status
 from .access import Access
 from .copying import Copying
 from .definition import Definition, addresses
@@ -45,10 +45,13 @@ _GROUPS_SHOWN_MAX = 20
 class Mirror:
     """One mirror; ``run`` ends only when it is cancelled."""
 
-    def __init__(self, definition: Definition, broker: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, definition: Definition, broker: str, properties: Mapping[str, str], *, is_shared: bool = False
+    ) -> None:
         """``broker`` is a URL of its binary listener, to which the mirror copies.
 
-        An outward one reads from there: it is ``HOST:PORT`` of the Kafka listener, ``properties`` are those of connections.
+        ``is_shared``: the broker is one of a cluster. An outward one reads from there: ``broker`` is then ``HOST:PORT``
+        of the Kafka listener, and ``properties`` are those of connections to it.
 
         Raises:
             MirrorError: the definition or the URL cannot be used.
@@ -70,7 +73,9 @@ class Mirror:
             except ValueError as error:
                 raise MirrorError(str(error)) from error
             self._access = Access(other, target) if definition.acls else None
-        self._flow = Flow(definition.rate)
+        is_shared = is_shared and not definition.is_outward
+        piece_bytes = positions.PIECE_BYTES_SHARED if is_shared else positions.PIECE_BYTES_USUAL
+        self._flow = Flow(definition.rate, piece_bytes)
         self._wanted = asyncio.Event()
         self._topics = Topics(self._source, self._target, pattern=definition.topics, mirror=definition.name)
         self._copying = Copying(self._source, self._target, self._flow, refresh=self._refresh)
@@ -195,9 +200,11 @@ def main() -> int:
 
 
 async def _main(environment: Mapping[str, str]) -> int:
-    """Report the status, one JSON object per line, until standard input ends."""
+    """Report the status, one JSON object per line, until standard input ends, or is silent for too long."""
+    silence = environment.get("STELE_MIRROR_SILENCE")
+    silence_s = float(silence) if silence else None
     loop = asyncio.get_running_loop()
-    ending = asyncio.create_task(_ended_input())
+    ending = asyncio.create_task(_ended_input(silence_s))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.cancel)
     try:
@@ -205,6 +212,8 @@ async def _main(environment: Mapping[str, str]) -> int:
             Definition.parse(environment.get("STELE_MIRROR_DEFINITION", "")),
             environment.get("STELE_MIRROR_BROKER", ""),
             json.loads(environment.get("STELE_MIRROR_BROKER_CONFIG", "{}")),
+            # Only brokers of a cluster have leases.
+            is_shared=silence_s is not None,
         )
     except MirrorError as error:
         _report({"state": "failed", "last_error": str(error)})
@@ -222,13 +231,21 @@ async def _main(environment: Mapping[str, str]) -> int:
     return 0
 
 
-async def _ended_input() -> None:
+async def _ended_input(silence_s: float | None) -> None:
+    """Return when standard input ends.
+
+    In a cluster, the broker sends lines while it has the lease of the mirrors. If it is silent for ``silence_s``, because it
+    is paused, another broker goes on with the mirror.
+    """
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    while await reader.read(4096):
-        pass
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(silence_s):
+                if not await reader.read(4096):
+                    return
 
 
 def _report(document: dict[str, Any]) -> None:
