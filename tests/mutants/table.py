@@ -93,6 +93,13 @@ MUTANTS = (
         "tests/unit/stele/mirror/test_divergence.py",
         "batches_are_compared",
     ),
+    Mutant(
+        "app/broker/producing/copy_pace.py",
+        "        self._seen = self._activity()\n        self._free_at_s = ended_s",
+        "        self._free_at_s = ended_s",
+        "tests/unit/broker/test_copy_pace.py",
+        "waits_for_nobody",
+    ),
     # ── contracts of topics ──
     Mutant(
         "app/registry/contracts.py",
