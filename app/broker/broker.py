@@ -130,7 +130,11 @@ class Broker:
         )
         # Listeners call it directly.
         self.copies = Copies(
-            engine=engine, topics=self._topics, producers=self._producers, appender=self._appender
+            engine=engine,
+            topics=self._topics,
+            producers=self._producers,
+            appender=self._appender,
+            activity=lambda: self.counts.appended_batches + self.counts.fetched_bytes,
         )
         engine.observe_appends(
             lambda name: self._tail_subscriptions.readable(*name),

@@ -647,6 +647,9 @@ class EmbeddedEngine:
     async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
         log = self._logs.disk[topic_partition]
         if offset > log.log_end_offset:
+            # First: a start takes the offsets that are left out for deleted ones, not for lost ones.
+            await self._manager.checkpoints.move_start(log, offset)
+        if self._logs.disk.get(topic_partition) is log and offset > log.log_end_offset:
             try:
                 log.skip_to(offset)
             except OSError as error:

@@ -30,6 +30,7 @@ SCREENS = {
     "produce": "/console/produce?topic=flights-again&replay=flights/0/1,flights/1/2",
     "schemas": "/console/schemas",
     "schema": "/console/schemas?subject=gates-value&version=2&with=1",
+    "mirrors": "/console/mirrors",
     "groups": "/console/groups",
     "group": "/console/groups?group=delays",
     "transactions": "/console/transactions",

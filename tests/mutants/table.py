@@ -148,6 +148,13 @@ MUTANTS = (
         f"{_BROKER}/test_shared_copies.py",
         "ordinary_topic",
     ),
+    Mutant(
+        "app/broker/producing/copy_pace.py",
+        "        self._seen = self._activity()\n        self._free_at_s = ended_s",
+        "        self._free_at_s = ended_s",
+        "tests/unit/broker/test_copy_pace.py",
+        "waits_for_nobody",
+    ),
     # ── contracts of topics ──
     Mutant(
         "app/registry/contracts.py",

@@ -7,7 +7,7 @@ where its mirror goes on, so a batch is stored once, whatever crashed in between
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from ...storage.topic_partition import TopicPartition
 from ...work_budget import WorkBudget
 from ..topics import Topic, Topics
 from .appending import Appender
+from .copy_pace import CopyPace
 from .producers import Producers
 from .transaction_gate import MarkerOrder
 
@@ -71,8 +72,16 @@ class Copies:
     """The copies of one broker."""
 
     def __init__(
-        self, *, engine: LogEngine, topics: Topics, producers: Producers, appender: Appender
+        self,
+        *,
+        engine: LogEngine,
+        topics: Topics,
+        producers: Producers,
+        appender: Appender,
+        activity: Callable[[], int],
     ) -> None:
+        """``activity``: see ``CopyPace``."""
+        self._pace = CopyPace(activity)
         self._engine = engine
         self._topics = topics
         self._producers = producers
@@ -117,18 +126,19 @@ class Copies:
             self._copy(topic_name, topic_id, partition)
             expected_end = log_start_offset
         if batches:
-            headers = await _checked(batches)
-            is_large = len(headers) == 1 and headers[0].size > self._engine.large_bytes
-            if is_large:
-                batches = memoryview(batches)
-                await self._engine.write_ahead(name, batches, headers[0], is_copy=True)
-            self._copy(topic_name, topic_id, partition)
-            self._check_end(name, expected_end)
-            if headers[0].base_offset < expected_end:
-                raise InvalidBatch(
-                    f"it begins at offset {headers[0].base_offset}, and {name} ends at {expected_end}"
-                )
-            ticket = self._appender.append_copies(name, batches, headers, expected_end)
+            async with self._pace:
+                headers = await _checked(batches)
+                is_large = len(headers) == 1 and headers[0].size > self._engine.large_bytes
+                if is_large:
+                    batches = memoryview(batches)
+                    await self._engine.write_ahead(name, batches, headers[0], is_copy=True)
+                self._copy(topic_name, topic_id, partition)
+                self._check_end(name, expected_end)
+                if headers[0].base_offset < expected_end:
+                    raise InvalidBatch(
+                        f"it begins at offset {headers[0].base_offset}, and {name} ends at {expected_end}"
+                    )
+                ticket = self._appender.append_copies(name, batches, headers, expected_end)
             if ticket.future is not None:
                 await asyncio.shield(ticket.future)
                 self._copy(topic_name, topic_id, partition)

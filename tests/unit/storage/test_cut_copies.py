@@ -273,3 +273,28 @@ async def test_a_disk_that_fails_stops_the_directory_and_a_start_finds_the_log()
     assert found == HISTORY[: len(found)]
     assert len(found) >= 4
     await engine.close()
+
+
+@simulated
+async def test_offsets_that_are_left_out_are_no_loss_after_a_crash(caplog: pytest.LogCaptureFixture) -> None:
+    written = SimulatedFiles()
+    engine = await engine_at(written)
+    copy(engine, HISTORY[:5])
+    await engine.close()
+    for number in range(1, 60):
+        files = written.crash(Random(0))
+        engine = await engine_at(files)
+        survivors: list[SimulatedFiles] = []
+
+        def end(files: SimulatedFiles = files, survivors: list[SimulatedFiles] = survivors) -> None:
+            survivors.extend([files.crash(Random(1)), files.power_cut(Random(1))])
+
+        files.alarm(number, end)
+        await engine.skip_to(ORDERS, 1_000)
+        await engine.close()
+        for survivor in survivors:
+            engine = await engine_at(survivor)
+            state = engine.state(ORDERS)
+            assert (state.log_start_offset, state.log_end_offset) in ((0, ENDS[4]), (1_000, 1_000))
+            await engine.close()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

@@ -40,6 +40,7 @@ _ACCESS_S = 30.0
 _SECRET_BYTES_MAX = 1 << 20
 _REPORT_S = 0.5
 _GROUPS_SHOWN_MAX = 20
+_NICENESS = 5
 
 
 class Mirror:
@@ -192,6 +193,8 @@ def main() -> int:
     logging.basicConfig(
         level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    # Where cores are few, the broker and its clients go first.
+    os.nice(_NICENESS)
     # httpx logs every request at level info.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     import uvloop
