@@ -57,7 +57,7 @@ ROWS: list[tuple[str, str]] = [
     ("mirror pause", "urls"),
     ("mirror resume", "urls"),
     ("mirror promote", "urls --yes"),
-    ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
+    ("mirror create", "urls --to 127.0.0.1:1 --topics none"),
     ("mirror delete", "urls --yes"),
     ("quotas set", "producer_byte_rate=1000000000 --for-client-id urls"),
     ("quotas list", ""),

@@ -233,10 +233,11 @@ class LeaderCopies:
     def _begin_one(self, one: PartitionCopy, copy: CopyState, source: SourceState) -> None:
         try:
             position = positions.begin(copy, source)
-        except positions.Diverged as error:
+            copy, floor = self._target.begun(one.name, copy, position)
+        except (positions.Diverged, positions.NotCopyable) as error:
             self._stop(one, error)
             return
-        one.began(position, copy, source)
+        one.began(position, copy, source, floor=floor)
 
     # ── fetching ──
 
