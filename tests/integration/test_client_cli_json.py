@@ -98,7 +98,7 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
     run("mirror create", *mirrored)
     for command in ("list", "status", "pause", "resume", "truncate", "promote", "delete"):
         if command == "delete":
-            run("mirror create", *mirrored)
+            run("mirror create", "json", "--to", "127.0.0.1:1", "--topics", "none", "--offsets", "translate")
         yes = ("--yes",) if command in ("truncate", "promote", "delete") else ()
         run(f"mirror {command}", *(() if command == "list" else ("json",)), *yes)
     run("iceberg status")

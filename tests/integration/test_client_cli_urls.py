@@ -58,7 +58,7 @@ ROWS: list[tuple[str, str]] = [
     ("mirror resume", "urls"),
     ("mirror truncate", "urls --yes"),
     ("mirror promote", "urls --yes"),
-    ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
+    ("mirror create", "urls --to 127.0.0.1:1 --topics none"),
     ("mirror delete", "urls --yes"),
     ("iceberg status", ""),
     ("quotas set", "producer_byte_rate=1000000000 --for-client-id urls"),

@@ -252,10 +252,11 @@ class LeaderCopies:
             position = positions.begin(copy, source)
             if differs_at is not None:
                 raise positions.differs(copy, differs_at)
-        except positions.Diverged as error:
+            copy, floor = self._target.begun(one.name, copy, position)
+        except (positions.Diverged, positions.NotCopyable) as error:
             self._stop(one, error)
             return
-        one.began(position, copy, source)
+        one.began(position, copy, source, floor=floor)
 
     async def _search(self, one: PartitionCopy) -> None:
         """Find out where a copy that has diverged and its source begin to differ."""

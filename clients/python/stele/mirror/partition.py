@@ -130,9 +130,10 @@ class PartitionCopy:
         self.common_end = None
         return self.begin_again()
 
-    def began(self, position: int, copy: CopyState, source: SourceState) -> None:
-        """Fetch from ``position`` on."""
-        self.position, self.floor, self.end, self.start = position, copy.end, copy.end, copy.start
+    def began(self, position: int, copy: CopyState, source: SourceState, *, floor: int | None = None) -> None:
+        """Fetch from ``position`` on; what it brings may begin at ``floor``, the end of the copy without one."""
+        self.position, self.end, self.start = position, copy.end, copy.start
+        self.floor = copy.end if floor is None else floor
         # Of records that the source has deleted it may not know the epoch.
         self.epoch = copy.epoch if must_compare(copy, source) else NO_EPOCH
         self.source_end = source.end

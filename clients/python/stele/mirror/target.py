@@ -66,6 +66,13 @@ class Target(Protocol):
         """Return records of a copy to compare with the source, as of ``states``; none if epochs say enough."""
         ...
 
+    def begun(self, partition: TopicPartition, copy: CopyState, position: int) -> tuple[CopyState, int]:
+        """Return what a copy has that goes on at ``position``, and where the first batch may begin.
+
+        Raises ``NotCopyable`` if it cannot go on there.
+        """
+        ...
+
     async def append(
         self,
         partition: TopicPartition,
@@ -158,6 +165,9 @@ class SteleTarget(Target):
 
     def samples(self, partition: TopicPartition) -> Sequence[Sample]:
         return ()
+
+    def begun(self, partition: TopicPartition, copy: CopyState, position: int) -> tuple[CopyState, int]:
+        return copy, copy.end
 
     async def append(
         self,

@@ -28,7 +28,7 @@ _PRODUCER_AT = 43
 _CODEC_MASK = 0x07
 _HORIZON = 0x40
 _SAMPLE_MAX = 20
-_INSTEAD = "Copy it with --offsets translate instead"
+INSTEAD = "Copy it with --offsets translate instead"
 
 
 class Run(NamedTuple):
@@ -46,17 +46,14 @@ class Outgoing(NamedTuple):
     runs: Sequence[Run]
 
 
-def sequence_of(offset: int) -> int:
-    """Return the sequence number of the record with this offset.
-
-    With it, the target appends at this offset or not at all: it refuses every other sequence than the next one.
-    """
-    return offset % _SEQUENCES
-
-
 def is_equal_copy(header: rb.BatchHeader) -> bool:
     """Return whether a batch of the target was written by a mirror with equal offsets."""
-    return header.producer_epoch == EPOCH and header.base_sequence == sequence_of(header.base_offset)
+    return header.producer_epoch == EPOCH and header.has_producer_id
+
+
+def next_sequence(header: rb.BatchHeader) -> int:
+    """Return the sequence number that follows a batch: the target takes no other one from its producer."""
+    return (header.base_sequence + header.record_count) % _SEQUENCES
 
 
 def number_batch(batch: bytearray, producer_id: int, epoch: int, sequence: int) -> None:
@@ -72,29 +69,32 @@ def outgoing(
 ) -> tuple[list[Outgoing], NotCopyable | None]:
     """Return what to send for whole batches that follow ``position``, and why the rest cannot be sent.
 
+    Without equal offsets, the first batch may begin before.
+
     Raises ``NotCopyable`` if records do not parse.
     """
     made: list[Outgoing] = []
     refusal: NotCopyable | None = None
+    before = left_out.before if keeps_offsets else max(left_out.before, position)
     small: list[rb.BatchHeader] = []
     for header in rb.iter_headers(batches):
         if keeps_offsets:
-            refusal = _inequality(header, position, left_out.before)
+            refusal = _inequality(header, position, before)
             position = header.next_offset
             if refusal is not None:
                 break
-        elif not _has_records(header, left_out):
+        elif not _has_records(header, before, left_out.aborted):
             continue
         if small and not _joins(small, header):
-            made.extend(_joined(batches, small, left_out.before))
+            made.extend(_joined(batches, small, before))
             small = []
         small.append(header)
-    made.extend(_joined(batches, small, left_out.before))
+    made.extend(_joined(batches, small, before))
     return made, refusal
 
 
-def _has_records(header: rb.BatchHeader, left_out: LeftOut) -> bool:
-    is_left_out = header.base_offset in left_out.aborted or header.next_offset <= left_out.before
+def _has_records(header: rb.BatchHeader, before: int, aborted: frozenset[int]) -> bool:
+    is_left_out = header.base_offset in aborted or header.next_offset <= before
     return not (header.is_control or is_left_out) and header.record_count > 0
 
 
@@ -102,13 +102,13 @@ def _inequality(header: rb.BatchHeader, position: int, log_start: int) -> NotCop
     """Return why Kafka would not give these records their own offsets."""
     if header.is_control or header.is_transactional:
         return NotCopyable(
-            f"offset {header.base_offset} is of a transaction, whose end takes an offset that no client can write. {_INSTEAD}"
+            f"offset {header.base_offset} is of a transaction, whose end takes an offset that no client can write. {INSTEAD}"
         )
     if header.base_offset == position and header.base_offset >= log_start and _is_whole(header):
         return None
     where = f"offset {position}" if header.base_offset != position else f"an offset from {position} on"
     return NotCopyable(
-        f"{where} has no record here any more (deleted or compacted), so Kafka would give it to the next record. {_INSTEAD}"
+        f"{where} has no record here any more (deleted or compacted), so Kafka would give it to the next record. {INSTEAD}"
     )
 
 

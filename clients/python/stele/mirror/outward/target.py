@@ -1,7 +1,8 @@
 """A Kafka cluster as the target of a mirror.
 
-With equal offsets, the position of a copy is the end of its partition, and the sequence numbers of batches are their
-offsets: whatever a killed mirror, or a broken connection, still has under way, the target appends each offset once.
+With equal offsets, the position of a copy is the end of its partition. All mirrors of one name write to it as the same
+producer, so the sequence numbers go up with the offsets: whatever a killed mirror, or a broken connection, still has under
+way, the target appends each offset once.
 
 With translated offsets, a copy has as many records as were copied. A topic of the target keeps the translation; what it
 needs is written there before the records. Each time that a partition begins, the target is made to refuse what is still
@@ -15,7 +16,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from ..source.cluster import Source
 from ..source.reads import Commit, FetchFrom, Leader, SourceConfigValue
 from ..target import MIRROR, NoState, Target
 from . import writes
-from .batches import EPOCH, Outgoing, is_equal_copy, number_batch, outgoing, samples, sequence_of
+from .batches import EPOCH, INSTEAD, Outgoing, is_equal_copy, next_sequence, number_batch, outgoing, samples
 from .translation import Translation
 from .writes import Producer
 
@@ -87,6 +88,8 @@ class KafkaTarget(Target):
         self._lanes: dict[TopicPartition, _Lane] = {}
         # By the offset at which they begin.
         self._producers: dict[int, Producer] = {}
+        # Where the target has refused the sequence number that followed: some forget a producer that was quiet for long.
+        self._refused: dict[TopicPartition, int] = {}
         self._notes = TopicPartition(f"stele-mirror-{mirror}", 0)
         # By the id of the topic, so that those of one that was deleted do not count.
         self._translations: dict[tuple[TopicPartition, bytes], Translation] = {}
@@ -174,6 +177,18 @@ class KafkaTarget(Target):
         lane = self._lanes.get(partition)
         return lane.samples if lane else ()
 
+    def begun(self, partition: TopicPartition, copy: CopyState, position: int) -> tuple[CopyState, int]:
+        if not self._keeps_offsets:
+            if lane := self._lanes.get(partition):
+                lane.position = position
+            # It may have copied a part of a batch, whose last records were compacted.
+            return replace(copy, end=position), 0
+        if position > copy.end:
+            raise NotCopyable(
+                f"its first record here has offset {position}, and Kafka would give it {copy.end}. {INSTEAD}"
+            )
+        return copy, copy.end
+
     async def _leaders(self, topics: Iterable[str]) -> dict[TopicPartition, Leader]:
         return {
             TopicPartition(topic.name, number): leader
@@ -226,15 +241,14 @@ class KafkaTarget(Target):
                 raise Diverged(
                     f"{name} ends in the target with the end of a transaction, or with a hole, which no copy has. Delete it there"
                 )
-        if last is not None and is_equal_copy(last):
-            # The target knows the last sequence of this producer, or has forgotten it and takes any.
-            producer = Producer(last.producer_id, EPOCH)
+        if last is not None and is_equal_copy(last) and self._refused.get(name) != end:
+            producer, sequence = Producer(last.producer_id, EPOCH), next_sequence(last)
         else:
             # The same one for each mirror that begins here, so that only one of them can append.
             if end not in self._producers:
                 self._producers[end] = await writes.producer(self._cluster, f"{self._notes.topic}-{end}")
-            producer = Producer(self._producers[end].id, EPOCH)
-        return _Lane(leader, producer, position=end, end=end, sequence=sequence_of(end), samples=found)
+            producer, sequence = Producer(self._producers[end].id, EPOCH), 0
+        return _Lane(leader, producer, position=end, end=end, sequence=sequence, samples=found)
 
     # ── translated offsets ──
 
@@ -420,6 +434,8 @@ class KafkaTarget(Target):
             )
         if done.error:
             error = writes.failure(f"a batch of {name}", done.error, done.message)
+            if error.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+                self._refused[name] = lane.end
             if isinstance(error, UnknownTopicError):
                 raise error
             raise writes.TargetReplied(error.message, code=error.code)
@@ -441,7 +457,11 @@ class KafkaTarget(Target):
             if lane.translation is not None:
                 one = one._replace(offset=lane.translation.target_of(one.offset, lane.end))
             translated.append((name, one))
-        await writes.commit(self._cluster, group, translated)
+        try:
+            await writes.commit(self._cluster, group, translated)
+        except writes.TargetReplied as error:
+            # Other groups may have another coordinator.
+            raise SteleClientError(error.message, code=error.code) from error
 
 
 def _led(name: TopicPartition, leaders: Mapping[TopicPartition, Leader]) -> Leader:

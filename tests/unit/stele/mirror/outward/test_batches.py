@@ -9,10 +9,10 @@ from stele.mirror.outward.batches import (
     EPOCH,
     Run,
     is_equal_copy,
+    next_sequence,
     number_batch,
     outgoing,
     samples,
-    sequence_of,
 )
 from stele.mirror.positions import NOTHING, LeftOut, NotCopyable
 from stele.wire import record_batch as rb
@@ -54,7 +54,7 @@ def test_one_batch_keeps_its_bytes_but_for_its_producer() -> None:
     given = batch(range(5, 9), codec=Compression.ZSTD)
     ((made, count, runs),), refusal = outgoing(given, 5, NOTHING, keeps_offsets=True)
     assert (refusal, count, runs) == (None, 4, [Run(5, 4)])
-    number_batch(made, 11, EPOCH, sequence_of(5))
+    number_batch(made, 11, EPOCH, 5)
     header = rb.check_batch(made)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, EPOCH, 5)
     assert (header.base_offset, header.partition_leader_epoch) == (0, -1)
@@ -65,7 +65,9 @@ def test_one_batch_keeps_its_bytes_but_for_its_producer() -> None:
 
 
 def test_sequence_numbers_go_on_at_zero_as_kafka_counts_them() -> None:
-    assert [sequence_of(2**31 + number) for number in (-1, 0, 1)] == [2**31 - 1, 0, 1]
+    last = 2**31 - 1
+    assert next_sequence(rb.read_header(batch(range(3), producer=(1, 1, 7)))) == 10
+    assert next_sequence(rb.read_header(batch(range(3), producer=(1, 1, last - 1)))) == 1
 
 
 def test_small_batches_of_one_codec_are_joined() -> None:
@@ -123,6 +125,9 @@ def test_translated_batches_have_what_consumers_get() -> None:
     header = rb.check_batch(one.batch)
     assert (header.record_count, header.last_offset_delta, header.attributes) == (4, 3, 0)
     assert outgoing(batch([8], attributes=0x30), 0, NOTHING, keeps_offsets=False) == ([], None)
+    # A part of a batch was copied already.
+    (rest,), _ = outgoing(batch([3, 5, 7]), 4, NOTHING, keeps_offsets=False)
+    assert rest.runs == [Run(5, 1), Run(7, 1)]
     assert outgoing(batch([3, 4]), 0, LeftOut(before=5), keeps_offsets=False) == ([], None)
 
 
