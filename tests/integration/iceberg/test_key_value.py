@@ -288,10 +288,14 @@ def test_a_turn_that_ends_between_the_two_commits_writes_nothing_twice(
     with pytest.raises(ZeroDivisionError):
         tables.turn(name)
     assert calls[0] == f"{name}_errors"
+    # The next turn reads one partition only, and finds another error there.
+    client.produce(name, b"6", partition=0, timestamp=-(2**60))
+    monkeypatch.setattr("stele.iceberg.topic._TURN_BYTES", 1)
     with writing(broker, tmp_path) as later:
+        assert later.turn(name)
         later.write(name)
         assert _offsets(later, name) == {0: [0, 2, 4], 1: [0, 2, 4]}
-        assert _offsets(later, f"{name}_errors") == {0: [1, 3, 5], 1: [1, 3, 5]}
+        assert _offsets(later, f"{name}_errors") == {0: [1, 3, 5, 6], 1: [1, 3, 5]}
 
 
 def test_a_turn_is_bounded_and_files_have_the_target_size(
