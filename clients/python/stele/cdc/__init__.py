@@ -6,6 +6,7 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``pgoutput``, ``values``, ``snapshot``   PostgreSQL's messages, values and COPY lines; no I/O
 - ``column_types``, ``table_schemas``      types of columns, schemas of tables; no I/O
 - ``avro_values``, ``forms``               values in Avro; rows and envelopes in each format; no I/O
+- ``debezium_types``, ``debezium_form``    values, rows and envelopes as Debezium writes them; no I/O
 - ``events``, ``notifications``, ``outbox``  a change, a notification or a message → a record; no I/O
 - ``notation``, ``connection``             LSNs and names; connections, error translation
 - ``postgres``, ``replication``            catalogs and setup; the slot, its stream and snapshot

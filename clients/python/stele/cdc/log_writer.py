@@ -175,21 +175,20 @@ class LogWriter:
         *,
         timestamp_ms: int,
         position: Position | None,
-        instead_of_key: bytes | None = None,
     ) -> None:
-        """Buffer a record, or one per partition if it has neither a key nor something ``instead_of_key``.
+        """Buffer a record, or one per partition if it has neither a key nor something instead.
 
         A record at a ``position`` that is already stored is dropped.
 
         Raises:
             RecordTooLargeError: the topic does not accept a record of this size.
-            InvalidRecordError: the topic is compacted, and a record ``instead_of_key`` has none.
+            InvalidRecordError: the topic is compacted, and a record without a key is not for all partitions.
             SteleClientError: records could not be stored.
         """
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
-        chosen_by = instead_of_key if event.key is None else event.key
+        chosen_by = event.instead_of_key if event.key is None else event.key
         if chosen_by is None:
             for number in range(len(state.partitions)):
                 self._add(topic, state, number, event, headers, timestamp_ms, position)

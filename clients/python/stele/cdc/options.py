@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
+from .debezium_types import Decimals
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
 ValueFormat = Literal["envelope", "row"]
-Format = Literal["json", "avro", "json-schema"]
+Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
@@ -40,7 +41,8 @@ class CdcOptions:
       operation, or the ``row`` itself. With either, each row has a record of its own
       (``has_record_per_row``).
     - ``format``: of values; those of ``avro`` and ``json-schema`` have a schema in ``registry``, without which it
-      is that of the broker.
+      is that of the broker. Those of ``debezium`` are Debezium's, without or with schemas, with ``decimals`` as its
+      ``decimal.handling.mode``.
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
@@ -64,6 +66,7 @@ class CdcOptions:
     compact: bool = False
     value: ValueFormat = "envelope"
     format: Format = "json"
+    decimals: Decimals = "precise"
     registry: str = field(default="", repr=False)
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"
@@ -171,6 +174,10 @@ class CdcOptions:
     @property
     def can_be_transactional(self) -> bool:
         return self.storage == "disk" and self.broker.startswith("stele")
+
+    @property
+    def is_debezium(self) -> bool:
+        return self.format.startswith("debezium")
 
     @property
     def has_record_per_row(self) -> bool:
