@@ -13,6 +13,7 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``registered``                           schemas in a registry
 - ``log_transaction``                       the transactions of the log
 - ``log_writer``, ``state``                records → topics exactly once; the state of earlier runs
+- ``schema_log``                           the columns of tables, whenever they change
 - ``published``                            what the publication had and has of the tables
 - ``context``, ``shapes``                  what the parts of a run share; tables in the form of ``events``
 - ``feedback``, ``copies``                 positions confirmed to PostgreSQL; copies of tables

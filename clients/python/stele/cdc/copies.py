@@ -215,6 +215,9 @@ class Copies:
     def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
+        self._context.schemas.note(
+            shape.relation, info.keys, Position(lsn, 0, 0), xid=None, ts_us=now_ms * 1000
+        )
         source = shape.source(lsn=lsn, commit_lsn=lsn, xid=None, ts_us=now_ms * 1000)
         counts = self._status.table(info.name)
         counts.copied = 0

@@ -162,6 +162,11 @@ class CdcOptions:
         return topic_name(f"{self.prefix}.refused-messages")
 
     @property
+    def schema_topic(self) -> str:
+        """The topic with the columns of the tables, whenever they change."""
+        return topic_name(f"{self.prefix}.schema-changes")
+
+    @property
     def state_topic(self) -> str:
         """The topic in which the connector records the tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"

@@ -59,6 +59,7 @@ class Postgres:
         self.server_version: int = self.connection.server_version
         self._encoders: dict[int, Encoder] = {}
         self._types: dict[int, CatalogType | None] = {}
+        self._type_names: dict[tuple[int, int], str] = {}
         self._walsender: int | None = None
         if self.server_version < _OLDEST:
             self.close()
@@ -414,6 +415,16 @@ class Postgres:
                 items = self.column_type(found.element, modifier)
                 return ColumnType("array", items=items, delimiter=found.delimiter.encode())
         return TEXT
+
+    def type_name(self, type_id: int, modifier: int) -> str:
+        """Return a type as PostgreSQL writes it, ``numeric(10,2)``; ``???`` if it was dropped."""
+        key = type_id, modifier
+        if key not in self._type_names:
+            ((name,),) = self.rows(
+                "SELECT format_type(%s, %s)", (type_id, modifier if modifier >= 0 else None)
+            )
+            self._type_names[key] = name
+        return self._type_names[key]
 
     def connect_type(self, column: Column, dimensions: int, decimals: Decimals) -> ConnectType:
         """Return the type of a column in Debezium's form; ``dimensions`` are those that an array declares."""

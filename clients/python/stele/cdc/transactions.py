@@ -146,7 +146,7 @@ class Transactions:
     def _apply(self, lsn: int, message: Message) -> None:
         match message:
             case Relation():
-                self._learn(message)
+                self._learn(lsn, message)
             case LogicalMessage():
                 self._pass_on(message)
             case Truncate():
@@ -217,7 +217,7 @@ class Transactions:
                 )
         self._status.messages += 1
 
-    def _learn(self, relation: Relation) -> None:
+    def _learn(self, lsn: int, relation: Relation) -> None:
         known = self._tables.get(relation.relation_id)
         name = self._copies.name_of(relation.relation_id)
         if name is None:
@@ -225,8 +225,17 @@ class Transactions:
             return
         schema, table_name = split_name(name)
         relation = replace(relation, schema=schema, table=table_name)
-        table = shape_of(relation, keys=keys_of(relation, self._context.postgres), context=self._context)
+        keys = keys_of(relation, self._context.postgres)
+        table = shape_of(relation, keys=keys, context=self._context)
         self._tables[relation.relation_id] = table
+        if self._transaction is not None and self._copies.is_streamed(name, self._transaction.commit_lsn):
+            self._context.schemas.note(
+                relation,
+                keys,
+                Position(self._transaction.commit_lsn, lsn, 0),
+                xid=self._transaction.xid,
+                ts_us=self._transaction.commit_us,
+            )
         if known is not None and known.relation.columns != relation.columns:
             logger.info(
                 "table %s changed; its columns are now %s",
