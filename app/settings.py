@@ -105,9 +105,12 @@ class CdcSettings(BaseModel):
         default="envelope",
         description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
     )
-    format: Literal["json", "avro", "json-schema"] = Field(
+    format: Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"] = Field(
         default="json",
-        description="Format of values: json, or avro or json-schema with a schema in the registry of this broker.",
+        description="Format of values: json, avro or json-schema with a schema in the registry of this broker, or debezium or debezium-schemas.",
+    )
+    decimals: Literal["precise", "string", "double"] = Field(
+        default="precise", description="Decimals in Debezium's envelope: precise, string or double."
     )
     snapshot: Literal["initial", "never"] = Field(
         default="initial", description="Whether to copy the existing rows of a table first: initial or never."

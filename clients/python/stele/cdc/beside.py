@@ -149,7 +149,7 @@ class CopiesBeside:
             self._context.writer.add(
                 chunk.table.topic,
                 event,
-                chunk.table.headers(event.op, position),
+                chunk.table.headers(event, position),
                 timestamp_ms=transaction.commit_ms,
                 position=position,
             )
@@ -239,7 +239,7 @@ class CopiesBeside:
         self._limit = min(_ROWS, 2 * len(rows) + 1)
         is_last = count < limit and len(rows) == count
         table = shape_of(info.relation(), keys=info.keys, context=self._context)
-        source = table.source(lsn=copy.lsn, xid=None, ts_ms=_now_ms())
+        source = table.source(lsn=copy.lsn, commit_lsn=copy.lsn, xid=None, ts_us=_now_ms() * 1000)
         return _Chunk(
             key=key,
             window=Window(str(uuid.uuid4()).encode(), snapshot, (table.read(row, source) for row in rows)),

@@ -270,7 +270,10 @@ class Copies:
     def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
-        source = shape.source(lsn=lsn, xid=None, ts_ms=now_ms)
+        self._context.schemas.note(
+            shape.relation, info.keys, Position(lsn, 0, 0), xid=None, ts_us=now_ms * 1000
+        )
+        source = shape.source(lsn=lsn, commit_lsn=lsn, xid=None, ts_us=now_ms * 1000)
         counts = self._status.table(info.name)
         counts.copied = 0
         counts.expected = self._postgres.rows(
@@ -285,7 +288,7 @@ class Copies:
             # A position before every change of the stream that the copy lacks.
             position = Position(lsn, 0, next(numbers))
             self._context.writer.add(
-                shape.topic, event, shape.headers(event.op, position), timestamp_ms=now_ms, position=None
+                shape.topic, event, shape.headers(event, position), timestamp_ms=now_ms, position=None
             )
 
         def row(line: bytes) -> None:

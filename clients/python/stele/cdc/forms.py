@@ -27,7 +27,7 @@ class ValueForm(Protocol):
         """
         ...
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         """Return where changes are from; ``xid`` is None in a copy."""
         ...
 
@@ -74,11 +74,11 @@ class JsonForm:
             ]
         )
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         return b'{"lsn":%d,"txid":%s,"ts_ms":%d%s' % (
             lsn,
             b"null" if xid is None else b"%d" % xid,
-            ts_ms,
+            ts_us // 1000,
             self._table,
         )
 
@@ -127,9 +127,9 @@ class AvroForm:
             ) from None
         return b"".join(parts)
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         transaction = NULL if xid is None else PRESENT + avro_values.long(xid)
-        return avro_values.long(lsn) + transaction + avro_values.long(ts_ms) + self._table
+        return avro_values.long(lsn) + transaction + avro_values.long(ts_us // 1000) + self._table
 
     def record(self, row: bytes) -> bytes:
         return self._prefix + row

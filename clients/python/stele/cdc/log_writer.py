@@ -179,15 +179,14 @@ class LogWriter:
         *,
         timestamp_ms: int,
         position: Position | None,
-        instead_of_key: bytes | None = None,
     ) -> None:
-        """Buffer a record, or one per partition if it has neither a key nor something ``instead_of_key``.
+        """Buffer a record, or one per partition if it has neither a key nor something instead.
 
         A record at a ``position`` that is already stored is dropped.
 
         Raises:
             RecordTooLargeError: the topic does not accept a record of this size.
-            InvalidRecordError: the topic is compacted, and a record ``instead_of_key`` has none.
+            InvalidRecordError: the topic is compacted, and a record without a key is not for all partitions.
             SteleClientError: records could not be stored.
         """
         state = self._topics.get(topic)
@@ -198,7 +197,7 @@ class LogWriter:
         for header, content in headers:
             size += len(header) + len(content or b"")
         row = timestamp_ms, key, value, headers
-        chosen_by = instead_of_key if key is None else key
+        chosen_by = event.instead_of_key if key is None else key
         if chosen_by is None:
             for number in range(len(state.partitions)):
                 self._add(topic, state, number, row, size, position)

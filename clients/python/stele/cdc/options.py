@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
+from .debezium_types import Decimals
 from .notation import split_name
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
 ValueFormat = Literal["envelope", "row"]
-Format = Literal["json", "avro", "json-schema"]
+Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
@@ -41,7 +42,8 @@ class CdcOptions:
       operation, or the ``row`` itself. With either, each row has a record of its own
       (``has_record_per_row``).
     - ``format``: of values; those of ``avro`` and ``json-schema`` have a schema in ``registry``, without which it
-      is that of the broker.
+      is that of the broker. Those of ``debezium`` are Debezium's, without or with schemas, with ``decimals`` as its
+      ``decimal.handling.mode``.
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
@@ -65,6 +67,7 @@ class CdcOptions:
     compact: bool = False
     value: ValueFormat = "envelope"
     format: Format = "json"
+    decimals: Decimals = "precise"
     registry: str = field(default="", repr=False)
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"
@@ -165,6 +168,11 @@ class CdcOptions:
         return topic_name(f"{self.prefix}.refused-messages")
 
     @property
+    def schema_topic(self) -> str:
+        """The topic with the columns of the tables, whenever they change."""
+        return topic_name(f"{self.prefix}.schema-changes")
+
+    @property
     def state_topic(self) -> str:
         """The topic in which the connector records the tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"
@@ -177,6 +185,10 @@ class CdcOptions:
     @property
     def can_be_transactional(self) -> bool:
         return self.storage == "disk" and self.broker.startswith("stele")
+
+    @property
+    def is_debezium(self) -> bool:
+        return self.format.startswith("debezium")
 
     @property
     def has_record_per_row(self) -> bool:

@@ -50,8 +50,12 @@ class Begin:
     """Start of a transaction; ``commit_lsn`` is its place in commit order."""
 
     commit_lsn: int
-    commit_ms: int
+    commit_us: int
     xid: int
+
+    @property
+    def commit_ms(self) -> int:
+        return self.commit_us // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class StreamCommit:
     xid: int
     commit_lsn: int
     end_lsn: int
-    commit_ms: int
+    commit_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +264,8 @@ def decode(data: bytes, *, in_stream: bool = False) -> Message:
     return message
 
 
-def _ms(microseconds: int) -> int:
-    return (microseconds + _EPOCH_US) // 1000
+def _us(microseconds: int) -> int:
+    return microseconds + _EPOCH_US
 
 
 def _xid(reader: _Reader, in_stream: bool) -> int | None:
@@ -270,12 +274,12 @@ def _xid(reader: _Reader, in_stream: bool) -> int | None:
 
 def _begin(reader: _Reader, _: bool) -> Message:
     lsn, at, xid = reader.unpack(_BEGIN)
-    return Begin(lsn, _ms(at), xid)
+    return Begin(lsn, _us(at), xid)
 
 
 def _commit(reader: _Reader, _: bool) -> Message:
     _flags, lsn, end, at = reader.unpack(_COMMIT)
-    return Commit(lsn, end, _ms(at))
+    return Commit(lsn, end, _us(at) // 1000)
 
 
 def _relation(reader: _Reader, in_stream: bool) -> Message:
@@ -396,7 +400,7 @@ def _stream_stop(_: _Reader, __: bool) -> Message:
 
 def _stream_commit(reader: _Reader, _: bool) -> Message:
     xid, _flags, lsn, end, at = reader.unpack(_STREAM_COMMIT)
-    return StreamCommit(xid, lsn, end, _ms(at))
+    return StreamCommit(xid, lsn, end, _us(at))
 
 
 def _stream_abort(reader: _Reader, _: bool) -> Message:

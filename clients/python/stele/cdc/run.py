@@ -24,6 +24,7 @@ from .options import CdcOptions
 from .postgres import Postgres
 from .registered import TableForms
 from .replication import Stream
+from .schema_log import SchemaLog
 from .status import Status
 from .transactions import TURN, Transactions
 
@@ -105,6 +106,7 @@ class Run:
             postgres=postgres,
             writer=self._writer,
             forms=forms,
+            schemas=SchemaLog(client, self._writer, postgres, options),
             stopping=stopping,
         )
         self._copies = Copies(

@@ -130,7 +130,7 @@ class Transactions:
         if self._context.writer.holds_ended:
             # It may be large, so it shares no transaction of the log with those before it.
             self._context.flush()
-        self._begin(Begin(commit.commit_lsn, commit.commit_ms, commit.xid))
+        self._begin(Begin(commit.commit_lsn, commit.commit_us, commit.xid))
         spool = self._spools.pop(commit.xid, None)
         if spool is not None:
             try:
@@ -155,7 +155,7 @@ class Transactions:
             case Insert() | Update() | Delete():
                 self._change(lsn, message.relation_id, message)
             case Relation():
-                self._learn(message)
+                self._learn(lsn, message)
             case LogicalMessage():
                 self._pass_on(message)
             case Truncate():
@@ -188,7 +188,7 @@ class Transactions:
         if self._transaction is not None:
             self._write(message, Position(self._transaction.commit_lsn, lsn, 0), self._transaction.commit_ms)
             return
-        alone = Begin(lsn, time.time_ns() // 1_000_000, 0)
+        alone = Begin(lsn, time.time_ns() // 1000, 0)
         self._write(message, Position(lsn, 0, 0), alone.commit_ms)
         self._end(alone, message.end_lsn)
 
@@ -203,11 +203,10 @@ class Transactions:
             context.writer.open(topic, configs=options.message_topic_configs)
             context.writer.add(
                 topic,
-                Event("m", key, value),
+                Event("m", key, value, together),
                 [(EVENT_ID, str(position).encode()), *headers],
                 timestamp_ms=timestamp_ms,
                 position=position,
-                instead_of_key=together,
             )
         except (RefusedMessageError, RecordTooLargeError, InvalidRequestError, AuthorizationError) as error:
             logger.warning(
@@ -222,15 +221,14 @@ class Transactions:
                 at = position._replace(number=number)
                 context.writer.add(
                     options.refused_topic,
-                    Event("m", None, piece),
+                    Event("m", None, piece, together),
                     [(EVENT_ID, str(at).encode()), *headers],
                     timestamp_ms=timestamp_ms,
                     position=at,
-                    instead_of_key=together,
                 )
         self._status.messages += 1
 
-    def _learn(self, relation: Relation) -> None:
+    def _learn(self, lsn: int, relation: Relation) -> None:
         known = self._tables.get(relation.relation_id)
         name = self._copies.name_of(relation.relation_id)
         if name is None:
@@ -238,8 +236,17 @@ class Transactions:
             return
         schema, table_name = split_name(name)
         relation = replace(relation, schema=schema, table=table_name)
-        table = shape_of(relation, keys=keys_of(relation, self._context.postgres), context=self._context)
+        keys = keys_of(relation, self._context.postgres)
+        table = shape_of(relation, keys=keys, context=self._context)
         self._tables[relation.relation_id] = table
+        if self._transaction is not None and self._copies.is_streamed(name, self._transaction.commit_lsn):
+            self._context.schemas.note(
+                relation,
+                keys,
+                Position(self._transaction.commit_lsn, lsn, 0),
+                xid=self._transaction.xid,
+                ts_us=self._transaction.commit_us,
+            )
         if known is not None and known.relation.columns != relation.columns:
             logger.info(
                 "table %s changed; its columns are now %s",
@@ -250,7 +257,12 @@ class Transactions:
     def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterable[Event]:
         if isinstance(change, Truncate) and self._context.options.has_record_per_row:
             return map(table.tombstone, self._context.writer.keys_of_rows(table.topic))
-        source = table.source(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
+        source = table.source(
+            lsn=lsn,
+            commit_lsn=transaction.commit_lsn,
+            xid=transaction.xid,
+            ts_us=transaction.commit_us,
+        )
         return table.events(change, source)
 
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:
@@ -276,7 +288,7 @@ class Transactions:
             self._context.writer.add(
                 table.topic,
                 event,
-                table.headers(event.op, position),
+                table.headers(event, position),
                 timestamp_ms=transaction.commit_ms,
                 position=position,
             )

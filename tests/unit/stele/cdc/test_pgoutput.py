@@ -42,7 +42,7 @@ COLUMNS = (
 )
 RELATION = struct.pack(">I", 7) + text("public") + text("orders") + b"d" + COLUMNS
 MESSAGES: dict[str, tuple[bytes, p.Message]] = {
-    "begin": (b"B" + struct.pack(">QqI", 0x1_0000_0002, AT, 99), p.Begin(0x1_0000_0002, AT_MS, 99)),
+    "begin": (b"B" + struct.pack(">QqI", 0x1_0000_0002, AT, 99), p.Begin(0x1_0000_0002, AT_MS * 1000, 99)),
     "commit": (b"C" + struct.pack(">BQQq", 0, 5, 6, AT), p.Commit(5, 6, AT_MS)),
     "relation": (
         b"R" + RELATION,
@@ -71,7 +71,7 @@ MESSAGES: dict[str, tuple[bytes, p.Message]] = {
     "truncate": (b"T" + struct.pack(">IBII", 2, 0, 7, 8), p.Truncate((7, 8))),
     "stream start": (b"S" + struct.pack(">IB", 99, 1), p.StreamStart(99, True)),
     "stream stop": (b"E", p.StreamStop()),
-    "stream commit": (b"c" + struct.pack(">IBQQq", 99, 0, 5, 6, AT), p.StreamCommit(99, 5, 6, AT_MS)),
+    "stream commit": (b"c" + struct.pack(">IBQQq", 99, 0, 5, 6, AT), p.StreamCommit(99, 5, 6, AT_MS * 1000)),
     "stream abort": (b"A" + struct.pack(">II", 99, 100), p.StreamAbort(99, 100)),
     "origin": (b"O" + struct.pack(">Q", 5) + text("other"), p.Other()),
     "type": (b"Y" + struct.pack(">I", 16400) + text("public") + text("mood"), p.Other()),
