@@ -52,6 +52,7 @@ from .routes import cdc as cdc_routes
 from .routes import (
     group_configs,
     group_members,
+    iceberg_catalog,
     leases,
     overview,
     produce,
@@ -75,7 +76,7 @@ from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView, MirrorsView, ReplicaView
+from .state import ApiState, CdcView, IcebergTables, MirrorsView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ def create_application(
     replica: ReplicaView | None = None,
     schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
+    iceberg_tables: IcebergTables | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -176,6 +178,7 @@ def create_application(
         replica,
         schemas,
         mirrors,
+        iceberg_tables,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -211,6 +214,7 @@ def create_application(
         status.route.router,
     ):
         app.include_router(router)
+    iceberg_catalog.mount_iceberg(app)
     has_login = security is not None and security.active is not None
     app.router.routes.extend(console.routes(has_login=has_login, is_shared=broker.cluster.is_shared))
     sessions = app.state.sessions = Sessions(SystemClock())

@@ -36,8 +36,9 @@ from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
+from .routes.iceberg_catalog import iceberg_errors
 from .routes.status import VERSION
-from .state import CdcView, MirrorsView, ReplicaView
+from .state import CdcView, IcebergTables, MirrorsView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -145,6 +146,7 @@ class HttpServer(HttpListener):
         replica: ReplicaView | None = None,
         schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
+        iceberg_tables: IcebergTables | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -162,6 +164,7 @@ class HttpServer(HttpListener):
             replica=replica,
             schemas=schemas,
             mirrors=mirrors,
+            iceberg_tables=iceberg_tables,
         )
         self.application, state = application, application.state
         # Traces are made by the application, of every request.
@@ -188,7 +191,7 @@ class HttpServer(HttpListener):
             traces.instrument(application)
         super().__init__(
             # Outermost, because the application answers a failure in its outermost layer.
-            RequestIds(RefuseCrossSite(authenticated, settings)),
+            iceberg_errors(RequestIds(RefuseCrossSite(authenticated, settings))),
             state.http_traffic,
             settings,
             admission=admission,

@@ -52,6 +52,15 @@ class MirrorsView(Protocol):
     ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
 
 
+class IcebergTables(Protocol):
+    """The catalog of the Iceberg tables; ``app.iceberg.catalog`` documents it."""
+
+    @property
+    def client_properties(self) -> Mapping[str, str]: ...
+    async def list_tables(self) -> list[str]: ...
+    async def load(self, name: str) -> tuple[str, bytes] | None: ...
+
+
 class ReplicaView(Protocol):
     """The state of the replica in a bucket, for the API and the metrics."""
 
@@ -79,6 +88,8 @@ class ApiState:
     schemas: SchemaValues | None = None
     # None if the broker runs none.
     mirrors: MirrorsView | None = None
+    # None if there are no tables.
+    iceberg_tables: IcebergTables | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(
