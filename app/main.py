@@ -40,6 +40,7 @@ from .composition import (
     start_problem,
 )
 from .errors import SteleError
+from .iceberg.supervisor import IcebergTables
 from .mirrors.supervisor import Mirrors
 from .network.accept_loop import AcceptOptions
 from .network.admission import (
@@ -360,6 +361,7 @@ async def _start_listeners(
     limits: _Limits,
     cdc: CdcSupervisor,
     mirrors: Mirrors,
+    iceberg: IcebergTables,
     traces: Traces | None,
 ) -> _Listeners:
     broker, security = parts.broker, parts.security
@@ -395,6 +397,7 @@ async def _start_listeners(
         replica=parts.replica,
         schemas=parts.registry.values,
         mirrors=mirrors,
+        iceberg=iceberg,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()
@@ -489,8 +492,11 @@ async def run(settings: Settings) -> None:
     )
     mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
     await mirrors.open()
+    pool = None if shared is None else shared.stores.pool
+    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
+    iceberg.open()
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, iceberg, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -507,6 +513,9 @@ async def run(settings: Settings) -> None:
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
         shared.cluster.hold(cdc.lease, cdc)
+    if shared is not None and iceberg.is_able:
+        iceberg.run_by_lease(partial(shared.cluster.is_held, iceberg.lease))
+        shared.cluster.hold(iceberg.lease, iceberg)
     if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.
@@ -515,6 +524,7 @@ async def run(settings: Settings) -> None:
         if shared is None:
             cdc.start()
             mirrors.start()
+            iceberg.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -525,7 +535,7 @@ async def run(settings: Settings) -> None:
         await shared.leave()
     await reload.close()
     # Its processes are clients of the listeners, so they stop first.
-    await asyncio.gather(cdc.close(), mirrors.close())
+    await asyncio.gather(cdc.close(), mirrors.close(), iceberg.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

@@ -196,6 +196,16 @@ class Settings(BaseModel):
         description="Directory of the files that mirrors may name as ${file:NAME} for secrets of their sources.",
     )
 
+    # ── Iceberg tables ──
+    iceberg_enable: bool = Field(
+        default=True,
+        description="Write the tables of topics with stele.iceberg.mode beside the broker (extra iceberg); false: with stele iceberg run elsewhere.",
+    )
+    iceberg_warehouse: str | None = Field(
+        default=None,
+        description="Where Iceberg tables are: a directory or s3://BUCKET/PREFIX?endpoint=URL; if unset, iceberg/warehouse in the data directory.",
+    )
+
     # ── shared storage ──
     storage: Literal["embedded", "shared"] = Field(
         default="embedded",
@@ -744,7 +754,7 @@ def is_secret(name: str) -> bool:
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
 _OTHER_VARIABLES = re.compile(
-    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|ICEBERG_(BROKER|CATALOG|SILENCE)|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
     r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
 )
 

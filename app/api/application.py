@@ -68,6 +68,7 @@ from .routes import (
     users,
 )
 from .routes import groups as group_routes
+from .routes import iceberg as iceberg_routes
 from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
@@ -76,7 +77,7 @@ from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView, IcebergTables, MirrorsView, ReplicaView
+from .state import ApiState, CdcView, IcebergView, MirrorsView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ def create_application(
     replica: ReplicaView | None = None,
     schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
-    iceberg_tables: IcebergTables | None = None,
+    iceberg: IcebergView | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -178,7 +179,7 @@ def create_application(
         replica,
         schemas,
         mirrors,
-        iceberg_tables,
+        iceberg,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -187,7 +188,7 @@ def create_application(
     counts = app.state.request_counts = RequestCounts(registry)
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
-    for part in (cdc, mirrors):
+    for part in (cdc, mirrors, iceberg):
         if part is not None:
             registry.register(part.collector)
     for router in (
@@ -207,6 +208,7 @@ def create_application(
         transactions_admin.route.router,
         cdc_routes.route.router,
         mirrors_routes.route.router,
+        iceberg_routes.route.router,
         replica_routes.route.router,
         quotas.route.router,
         overview.route.router,

@@ -38,7 +38,7 @@ from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
 from .routes.iceberg_catalog import iceberg_errors
 from .routes.status import VERSION
-from .state import CdcView, IcebergTables, MirrorsView, ReplicaView
+from .state import CdcView, IcebergView, MirrorsView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -146,7 +146,7 @@ class HttpServer(HttpListener):
         replica: ReplicaView | None = None,
         schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
-        iceberg_tables: IcebergTables | None = None,
+        iceberg: IcebergView | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -164,7 +164,7 @@ class HttpServer(HttpListener):
             replica=replica,
             schemas=schemas,
             mirrors=mirrors,
-            iceberg_tables=iceberg_tables,
+            iceberg=iceberg,
         )
         self.application, state = application, application.state
         # Traces are made by the application, of every request.

@@ -52,13 +52,24 @@ class MirrorsView(Protocol):
     ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
 
 
-class IcebergTables(Protocol):
+class IcebergCatalogView(Protocol):
     """The catalog of the Iceberg tables; ``app.iceberg.catalog`` documents it."""
 
     @property
     def client_properties(self) -> Mapping[str, str]: ...
     async def list_tables(self) -> list[str]: ...
     async def load(self, name: str) -> tuple[str, bytes] | None: ...
+
+
+class IcebergView(Protocol):
+    """The topics that are tables; ``app.iceberg.supervisor`` documents it."""
+
+    @property
+    def collector(self) -> Collector: ...
+    def status(self) -> Mapping[str, Any]: ...
+    def status_of(self, topic: str) -> Mapping[str, Any]: ...
+    @property
+    def catalog(self) -> IcebergCatalogView: ...
 
 
 class ReplicaView(Protocol):
@@ -88,8 +99,8 @@ class ApiState:
     schemas: SchemaValues | None = None
     # None if the broker runs none.
     mirrors: MirrorsView | None = None
-    # None if there are no tables.
-    iceberg_tables: IcebergTables | None = None
+    # None if the application knows of no tables.
+    iceberg: IcebergView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(

@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, TimestamptzType
-from stele.iceberg.upkeep import OFFSETS, TOPIC_ID
+from stele.iceberg.tables import OFFSETS, TOPIC_ID
 
 DAY = datetime(2026, 11, 30, tzinfo=UTC)
 IDS = {TOPIC_ID: "0b5f1a52-7a0e-4e9a-9d8e-2f1f6d2f0c11"}

@@ -29,7 +29,7 @@ from ..replaced_problems import ReplaceProblems
 from ..requests import INT32_MAX
 from ..rights import OPEN, Need, Needs, in_route, is_seen
 from ..routing import Routes
-from ..state import IcebergTables, api_state, broker_of
+from ..state import IcebergCatalogView, api_state, broker_of
 
 PREFIX = "/iceberg"
 _NAMESPACE = "stele"
@@ -123,8 +123,9 @@ class TableName(TypedDict):
 TableList = TypedDict("TableList", {"identifiers": list[TableName], "next-page-token": str | None})
 
 
-def _tables(request: Request) -> IcebergTables | None:
-    return api_state(request).iceberg_tables
+def _tables(request: Request) -> IcebergCatalogView | None:
+    tables = api_state(request).iceberg
+    return None if tables is None else tables.catalog
 
 
 def _check_namespace(namespace: str) -> None:
@@ -137,7 +138,7 @@ def _check_namespace(namespace: str) -> None:
 
 
 @route("GET /v1/config", "Configure a client")
-async def get_iceberg_config(request: Request) -> CatalogConfig:
+async def get_catalog_config(request: Request) -> CatalogConfig:
     """Return where the files are, without credentials, and which endpoints there are; a warehouse is not looked at."""
     tables = _tables(request)
     return {
@@ -148,7 +149,7 @@ async def get_iceberg_config(request: Request) -> CatalogConfig:
 
 
 @route("GET /v1/namespaces", "List namespaces", _PARENT)
-async def list_iceberg_namespaces(request: Request) -> NamespaceList:
+async def list_catalog_namespaces(request: Request) -> NamespaceList:
     parent = _PARENT.read(request)
     if parent:
         _check_namespace(parent)
@@ -156,13 +157,13 @@ async def list_iceberg_namespaces(request: Request) -> NamespaceList:
 
 
 @route("GET /v1/namespaces/{namespace}", "Get a namespace")
-async def get_iceberg_namespace(request: Request) -> NamespaceProperties:
+async def get_catalog_namespace(request: Request) -> NamespaceProperties:
     _check_namespace(_IN_PATH.read(request))
     return {"namespace": [_NAMESPACE], "properties": {}}
 
 
 @route("GET /v1/namespaces/{namespace}/tables", "List tables", _TOKEN, _SIZE)
-async def list_iceberg_tables(request: Request) -> TableList:
+async def list_catalog_tables(request: Request) -> TableList:
     """List the tables whose topics the client may see, by name."""
     _check_namespace(_IN_PATH.read(request))
     after, size = _TOKEN.given(request), min(_SIZE.read(request), _PAGE_MAX)
@@ -181,7 +182,7 @@ async def list_iceberg_tables(request: Request) -> TableList:
 
 
 @route("GET /v1/namespaces/{namespace}/tables/{table}", "Load a table")
-async def load_iceberg_table(request: Request) -> Response:
+async def load_catalog_table(request: Request) -> Response:
     """Return the metadata of the newest snapshot, as the file of the table has it."""
     _check_namespace(_IN_PATH.read(request))
     name, tables = _TABLE.read(request), _tables(request)

@@ -35,15 +35,13 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from ..wire.arrow_types import RecordBatch, pa
+from .tables import OFFSETS, TOPIC_ID
 
 _fs: Any = pyarrow.fs
 _pq: Any = pyarrow.parquet
 _arrow: Any = pyiceberg.io.pyarrow
 logger: logging.Logger = logging.getLogger(__name__)
 
-# In the summary of a snapshot: the next offset of each partition, and the id of the topic.
-OFFSETS = "stele.offsets"
-TOPIC_ID = "stele.topic-id"
 
 _TARGET_BYTES = 128 * 1024 * 1024
 # A file that is nearly as large as the target is not written again.

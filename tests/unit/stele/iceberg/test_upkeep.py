@@ -17,9 +17,8 @@ from pyiceberg.manifest import ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import StringType
+from stele.iceberg.tables import OFFSETS, TOPIC_ID
 from stele.iceberg.upkeep import (
-    OFFSETS,
-    TOPIC_ID,
     Upkeep,
     UpkeepOptions,
     UpkeepReport,
