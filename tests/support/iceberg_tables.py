@@ -64,7 +64,7 @@ class HookedCatalog(SqlCatalog):
             HookedCatalog.in_commit.pop()()
 
 
-def catalog_in(folder: Path, kind: type[SqlCatalog] = SqlCatalog, **properties: str) -> SqlCatalog:
+def catalog_in(folder: Path, kind: type[SqlCatalog] = SqlCatalog, /, **properties: str) -> SqlCatalog:
     warehouse = {"warehouse": f"file://{folder}/warehouse", **properties}
     catalog = kind("stele", uri=f"sqlite:///{folder}/catalog.sqlite", **warehouse)
     catalog.create_namespace_if_not_exists("stele")
