@@ -139,7 +139,7 @@ class IcebergTables:
             problem = self._problem_here() if self._names else ""
             if problem and problem != self._problem:
                 logger.warning(
-                    "%d topics have stele.iceberg.mode, and no table is written: %s",
+                    "%d topics have stele.iceberg.mode, and none is written as a table: %s",
                     len(self._names),
                     problem,
                 )

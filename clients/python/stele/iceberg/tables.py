@@ -36,6 +36,7 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
+from sqlalchemy.exc import DBAPIError
 
 from ..wire.arrow_types import DataType, pa
 from .errors import CommitConflict, IcebergError
@@ -52,6 +53,8 @@ TOPIC_ID = "stele.topic-id"
 # What the rows of a table are: key_value, value_schema, or errors.
 ROWS = "stele.rows"
 ERRORS_SUFFIX = "_errors"
+# A catalog in PostgreSQL has 255 characters for a name, with what is added to it.
+_NAME_MAX = 230
 
 Rows = Literal["key_value", "value_schema", "errors"]
 
@@ -72,7 +75,12 @@ def open_catalog(options: WriterOptions) -> SqlCatalog:
     Raises:
         IcebergError: the warehouse cannot be used.
     """
-    catalog = SqlCatalog(CATALOG_NAME, **options.catalog_properties())
+    properties = options.catalog_properties()
+    try:
+        catalog = SqlCatalog(CATALOG_NAME, **properties)
+    except DBAPIError:
+        # Another process has made its tables meanwhile.
+        catalog = SqlCatalog(CATALOG_NAME, **properties)
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(NAMESPACE)
     return catalog
@@ -184,6 +192,10 @@ class Tables:
             IcebergError: the table of this name has other rows.
         """
         name = kind.table_of(topic)
+        if len(topic) > _NAME_MAX:
+            raise IcebergError(
+                f"the name of topic {topic} is longer than a table's can be: {_NAME_MAX} characters"
+            )
         try:
             table = self._catalog.load_table((NAMESPACE, name))
         except NoSuchTableError:
