@@ -244,6 +244,7 @@ class IcebergTables:
             "partitions": topic.partitions,
             "mode": topic.config.iceberg_mode,
             "commit_interval_ms": topic.config.iceberg_commit_interval_ms,
+            "snapshot_retention_ms": topic.config.iceberg_snapshot_retention_ms,
             "table": f"stele.{topic.name}",
         }
 

@@ -43,6 +43,8 @@ _arrow: Any = pyiceberg.io.pyarrow
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+# The default of a topic's stele.iceberg.snapshot.retention.ms.
+RETENTION_MS = 24 * 3600 * 1000
 _TARGET_BYTES = 128 * 1024 * 1024
 # A file that is nearly as large as the target is not written again.
 _SMALL_SHARE = 0.75
@@ -60,7 +62,7 @@ class UpkeepOptions:
 
     target_bytes: int = _TARGET_BYTES
     # A snapshot can be read for this long after the next one has replaced it.
-    retention_ms: int = 24 * 3600 * 1000
+    retention_ms: int = RETENTION_MS
     snapshots_min: int = 10
     # Younger files may belong to a commit in progress, of this process or of one that it has replaced.
     unnamed_age_ms: int = 3600 * 1000
@@ -94,10 +96,14 @@ class Upkeep:
         self._now_ms = now_ms
         self._due_ms = self._removal_due_ms = 0
 
+    @property
+    def is_due(self) -> bool:
+        return self._now_ms() >= self._due_ms
+
     def run(self, table: Table) -> UpkeepReport:
         """Do what is due; ``table`` is refreshed. Raises what the catalog and the file system raise."""
         options, now_ms = self._options, self._now_ms()
-        if now_ms < self._due_ms:
+        if not self.is_due:
             return UpkeepReport()
         self._due_ms = now_ms + options.interval_ms
         # Compaction last: if it fails, metadata must not grow without end.
