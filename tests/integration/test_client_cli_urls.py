@@ -59,6 +59,7 @@ ROWS: list[tuple[str, str]] = [
     ("mirror promote", "urls --yes"),
     ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
     ("mirror delete", "urls --yes"),
+    ("iceberg status", ""),
     ("quotas set", "producer_byte_rate=1000000000 --for-client-id urls"),
     ("quotas list", ""),
     ("quotas remove", "--for-client-id urls"),

@@ -14,6 +14,8 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import OperationalError
 from stele.client import Client
 from stele.testing import BrokerProcess, run_broker
 
