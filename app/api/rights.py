@@ -244,6 +244,7 @@ NEEDS: Needs = {
     ("GET", "/console/messages"): OPEN,
     ("GET", "/console/produce"): OPEN,
     ("GET", "/console/schemas"): OPEN,
+    ("GET", "/console/tables"): OPEN,
     ("GET", "/console/groups"): OPEN,
     ("GET", "/console/storage"): OPEN,
     ("GET", "/console/transactions"): OPEN,

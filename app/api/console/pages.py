@@ -116,6 +116,7 @@ SCREENS = (
     Screen("/console/messages", "messages", "Messages"),
     Screen("/console/produce", "produce", "Produce"),
     Screen("/console/schemas", "schemas", "Schemas"),
+    Screen("/console/tables", "tables", "Tables"),
     Screen("/console/groups", "groups", "Groups"),
     Screen("/console/transactions", "transactions", "Transactions"),
     Screen("/console/storage", "storage", "Storage"),

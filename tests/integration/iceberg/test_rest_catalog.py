@@ -229,6 +229,9 @@ def test_a_table_has_the_rights_of_its_topic(broker: BrokerProcess, tables: Writ
             catalog.load_table(f"stele.{name}")
         with pytest.raises(ForbiddenError):
             catalog.table_exists(f"stele.{name}")
+    # Spark looks for a metadata table in this way, and for the table itself only after this answer.
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table(("stele", OPEN, "snapshots"))
     # A topic that is called so is no table of errors.
     tables.client.create_topic(f"{OPEN}_x_errors", partitions=1)
     with pytest.raises(ForbiddenError):
