@@ -260,3 +260,67 @@ def test_many_values_are_decoded_in_parts(
         {"n": n, "l": None if n % 3 else [n, n]} for n in range(1000) if n % 10
     ]
     assert [row["offset"] for row in tables.rows(f"{topic}_errors")] == list(range(0, 1000, 10))
+
+
+def test_structs_within_others_grow_too(client: Client, registry: SchemaRegistry, tables: Writing) -> None:
+    topic = "nested"
+    client.create_topic(topic, partitions=1, configs=TABLE)
+
+    def schema(*more: dict[str, Any]) -> str:
+        def inner(name: str) -> dict[str, Any]:
+            return {"type": "record", "name": name, "fields": [{"name": "a", "type": "int"}, *more]}
+
+        return avro(
+            ("one", *optional(inner("One"))),
+            ("many", {"type": "array", "items": inner("Many")}),
+            ("named", {"type": "map", "values": inner("Named")}),
+        )
+
+    first = registry.serializer(schema(), topic)
+    client.produce(topic, first({"one": {"a": 1}, "many": [{"a": 2}], "named": {"k": {"a": 3}}}))
+    second = registry.serializer(schema({"name": "b", "type": ["null", "string"], "default": None}), topic)
+    # No value has the new field: the schema decides.
+    client.produce(topic, second({"one": None, "many": [], "named": {}}))
+    tables.write(topic)
+    client.produce(
+        topic,
+        second({"one": {"a": 1, "b": "x"}, "many": [{"a": 2, "b": "y"}], "named": {"k": {"a": 3, "b": "z"}}}),
+    )
+    tables.write(topic)
+    assert tables.rows(f"{topic}_errors") == []
+    assert values(tables.rows(topic)) == [
+        {
+            "one": {"a": 1, "b": None},
+            "many": [{"a": 2, "b": None}],
+            "named": [("k", {"a": 3, "b": None})],
+        },
+        {"one": None, "many": [], "named": []},
+        {
+            "one": {"a": 1, "b": "x"},
+            "many": [{"a": 2, "b": "y"}],
+            "named": [("k", {"a": 3, "b": "z"})],
+        },
+    ]
+
+
+def test_names_that_avro_does_not_allow_are_columns(
+    client: Client, registry: SchemaRegistry, tables: Writing
+) -> None:
+    topic = "names"
+    client.create_topic(topic, partitions=1, configs=TABLE)
+    number = {"type": "integer"}
+    inner = {"type": "object", "properties": {"a-b": number, "$c": number, "größe": number}}
+    schema = {
+        "type": "object",
+        "properties": {"user-id": number, "in:ner": inner, "l i": {"type": "array", "items": inner}},
+    }
+    serialize = registry.serializer(Schema(json.dumps(schema), "JSON"), topic)
+    value = {"a-b": 1, "$c": 2, "größe": 3}
+    client.produce(topic, serialize({"user-id": 7, "in:ner": value, "l i": [value]}))
+    client.produce(topic, serialize({}))
+    tables.write(topic)
+    assert tables.rows(f"{topic}_errors") == []
+    assert values(tables.rows(topic)) == [
+        {"user-id": 7, "in:ner": value, "l i": [value]},
+        {"user-id": None, "in:ner": None, "l i": []},
+    ]

@@ -30,6 +30,7 @@ from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
+from app.iceberg.supervisor import IcebergTables
 from app.mirrors.supervisor import Mirrors
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
@@ -201,6 +202,7 @@ class World:
             at.broker.settings,
             security=security,
             mirrors=Mirrors(at.broker.settings, broker, ""),
+            iceberg=IcebergTables(at.broker.settings, broker, ""),
         )
         state: ApiState = application.state.stele
         application.state.stele = replace(

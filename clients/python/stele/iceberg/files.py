@@ -25,7 +25,8 @@ from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from ..wire.arrow_types import Array, RecordBatch, np, pa
+from ..wire.arrow_types import Array, DataType, RecordBatch, np, pa
+from .shapes import fitted
 
 # Arrow bytes of a row group: readers hold one of each file.
 _ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -191,13 +192,20 @@ class DayFiles:
         if not open_file.rows:
             return
         rows = pa.Table.from_batches(open_file.rows)
-        columns = [rows.column(field.name).cast(target.type) for field, target in self._columns()]
+        columns = [self._stored(rows.column(field.name), target.type) for field, target in self._columns()]
         open_file.rows, self._waiting = [], self._waiting - open_file.waiting
         open_file.waiting = 0
         writer = open_file.writer or self._begin(day, open_file)
         writer.write_table(pa.Table.from_arrays(columns, schema=self._arrow), row_group_size=rows.num_rows)
         if open_file.stream.tell() >= self._target_bytes:
             self._end(day)
+
+    def _stored(self, column: Array, wanted: DataType) -> Array:
+        if self._schema == self._table.schema():
+            return column.cast(wanted)
+        # Names that Avro does not allow are other ones in files. A cast would not find them, and make null of them.
+        chunks = [fitted(pa.concat_arrays([chunk]), wanted, by_name=False) for chunk in column.chunks]
+        return pa.chunked_array(chunks, wanted)
 
     def _columns(self) -> Iterator[tuple[Any, Any]]:
         return zip(self._table.schema().fields, self._arrow, strict=True)

@@ -87,26 +87,30 @@ def _check_names(data_type: DataType) -> None:
         _check_names(data_type.item_type)
 
 
-def fitted(array: Array, wanted: DataType) -> Array:
-    """Return an array that is not a slice as another type: fields by name, null for those that it lacks."""
+def fitted(array: Array, wanted: DataType, *, by_name: bool = True) -> Array:
+    """Return an array as another type: fields by name, null for those that it lacks; or each in its place."""
     have = array.type
     if have == wanted:
         return array
     if _types.is_struct(wanted):
-        names = {field.name: index for index, field in enumerate(have)}
+        places = {field.name: place for place, field in enumerate(have)}
         columns = [
-            fitted(array.field(names[field.name]), field.type)
-            if field.name in names
-            else pa.nulls(len(array), field.type)
-            for field in wanted
+            pa.nulls(len(array), field.type)
+            if (place := places.get(field.name) if by_name else number) is None
+            else fitted(array.field(place), field.type, by_name=by_name)
+            for number, field in enumerate(wanted)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=array.is_null())
-    if _types.is_list(wanted):
-        values = fitted(array.values, wanted.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=wanted, mask=array.is_null())
+    if _is_list(wanted):
+        values = fitted(array.values, wanted.value_type, by_name=by_name)
+        is_large = _types.is_large_list(wanted)
+        offsets = array.offsets.cast(pa.int64()) if is_large else array.offsets
+        kind = pa.LargeListArray if is_large else pa.ListArray
+        return kind.from_arrays(offsets, values, type=wanted, mask=array.is_null())
     if _types.is_map(wanted):
-        items = fitted(array.items, wanted.item_type)
-        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=wanted, mask=array.is_null())
+        keys = fitted(array.keys, wanted.key_type, by_name=by_name)
+        items = fitted(array.items, wanted.item_type, by_name=by_name)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=wanted, mask=array.is_null())
     return array.cast(wanted)
 
 
