@@ -38,6 +38,7 @@ FOREIGN = {
         "KafkaShareConsumer",
         "schema.registry.url",
     ),
+    "Apache Iceberg": ("stele.stele.orders.snapshots", "rest.auth.type=basic"),
     "object stores, whose variables the library of the stores reads": (
         "AWS_ROLE_ARN",
         "AWS_SERVER_SIDE_ENCRYPTION",
