@@ -519,7 +519,8 @@ async def run(settings: Settings) -> None:
         kafka=_own_kafka(settings, ports["kafka"], security.process_key("mirrors", "kafka")),
     )
     await mirrors.open()
-    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"))
+    pool = None if shared is None else shared.stores.pool
+    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
     iceberg.open()
     try:
         listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, iceberg, traces)

@@ -246,6 +246,7 @@ NEEDS: Needs = {
     ("GET", "/console/produce"): OPEN,
     ("GET", "/console/schemas"): OPEN,
     ("GET", "/console/mirrors"): OPEN,
+    ("GET", "/console/tables"): OPEN,
     ("GET", "/console/groups"): OPEN,
     ("GET", "/console/storage"): OPEN,
     ("GET", "/console/transactions"): OPEN,

@@ -36,6 +36,7 @@ from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
+from .routes.iceberg_catalog import iceberg_errors, mount_iceberg
 from .routes.status import VERSION
 from .state import CdcView, IcebergView, MirrorsView, ReplicaView
 
@@ -165,6 +166,7 @@ class HttpServer(HttpListener):
             mirrors=mirrors,
             iceberg=iceberg,
         )
+        mount_iceberg(application)
         self.application, state = application, application.state
         # Traces are made by the application, of every request.
         served: ASGIApp = (
@@ -190,7 +192,7 @@ class HttpServer(HttpListener):
             traces.instrument(application)
         super().__init__(
             # Outermost, because the application answers a failure in its outermost layer.
-            RequestIds(RefuseCrossSite(authenticated, settings)),
+            iceberg_errors(RequestIds(RefuseCrossSite(authenticated, settings))),
             state.http_traffic,
             settings,
             admission=admission,

@@ -43,6 +43,7 @@ FOREIGN = {
         "include.unknown.datatypes=false",
         "ExtractNewRecordState",
     ),
+    "Apache Iceberg": ("stele.stele.orders.snapshots", "rest.auth.type=basic"),
     "object stores, whose variables the library of the stores reads": (
         "AWS_ROLE_ARN",
         "AWS_SERVER_SIDE_ENCRYPTION",

@@ -117,6 +117,7 @@ SCREENS = (
     Screen("/console/produce", "produce", "Produce"),
     Screen("/console/schemas", "schemas", "Schemas"),
     Screen("/console/mirrors", "mirrors", "Mirrors"),
+    Screen("/console/tables", "tables", "Tables"),
     Screen("/console/groups", "groups", "Groups"),
     Screen("/console/transactions", "transactions", "Transactions"),
     Screen("/console/storage", "storage", "Storage"),
