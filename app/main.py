@@ -60,6 +60,7 @@ from .security.tls.listener_tls import InvalidTlsFiles, ListenerTls
 from .security.tls.reload import TlsReload
 from .security.tls.settings import listener_tls, peer_tls
 from .settings import ListenerName, Settings, unknown_settings, unknown_variables
+from .sql.statements import SqlStatements
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
@@ -360,6 +361,7 @@ async def _start_listeners(
     limits: _Limits,
     cdc: CdcSupervisor,
     mirrors: Mirrors,
+    sql: SqlStatements,
     traces: Traces | None,
 ) -> _Listeners:
     broker, security = parts.broker, parts.security
@@ -395,6 +397,7 @@ async def _start_listeners(
         replica=parts.replica,
         schemas=parts.registry.values,
         mirrors=mirrors,
+        sql=sql,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()
@@ -489,8 +492,9 @@ async def run(settings: Settings) -> None:
     )
     mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
     await mirrors.open()
+    sql = SqlStatements(broker)
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -525,7 +529,7 @@ async def run(settings: Settings) -> None:
         await shared.leave()
     await reload.close()
     # Its processes are clients of the listeners, so they stop first.
-    await asyncio.gather(cdc.close(), mirrors.close())
+    await asyncio.gather(cdc.close(), mirrors.close(), sql.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

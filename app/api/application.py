@@ -34,6 +34,7 @@ from ..monitor.sampler import Sampler
 from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..transactions.services import Transactions
 from ..work_budget import Steps, at_once, in_turns
 from . import openapi
@@ -71,6 +72,7 @@ from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
 )
+from .routes import sql as sql_routes
 from .routes import (
     transactions as transaction_routes,
 )
@@ -139,6 +141,7 @@ def create_application(
     replica: ReplicaView | None = None,
     schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
+    sql: SqlStatements | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -176,6 +179,7 @@ def create_application(
         replica,
         schemas,
         mirrors,
+        sql,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -205,6 +209,7 @@ def create_application(
         cdc_routes.route.router,
         mirrors_routes.route.router,
         replica_routes.route.router,
+        sql_routes.route.router,
         quotas.route.router,
         overview.route.router,
         users.route.router,

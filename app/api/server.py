@@ -25,6 +25,7 @@ from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..security.tls.listener_tls import ListenerTls
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..tracing import Traces
 from ..transactions.services import Transactions
 from .application import create_application
@@ -145,6 +146,7 @@ class HttpServer(HttpListener):
         replica: ReplicaView | None = None,
         schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
+        sql: SqlStatements | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -162,6 +164,7 @@ class HttpServer(HttpListener):
             replica=replica,
             schemas=schemas,
             mirrors=mirrors,
+            sql=sql,
         )
         self.application, state = application, application.state
         # Traces are made by the application, of every request.

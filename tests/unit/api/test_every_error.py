@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.types import ASGIApp
@@ -34,6 +34,7 @@ from app.mirrors.supervisor import Mirrors
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
+from app.sql.statements import SqlStatements
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
 from tests.support.listeners import Listeners, listeners
@@ -102,6 +103,7 @@ BODIES: dict[tuple[str, str], Any] = {
     # It has no such copy, so the mirror stays for the next call.
     ("POST", "/v1/mirrors/{mirror}/promote"): {"topic": "orders"},
     ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
+    ("POST", "/v1/sql"): {"sql": "select * from orders"},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }
 MIRROR = MirrorDefinition(name="prod", servers="127.0.0.1:9092", topics="orders")
@@ -201,8 +203,9 @@ class World:
             at.broker.settings,
             security=security,
             mirrors=Mirrors(at.broker.settings, broker, ""),
+            sql=SqlStatements(broker),
         )
-        state: ApiState = application.state.stele
+        self.state = state = cast("ApiState", application.state.stele)
         application.state.stele = replace(
             state,
             acls=raising(state.acls, self.faults, "acls"),
@@ -253,7 +256,9 @@ async def world(path: Path) -> AsyncGenerator[World]:
         listener="http", authorizer=await authorizer_over(allows_without_acl=True), credentials=credentials
     )
     async with listeners(path) as at:
-        yield World(at, security)
+        there = World(at, security)
+        yield there
+        await there.state.sql.close()
     await credentials.close()
 
 
