@@ -169,6 +169,6 @@ $(DEVELOPMENT): pyproject.toml | $(BIN)/python
 	@$(OWN_VENV)
 	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
 	@set -o pipefail; $(PINNED) $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,protobuf,spark]' | \
+		--editable '.[cdc,cluster,demo,dev,iceberg,load,oauth,otel,pipelines,protobuf,spark]' | \
 		sed -unE 's/^((Collecting|Building wheels for|Installing) .{0,80}).*/  \1/p'
 	@touch $@ $(RUNTIME)

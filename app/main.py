@@ -40,6 +40,7 @@ from .composition import (
     start_problem,
 )
 from .errors import SteleError
+from .iceberg.supervisor import IcebergTables
 from .mirrors.supervisor import Mirrors
 from .network.accept_loop import AcceptOptions
 from .network.admission import (
@@ -362,6 +363,7 @@ async def _start_listeners(
     cdc: CdcSupervisor,
     mirrors: Mirrors,
     sql: SqlStatements,
+    iceberg: IcebergTables,
     traces: Traces | None,
 ) -> _Listeners:
     broker, security = parts.broker, parts.security
@@ -398,6 +400,7 @@ async def _start_listeners(
         schemas=parts.registry.values,
         mirrors=mirrors,
         sql=sql,
+        iceberg=iceberg,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()
@@ -490,11 +493,13 @@ async def run(settings: Settings) -> None:
         security.process_key("cdc"),
         _own_url(settings, ports["registry"], "http", "https") if "registry" in ports else "",
     )
-    mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
+    mirrors = Mirrors(settings, broker, parts.groups, own_url, security.process_key("mirrors"))
     await mirrors.open()
     sql = SqlStatements(broker)
+    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"))
+    iceberg.open()
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, iceberg, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -511,6 +516,9 @@ async def run(settings: Settings) -> None:
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
         shared.cluster.hold(cdc.lease, cdc)
+    if shared is not None and iceberg.is_able:
+        iceberg.run_by_lease(partial(shared.cluster.is_held, iceberg.lease))
+        shared.cluster.hold(iceberg.lease, iceberg)
     if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.
@@ -519,6 +527,7 @@ async def run(settings: Settings) -> None:
         if shared is None:
             cdc.start()
             mirrors.start()
+            iceberg.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -529,7 +538,7 @@ async def run(settings: Settings) -> None:
         await shared.leave()
     await reload.close()
     # Its processes are clients of the listeners, so they stop first.
-    await asyncio.gather(cdc.close(), mirrors.close(), sql.close())
+    await asyncio.gather(cdc.close(), mirrors.close(), iceberg.close(), sql.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

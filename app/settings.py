@@ -79,6 +79,10 @@ class CdcSettings(BaseModel):
     )
     tables: str = Field(default="", description="Tables to capture, as SCHEMA.TABLE, separated by commas.")
     channels: str = Field(default="", description="NOTIFY channels to capture, separated by commas.")
+    messages: str = Field(
+        default="",
+        description="Topics that pg_logical_emit_message may name, separated by commas, * at the end for any; none for none. If empty, all with tables.",
+    )
     slot: str = Field(default="stele", description="Name of the replication slot.")
     publication: str = Field(default="stele", description="Name of the publication.")
     prefix: str = Field(default="pg", description="Prefix of the topics of tables: PREFIX.SCHEMA.TABLE.")
@@ -211,6 +215,16 @@ class Settings(BaseModel):
     sql_rows_max: int = Field(default=1_000_000, ge=1, description="Rows of the answer to a SQL statement.")
     sql_answer_bytes_max: int = Field(
         default=256 * MIB, ge=1, description="Bytes of the answer to a SQL statement."
+    )
+
+    # ── Iceberg tables ──
+    iceberg_enable: bool = Field(
+        default=True,
+        description="Write the tables of topics with stele.iceberg.mode beside the broker (extra iceberg); false: with stele iceberg run elsewhere.",
+    )
+    iceberg_warehouse: str | None = Field(
+        default=None,
+        description="Where Iceberg tables are: a directory or s3://BUCKET/PREFIX?endpoint=URL; if unset, iceberg/warehouse in the data directory.",
     )
 
     # ── shared storage ──
@@ -761,7 +775,7 @@ def is_secret(name: str) -> bool:
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
 _OTHER_VARIABLES = re.compile(
-    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|ICEBERG_(BROKER|CATALOG|SILENCE)|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
     r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
 )
 

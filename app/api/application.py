@@ -68,6 +68,7 @@ from .routes import (
     users,
 )
 from .routes import groups as group_routes
+from .routes import iceberg as iceberg_routes
 from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
@@ -77,7 +78,7 @@ from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView, MirrorsView, ReplicaView
+from .state import ApiState, CdcView, IcebergView, MirrorsView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ def create_application(
     schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
     sql: SqlStatements | None = None,
+    iceberg: IcebergView | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -180,6 +182,7 @@ def create_application(
         schemas,
         mirrors,
         sql,
+        iceberg,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -188,7 +191,7 @@ def create_application(
     counts = app.state.request_counts = RequestCounts(registry)
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
-    for part in (cdc, mirrors):
+    for part in (cdc, mirrors, iceberg):
         if part is not None:
             registry.register(part.collector)
     for router in (
@@ -208,6 +211,7 @@ def create_application(
         transactions_admin.route.router,
         cdc_routes.route.router,
         mirrors_routes.route.router,
+        iceberg_routes.route.router,
         replica_routes.route.router,
         sql_routes.route.router,
         quotas.route.router,

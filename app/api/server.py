@@ -38,7 +38,7 @@ from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
 from .routes.status import VERSION
-from .state import CdcView, MirrorsView, ReplicaView
+from .state import CdcView, IcebergView, MirrorsView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -147,6 +147,7 @@ class HttpServer(HttpListener):
         schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
         sql: SqlStatements | None = None,
+        iceberg: IcebergView | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -165,6 +166,7 @@ class HttpServer(HttpListener):
             schemas=schemas,
             mirrors=mirrors,
             sql=sql,
+            iceberg=iceberg,
         )
         self.application, state = application, application.state
         # Traces are made by the application, of every request.

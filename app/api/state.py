@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from ..broker.broker import Broker
 from ..broker.mirrors import MirrorDefinition
-from ..broker.producing.copies import EndedTransaction
+from ..broker.producing.copies import CutCopy, EndedTransaction
 from ..groups.services import Groups, GroupServices
 from ..monitor.loop_probe import LoopProbe
 from ..monitor.sampler import Sampler
@@ -51,6 +51,16 @@ class MirrorsView(Protocol):
     async def promote(
         self, name: str, topic_name: str | None = None
     ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
+    async def truncate(self, name: str, topic_name: str | None = None) -> Sequence[CutCopy]: ...
+
+
+class IcebergView(Protocol):
+    """The topics that are tables; ``app.iceberg.supervisor`` documents it."""
+
+    @property
+    def collector(self) -> Collector: ...
+    def status(self) -> Mapping[str, Any]: ...
+    def status_of(self, topic: str) -> Mapping[str, Any]: ...
 
 
 class ReplicaView(Protocol):
@@ -82,6 +92,8 @@ class ApiState:
     mirrors: MirrorsView | None = None
     # None if the application runs no SQL.
     sql: SqlStatements | None = None
+    # None if the application knows of no tables.
+    iceberg: IcebergView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(

@@ -416,7 +416,7 @@ class Broker:
         self._topic_changes.observe_deletions(observer)
 
     def observe_topics(self, observer: Callable[[str], object]) -> None:
-        """Call ``observer`` with the name of each topic that is created, deleted or grown."""
+        """Call ``observer`` with the name of each topic that is created, deleted, grown, or made a table."""
         self._topic_changes.observe(observer)
 
     # ── produce ──

@@ -59,7 +59,8 @@ class MirrorDefinition:
 
     def check(self) -> None:
         """Raises ``InvalidRequest``: it says what to change."""
-        if not _NAME.fullmatch(self.name):
+        # Browsers take the last two for steps of the path.
+        if not _NAME.fullmatch(self.name) or self.name in (".", ".."):
             raise InvalidRequest(
                 f"{self.name[:100]!r} cannot be the name of a mirror: use letters, digits, '.', '_' and '-', at most 100"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,11 @@ from prometheus_client.registry import Collector
 
 from ..broker.broker import Broker
 from ..broker.mirrors import MirrorDefinition
-from ..broker.producing.copies import EndedTransaction
+from ..broker.producing.copies import CutCopy, EndedTransaction
 from ..errors import InvalidRequest
+from ..groups.services import GroupServices
 from ..settings import Settings
+from ..storage.topic_partition import TopicPartition
 from ..supervised_process import SupervisedProcess
 from .metrics import MirrorCollector
 
@@ -26,10 +28,18 @@ from .metrics import MirrorCollector
 class Mirrors:
     """All mirrors of one broker."""
 
-    def __init__(self, settings: Settings, broker: Broker, broker_url: str, api_key: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        groups: GroupServices,
+        broker_url: str,
+        api_key: str = "",
+    ) -> None:
         """``api_key`` logs the processes in to the broker; empty without logins."""
         self._settings = settings
         self._broker = broker
+        self._groups = groups
         self._url = broker_url
         self._api_key = api_key
         self._processes: dict[str, SupervisedProcess] = {}
@@ -151,3 +161,59 @@ class Mirrors:
                 if any(known.name == name for known in self._broker.mirrors.all()):
                     self._begin(definition)
             return promoted
+
+    async def truncate(self, name: str, topic_name: str | None = None) -> Sequence[CutCopy]:
+        """Cut copies that have diverged back to what their source has, too; the mirror goes on from there.
+
+        Of one topic, or of all. Where they begin to differ is what the process of the mirror has found.
+
+        Raises:
+            UnknownMirror, UnknownTopic: there is none.
+            InvalidRequest: it is not known yet where they begin to differ.
+            StorageError, GroupStoreFailed: some may have been cut; it may be called again.
+        """
+        async with self._changes:
+            definition = self._broker.mirrors.get(name)
+            if topic_name is not None:
+                self._broker.topic(topic_name)
+            ends = {
+                one: end
+                for one, end in self._diverged(name)
+                if topic_name in (None, one.topic) and self._broker.topic(one.topic).config.mirror == name
+            }
+            known = {one: end for one, end in ends.items() if end is not None}
+            if ends and not known:
+                raise InvalidRequest(
+                    f"it is not known yet where the copies of mirror {name!r} and their source begin to differ; try again "
+                    "once the source answers"
+                )
+            if not known:
+                return []
+            await self._end(name)
+            try:
+                return [await self._cut(one, end) for one, end in known.items()]
+            finally:
+                self._begin(definition)
+
+    def _diverged(self, name: str) -> Iterator[tuple[TopicPartition, int | None]]:
+        """Yield the partitions that have, and up to where they and the source are the same."""
+        process = self._processes.get(name)
+        for topic in () if process is None else process.status.get("topics", ()):
+            for one in topic["partitions"]:
+                if one["state"] == "diverged":
+                    yield TopicPartition(topic["topic"], one["partition"]), one.get("common_end")
+
+    async def _cut(self, name: TopicPartition, end_offset: int) -> CutCopy:
+        before = self._broker.log_state(*name).log_end_offset
+        # Also before: a crash in between leaves no commit that later records would be skipped for.
+        groups = await self._move_commits(name, end_offset)
+        after = await self._broker.copies.cut(name, end_offset)
+        groups |= await self._move_commits(name, after)
+        return CutCopy(topic_partition=name, before=before, after=after, groups=sorted(groups))
+
+    async def _move_commits(self, name: TopicPartition, end_offset: int) -> set[str]:
+        return {
+            group
+            for part in self._groups.all()
+            for group in await part.coordinator.cut_offsets(*name, end_offset)
+        }

@@ -90,6 +90,10 @@ class ProducerState(Protocol):
         """
         ...
 
+    def blank(self) -> ProducerState:
+        """Return a state of the same partition that knows nothing."""
+        ...
+
     def snapshot(self) -> bytes: ...
     def restore(self, data: bytes) -> None:
         """Start from a snapshot. Raises ``ValueError`` if it is damaged."""
@@ -499,6 +503,16 @@ class LogEngine(Protocol):
         """Begin a copy at ``offset``, and delete what is before: its source has no more records up to there.
 
         Raises ``StorageError``: it begins where it did.
+        """
+        ...
+
+    async def cut_copy(self, topic_partition: TopicPartition, offset: int) -> int:
+        """Remove the batches of a copy that end after ``offset``, as if they had never come; return the new end.
+
+        The end may be earlier: whole batches go, and a compacted copy loses all, because records before ``offset`` may
+        have gone because of later ones. Nothing may be appended meanwhile. It lasts when this returns.
+
+        Raises ``StorageError``: the directory has stopped, or nothing was removed.
         """
         ...
 

@@ -18,7 +18,7 @@ from tests.support.made_replica import made_replica
 from tests.support.warm_processes import run_stele
 
 # They run until they are stopped, or print records in the formats of records.
-WITHOUT = {"serve", "produce", "consume", "table", "cdc", "mirror run", "pipeline run"}
+WITHOUT = {"serve", "produce", "consume", "table", "cdc", "iceberg run", "mirror run", "pipeline run"}
 
 
 def leaves(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -97,11 +97,12 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
     run("schemas delete", "json-value", "--yes")
     mirrored = ("json", "--from", "127.0.0.1:1", "--topics", "none")
     run("mirror create", *mirrored)
-    for command in ("list", "status", "pause", "resume", "promote", "delete"):
+    for command in ("list", "status", "pause", "resume", "truncate", "promote", "delete"):
         if command == "delete":
             run("mirror create", *mirrored)
-        yes = ("--yes",) if command in ("promote", "delete") else ()
+        yes = ("--yes",) if command in ("truncate", "promote", "delete") else ()
         run(f"mirror {command}", *(() if command == "list" else ("json",)), *yes)
+    run("iceberg status")
     run("quotas set", "producer_byte_rate=1000000000", "--for-client-id", "json")
     run("quotas list")
     run("quotas remove", "--for-client-id", "json")

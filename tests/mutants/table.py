@@ -22,6 +22,19 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── copies of tables beside the stream ──
+    Mutant(
+        "clients/python/stele/cdc/windows.py",
+        "            if xid < self._floor or xid % _XIDS in self._xids:\n",
+        "            if xid < self._floor:\n",
+        "tests/unit/stele/cdc/test_windows.py",
+    ),
+    Mutant(
+        "clients/python/stele/cdc/windows.py",
+        " and whole not in self.running)",
+        ")",
+        "tests/unit/stele/cdc/test_windows.py",
+    ),
     # ── copies of mirrors ──
     Mutant(
         "app/storage/recovery/loader.py",
@@ -64,6 +77,34 @@ MUTANTS = (
         "        if False:\n",
         f"{_BROKER}/test_copies.py",
         "nothing_else_writes",
+    ),
+    Mutant(
+        "app/storage/logs/cuts.py",
+        "    for segment in reversed(cut.removed):\n",
+        "    for segment in cut.removed:\n",
+        "tests/unit/storage/test_cut_copies.py",
+        "crash_leaves",
+    ),
+    Mutant(
+        "app/storage/logs/cuts.py",
+        "        if offset > active.next_offset:\n",
+        "        if False:\n",
+        "tests/unit/storage/test_cut_copies.py",
+        "as_if_the_rest",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "                await checkpoints.save([name])\n",
+        "",
+        "tests/unit/storage/test_cut_copies.py",
+        "as_if_the_rest or crash_leaves",
+    ),
+    Mutant(
+        "clients/python/stele/mirror/divergence.py",
+        "        elif _is_original(header) and any(\n",
+        "        elif any(\n",
+        "tests/unit/stele/mirror/test_divergence.py",
+        "batches_are_compared",
     ),
     # ── contracts of topics ──
     Mutant(

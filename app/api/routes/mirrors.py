@@ -37,6 +37,12 @@ class MirroredPartition(TypedDict):
     lag: int | None
     state: str
     error: str | None
+    common_end: NotRequired[
+        Annotated[
+            int,
+            Shown("of a copy that has diverged: it and the source are the same before this offset"),
+        ]
+    ]
 
 
 class MirroredTopicState(TypedDict):
@@ -69,6 +75,9 @@ class Mirror(TypedDict):
     restarts: int
     definition: MirrorDocument
     lag: NotRequired[Annotated[int | None, Shown("offsets of the source that are not copied yet")]]
+    source_records: NotRequired[
+        Annotated[int, Shown("offsets of the source in all, from where the copies begin")]
+    ]
     stopped: NotRequired[Annotated[int, Shown("partitions that wait for a person")]]
     bytes_per_s: NotRequired[float]
     copied_bytes: NotRequired[int]
@@ -97,6 +106,20 @@ class Promotion(TypedDict):
     promoted: list[PromotedTopic]
 
 
+class CutCopy(TypedDict):
+    topic: str
+    partition: int
+    before: Annotated[int, Shown("where the copy ended")]
+    after: int
+    groups: Annotated[
+        list[str], Shown("groups whose committed offsets were past the new end, and are there now")
+    ]
+
+
+class Truncation(TypedDict):
+    truncated: list[CutCopy]
+
+
 class MirrorBody(Struct, forbid_unknown_fields=True, rename={"servers": "from"}):
     """What a mirror copies."""
 
@@ -115,7 +138,14 @@ class PromotionBody(Struct, forbid_unknown_fields=True):
     topic: Annotated[str | None, Shown("one copy; without it all, and the mirror is deleted")] = None
 
 
+class TruncationBody(Struct, forbid_unknown_fields=True):
+    """What to cut back."""
+
+    topic: Annotated[str | None, Shown("one copy; without it all that have diverged")] = None
+
+
 _BODY = JsonBody(MirrorBody, '{"from": "kafka:9092", "topics": "orders\\\\..*", "groups": ".*"}')
+_TRUNCATION = JsonBody(TruncationBody, '{"topic": "orders.eu"}', is_required=False)
 _PROMOTION = JsonBody(PromotionBody, '{"topic": "orders.eu"}', is_required=False)
 
 
@@ -206,5 +236,29 @@ async def promote_mirror(request: Request) -> Promotion:
                 ],
             }
             for topic, ended in promoted
+        ]
+    }
+
+
+@route("POST /v1/mirrors/{mirror}/truncate", "Cut back copies", body=_TRUNCATION, errors=(404,))
+async def truncate_mirror(request: Request) -> Truncation:
+    """Delete the records of copies that their source has lost, where it has diverged, and go on with what it has.
+
+    `common_end` of a partition says where it is cut. Committed offsets past the new end are moved there.
+    """
+    name = request.path_params["mirror"]
+    body = await _TRUNCATION.read(request)
+    cut = await _mirrors(request).truncate(name, body.topic)
+    _log(request, "truncate-mirror", name)
+    return {
+        "truncated": [
+            {
+                "topic": one.topic_partition.topic,
+                "partition": one.topic_partition.partition,
+                "before": one.before,
+                "after": one.after,
+                "groups": list(one.groups),
+            }
+            for one in cut
         ]
     }

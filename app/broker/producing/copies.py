@@ -6,6 +6,7 @@ where its mirror goes on, so a batch is stored once, whatever crashed in between
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -55,6 +56,16 @@ class EndedTransaction:
     first_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutCopy:
+    """A copy that was cut back from ``before`` to ``after``; ``groups`` had committed offsets past that."""
+
+    topic_partition: TopicPartition
+    before: int
+    after: int
+    groups: Sequence[str]
+
+
 class Copies:
     """The copies of one broker."""
 
@@ -65,7 +76,8 @@ class Copies:
         self._topics = topics
         self._producers = producers
         self._appender = appender
-        self._promoting: set[str] = set()
+        # Topics that take no copies now: they are promoted, or cut back.
+        self._changing: set[str] = set()
         self._is_closing = False
 
     def begin_close(self) -> None:
@@ -134,7 +146,7 @@ class Copies:
         topic = self._topics.topic(topic_name)
         if topic.topic_id != topic_id:
             raise TopicRecreated(topic_name, str(topic_id))
-        if not topic.config.mirror or topic_name in self._promoting:
+        if not topic.config.mirror or topic_name in self._changing:
             raise InvalidRequest(f"topic {topic_name!r} is no copy of a mirror; nothing was stored")
         return self._topics.partition(topic_name, partition)
 
@@ -154,15 +166,31 @@ class Copies:
             raise InvalidRequest(
                 f"topic {topic_name!r} is no copy of a mirror, so there is nothing to promote"
             )
-        self._promoting.add(topic_name)
+        self._changing.add(topic_name)
         try:
             ended = await self._end_transactions(topic)
             for name in topic.topic_partitions():
                 await self._engine.end_copies(name)
             await self._topics.alter(topic_name, partitions=None, configs={MIRROR: None}, ends_mirror=True)
         finally:
-            self._promoting.discard(topic_name)
+            self._changing.discard(topic_name)
         return ended
+
+    async def cut(self, name: TopicPartition, offset: int) -> int:
+        """Remove the batches of a copy that end after ``offset``, which its source has lost; return its new end.
+
+        Its mirror does not run meanwhile. What was removed is copied again from there, as the source has it now.
+
+        Raises:
+            UnknownTopic, UnknownPartition, InvalidRequest: there is no such copy.
+            StorageError, BrokerClosing: nothing was removed, or the data directory has stopped.
+        """
+        self._copy(name.topic, self._topics.topic(name.topic).topic_id, name.partition)
+        self._changing.add(name.topic)
+        try:
+            return await self._engine.cut_copy(name, offset)
+        finally:
+            self._changing.discard(name.topic)
 
     async def _end_transactions(self, topic: Topic) -> list[EndedTransaction]:
         orders: list[MarkerOrder] = []

@@ -571,6 +571,9 @@ class SharedEngine:
     async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
         raise AssertionError("check_config allows no copies")
 
+    async def cut_copy(self, topic_partition: TopicPartition, offset: int) -> int:
+        raise AssertionError("check_config allows no copies")
+
     async def end_copies(self, topic_partition: TopicPartition) -> None:
         raise AssertionError("check_config allows no copies")
 

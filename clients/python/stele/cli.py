@@ -30,6 +30,7 @@ COMMANDS = {
     "table": ("table", "table", "Print the newest record per key of a compacted topic."),
     "sql": ("sql", "sql", "Run a SQL statement over topics."),
     "mirror": ("mirror", "mirror", "Copy topics of another Kafka cluster with their offsets."),
+    "iceberg": ("iceberg", "iceberg", "Write topics as Apache Iceberg tables, and show how far they are."),
     "cdc": ("cdc", "cdc", "Stream changes of PostgreSQL tables into topics."),
     "pipeline": ("pipeline", "pipeline", "List and run the bundled Spark pipelines."),
     "user": ("users", "user", "Add, list and delete users, and change passwords."),

@@ -30,6 +30,7 @@ from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
+from app.iceberg.supervisor import IcebergTables
 from app.mirrors.supervisor import Mirrors
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
@@ -102,6 +103,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/acls"): {"acls": [RULE]},
     # It has no such copy, so the mirror stays for the next call.
     ("POST", "/v1/mirrors/{mirror}/promote"): {"topic": "orders"},
+    ("POST", "/v1/mirrors/{mirror}/truncate"): {},
     ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
     ("POST", "/v1/sql"): {"sql": "select * from orders"},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
@@ -196,14 +198,16 @@ class World:
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
+        groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
-            raising(at.kafka.groups, self.faults, "groups"),
+            groups,
             raising(at.application.state.stele.transactions, self.faults, "transactions"),
             at.broker.settings,
             security=security,
-            mirrors=Mirrors(at.broker.settings, broker, ""),
+            mirrors=Mirrors(at.broker.settings, broker, groups, ""),
             sql=SqlStatements(broker),
+            iceberg=IcebergTables(at.broker.settings, broker, ""),
         )
         self.state = state = cast("ApiState", application.state.stele)
         application.state.stele = replace(

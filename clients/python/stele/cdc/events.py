@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
 from .errors import CdcError
@@ -23,7 +23,11 @@ class Position(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        return f"{self.commit_lsn:X}-{self.change_lsn:X}-{self.number}"
+        return self.encoded().decode()
+
+    def encoded(self) -> bytes:
+        """Return the text form, which is ASCII."""
+        return b"%X-%X-%d" % self
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -94,7 +98,7 @@ class Table:
         return Event("r", self._key(row), self._value(b"r", None, self._form.row(row), source))
 
     def headers(self, op: str, position: Position) -> Headers:
-        return [self._channel, _OPERATIONS[op], (EVENT_ID, str(position).encode())]
+        return [self._channel, _OPERATIONS[op], (EVENT_ID, position.encoded())]
 
     def tombstone(self, key: bytes) -> Event:
         """Return what a truncate is for one key, where each row has a record."""
@@ -103,19 +107,18 @@ class Table:
     def truncate(self, source: bytes) -> Event:
         return Event("t", None, self._value(b"t", None, None, source))
 
-    def events(self, change: Change, source: bytes) -> Iterator[Event]:
-        """Yield the events of a change; ``source`` is that of its transaction."""
+    def events(self, change: Change, source: bytes) -> Iterable[Event]:
+        """Return the events of a change; ``source`` is that of its transaction."""
         match change:
             case Insert():
-                yield Event(
-                    "c", self._key(change.row), self._value(b"c", None, self._form.row(change.row), source)
-                )
+                row = change.row
+                return (Event("c", self._key(row), self._value(b"c", None, self._form.row(row), source)),)
             case Update():
-                yield from self._update(change, source)
+                return self._update(change, source)
             case Delete():
-                yield from self._delete(change.old, source, is_key_only=change.is_key_only)
+                return self._delete(change.old, source, is_key_only=change.is_key_only)
             case Truncate():
-                yield self.truncate(source)
+                return (self.truncate(source),)
 
     def _update(self, change: Update, source: bytes) -> Iterator[Event]:
         old, row = change.old, change.row

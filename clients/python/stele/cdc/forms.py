@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
 from . import avro_values
 from .avro_values import NULL, PRESENT
 from .errors import CdcError
-from .pgoutput import Relation, Row, Unchanged
+from .pgoutput import UNCHANGED, Relation, Row, Unchanged
 from .values import Encoder
 
 encode_json: Callable[[object], bytes] = msgspec.json.Encoder().encode
@@ -49,6 +49,9 @@ class JsonForm:
             (b"%s:" % encode_json(column.name), encode, column.is_key)
             for column, encode in zip(columns, encoders, strict=True)
         ]
+        self._encoders = list(encoders)
+        # Of a row with all its values.
+        self._whole = b"{%s}" % b",".join(field.replace(b"%", b"%%") + b"%s" for field, *_ in self._columns)
         self._prefix = prefix
         self._table = b',"schema":%s,"table":%s}}' % (
             encode_json(relation.schema),
@@ -56,6 +59,13 @@ class JsonForm:
         )
 
     def row(self, row: Row, *, only_identity: bool = False) -> bytes:
+        if not only_identity and UNCHANGED not in row:
+            return self._whole % tuple(
+                [
+                    b"null" if datum is None else encode(cast("bytes", datum))
+                    for encode, datum in zip(self._encoders, row, strict=True)
+                ]
+            )
         return b"{%s}" % b",".join(
             [
                 field + (b"null" if datum is None else encode(datum))

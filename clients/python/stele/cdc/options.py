@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
+from .notation import split_name
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
@@ -29,6 +30,8 @@ class CdcOptions:
     """Validated options; at least one table or channel is required.
 
     - ``tables``: names as ``schema.table``; ``channels``: channels of NOTIFY.
+    - ``messages``: topics that ``pg_logical_emit_message`` may name, ``*`` at the end stands for anything; ``none``
+      for no messages; empty for all with ``tables``, and none without.
     - ``partitions``, ``storage``: of the topics that the connector creates.
     - ``snapshot``: ``initial`` copies each table once, ``never`` none, ``again`` copies
       all tables again.
@@ -48,6 +51,7 @@ class CdcOptions:
     dsn: str = field(repr=False)
     tables: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
+    messages: str = ""
     slot: str = "stele"
     publication: str = "stele"
     prefix: str = "pg"
@@ -73,9 +77,9 @@ class CdcOptions:
             raise CdcOptionError(
                 "the DSN of PostgreSQL is missing; pass --dsn postgresql://USER@HOST/DATABASE, or set STELE_CDC_DSN"
             )
-        if not self.tables and not self.channels:
+        if not self.has_slot and not self.channels:
             raise CdcOptionError(
-                "there is nothing to follow; pass --tables public.orders,public.items or --channels NAME"
+                "there is nothing to follow; pass --tables public.orders,public.items, --channels NAME or --messages '*'"
             )
         if not _SLOT.fullmatch(self.slot):
             raise CdcOptionError(
@@ -132,6 +136,35 @@ class CdcOptions:
         return tables
 
     @property
+    def full_names(self) -> set[str]:
+        """The tables to follow, each with its schema."""
+        return {".".join(split_name(name)) for name in self.tables}
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether messages of ``pg_logical_emit_message`` are followed."""
+        return bool(self.tables) if not self.messages else self.messages != "none"
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether there is a slot to read; NOTIFY needs none."""
+        return bool(self.tables) or self.has_messages
+
+    def refusal_of(self, topic: str) -> str | None:
+        """Return why a message must not name ``topic``; None if it may."""
+        if topic.startswith(("__", f"{self.prefix}.")) or topic == "_schemas":
+            return f"topic {topic} is written by the connector or the broker alone"
+        patterns = [pattern.strip() for pattern in (self.messages or "*").split(",")]
+        if any(topic == p or (p.endswith("*") and topic.startswith(p[:-1])) for p in patterns):
+            return None
+        return f"--messages {self.messages} does not allow topic {topic}"
+
+    @property
+    def refused_topic(self) -> str:
+        """The topic that keeps messages which name no topic that could have them."""
+        return topic_name(f"{self.prefix}.refused-messages")
+
+    @property
     def state_topic(self) -> str:
         """The topic in which the connector records the tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"
@@ -171,10 +204,14 @@ class CdcOptions:
 
         Topics on disk keep all changes, because PostgreSQL cannot send them again.
         """
+        return self.message_topic_configs | ({"cleanup.policy": "compact"} if self.compact else {})
+
+    @property
+    def message_topic_configs(self) -> dict[str, str]:
+        """Those of topics that are created for messages."""
         if self.storage == "memory":
             return {"stele.storage": "memory"}
-        configs = {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
-        return configs | ({"cleanup.policy": "compact"} if self.compact else {})
+        return {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
 
     def topic_of(self, schema: str, table: str) -> str:
         return topic_name(f"{self.prefix}.{schema}.{table}")

@@ -14,7 +14,7 @@ from .connection import Connection, connect, first_line, translated
 from .errors import CdcError, Interrupted
 from .notation import lsn_of, quoted_name, quoted_table, split_name
 from .options import CdcOptions
-from .pgoutput import COLUMNS_MAX, Column, Relation
+from .pgoutput import COLUMNS_MAX, Column, Relation, Row
 from .values import ENCODERS, ArrayError, Encoder, array, text
 
 _OLDEST = 120_000
@@ -36,6 +36,16 @@ class TableInfo:
     @property
     def name(self) -> str:
         return f"{self.schema}.{self.table}"
+
+    def has_keys(self) -> bool:
+        """Return whether rows can be told apart, and put in order, by columns that are published."""
+        return bool(self.keys) and {column.name for column in self.columns}.issuperset(self.keys)
+
+    def key_of(self, row: Row) -> tuple[str, ...]:
+        """Return the text of the key of a row."""
+        names = [column.name for column in self.columns]
+        data = [row[names.index(key)] for key in self.keys]
+        return tuple(datum.decode() if isinstance(datum, bytes) else "" for datum in data)
 
     def relation(self) -> Relation:
         return Relation(0, self.schema, self.table, "d", self.columns)
@@ -246,7 +256,8 @@ class Postgres:
             # ONLY, because tables that inherit from them may have no identity.
             tables = ", ".join(f"ONLY {quoted_table(*table)}" for table in wanted)
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
-            statement = f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {tables}{roots}"
+            followed = f" FOR TABLE {tables}" if tables else ""
+            statement = f"CREATE PUBLICATION {quoted_name(name)}{followed}{roots}"
             try:
                 with self.connection.cursor() as cursor:
                     cursor.execute(statement)

@@ -12,5 +12,6 @@
 - ``replica``                            restores from a replica in a bucket (``restore``), and looks at it
 - ``users``, ``acls``                    users and API keys (``user``, ``key``), access rules; over HTTP or offline
 - ``mirror``                             copies of topics of other clusters
+- ``iceberg``                            topics as Iceberg tables
 - ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

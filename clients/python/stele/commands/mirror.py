@@ -210,6 +210,33 @@ def _promoted_lines(promoted: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+@mirror.command("truncate")
+@click.argument("name")
+@click.option("--topic", help="Cut this copy alone.  [default: all that have diverged]")
+@yes_option
+@_options
+def truncate(name: str, topic: str | None, yes: bool, form: str, is_json: bool, url: str | None) -> None:
+    """Cut copies that have diverged back to what their source has, too, and go on.
+
+    The records that the source has lost are deleted here. Committed offsets past the new ends are moved there.
+    """
+    shown = execute(operations.GetMirror(name=name), url)
+    for each in shown.get("topics", ()):
+        for part in each["partitions"]:
+            if topic in (None, each["topic"]) and (end := part.get("common_end")) is not None:
+                click.echo(
+                    f"{each['topic']}-{part['partition']} ends at {part['offset']}: cut to {end}", err=True
+                )
+    confirm(f"Cut back {topic or 'all diverged copies'} of mirror {name}?", yes=yes)
+    cut = execute(operations.TruncateMirror(name=name, topic=topic), url)
+    lines = [
+        f"{one['topic']}-{one['partition']} was cut from {one['before']} to {one['after']}"
+        + (f"; moved {plural(len(one['groups']), 'group')}" if one["groups"] else "")
+        for one in cut
+    ]
+    print_result(_form(form, is_json), {"truncated": cut}, lines or ["no copy has diverged"])
+
+
 @mirror.command("delete")
 @click.argument("name")
 @yes_option

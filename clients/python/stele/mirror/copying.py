@@ -16,6 +16,7 @@ from ..records import TopicPartition
 from ..wire.error_codes import ErrorCode
 from ..wire.kafka.fetch import PartitionData
 from . import positions
+from .comparisons import Comparisons
 from .errors import MirrorError, SourceError, error_name
 from .flow import Flow
 from .partition import Job, PartitionCopy, pause_s
@@ -44,6 +45,8 @@ _STALE = frozenset(
 _OUT_OF_RANGE_FREE = 1
 # Partitions that are compared with the source at a time.
 _BEGIN_MAX = 500
+# Copies of which it is found out at a time where they and their sources begin to differ.
+_SEARCHES_MAX = 10
 # Looks for partitions whose pause is over.
 _LOOK_S = 0.25
 # A source that answers at once without records, although it may wait, is not asked more often than this.
@@ -62,6 +65,7 @@ class LeaderCopies:
         self._target = target
         self._flow = flow
         self._refresh = refresh
+        self._comparisons = Comparisons(broker, source, target)
         # In the order in which they are asked for: those that brought records go to the end.
         self.partitions: dict[TopicPartition, PartitionCopy] = {}
         self._changed = asyncio.Event()
@@ -128,6 +132,11 @@ class LeaderCopies:
             for one in due:
                 one.is_beginning = True
             self._spawn(self._begin(due))
+        lost = [one for one in self.partitions.values() if one.state == "diverged"]
+        free = _SEARCHES_MAX - sum(one.is_beginning for one in lost)
+        for one in [one for one in lost if one.must_search(now_s)][: max(0, free)]:
+            one.is_beginning = True
+            self._spawn(self._search(one))
 
     async def _begin(self, partitions: Sequence[PartitionCopy]) -> None:
         runs = {one.name: one.run for one in partitions}
@@ -135,9 +144,12 @@ class LeaderCopies:
             copies = await self._copies(partitions)
             asked = [one for one in partitions if one.name in copies and one.run == runs[one.name]]
             sources = await self._sources(asked, copies) if asked else {}
+            tails = await self._comparisons.differing_tails(
+                [one for one in asked if one.name in sources], copies, sources
+            )
             for one in asked:
                 if one.name in sources and one.run == runs[one.name]:
-                    self._begin_one(one, copies[one.name], sources[one.name])
+                    self._begin_one(one, copies[one.name], sources[one.name], tails.get(one.name))
         except (SourceError, MirrorError, SteleClientError) as error:
             self._wait_all((one for one in partitions if one.run == runs[one.name]), error)
             self._refresh()
@@ -202,13 +214,33 @@ class LeaderCopies:
                     )
         return found
 
-    def _begin_one(self, one: PartitionCopy, copy: CopyState, source: SourceState) -> None:
+    def _begin_one(
+        self, one: PartitionCopy, copy: CopyState, source: SourceState, differs_at: int | None
+    ) -> None:
         try:
             position = positions.begin(copy, source)
+            if differs_at is not None:
+                raise positions.differs(copy, differs_at)
         except positions.Diverged as error:
             self._stop(one, error)
             return
         one.began(position, copy, source)
+
+    async def _search(self, one: PartitionCopy) -> None:
+        """Find out where a copy that has diverged and its source begin to differ."""
+        leader = one.leader
+        try:
+            found, copy, source = await self._comparisons.search(one)
+        except (SourceError, MirrorError, SteleClientError) as error:
+            logger.info("it is not known yet where %s and its source begin to differ: %s", one.name, error)
+            one.failures += 1
+            one.due_s = asyncio.get_running_loop().time() + pause_s(one.failures)
+            self._refresh()
+        else:
+            if one.leader == leader:
+                one.found(found, copy, source)
+        finally:
+            one.is_beginning = False
 
     # ── fetching ──
 

@@ -19,7 +19,9 @@ NO_EPOCH = -1
 PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # So that the broker's other requests get their turns between them.
 _PIECE_BYTES_USUAL = 1 << 17
-_WHAT_TO_DO = "Delete the topic here to copy it again, or promote it to keep what it has"
+_WHAT_TO_DO = (
+    "'stele mirror truncate' cuts the copy back to what both have; or promote the topic to keep what it has"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,14 @@ def check_epoch(copy_end: int, copy_epoch: int, epoch: int, end: int) -> None:
             f"the copy ends at {copy_end} with leader epoch {copy_epoch}, and at the source epoch {epoch} ends at {end}: "
             f"the source has lost records since, as after an unclean election. {_WHAT_TO_DO}"
         )
+
+
+def differs(copy: CopyState, at: int) -> Diverged:
+    """Return the error of a copy whose last records, from ``at`` on, are others at the source."""
+    return Diverged(
+        f"the source has other records than the copy from offset {at} on, or from earlier, and the copy ends at {copy.end}: "
+        f"the source was set back, and has written others since. {_WHAT_TO_DO}"
+    )
 
 
 class Piece(NamedTuple):

@@ -12,6 +12,8 @@ from ..operations.base import Operation
 from ..operations.mirrors import Copy
 from ..operations.topics import HttpListener
 from ..records import TopicPartition
+from ..wire import messages as m
+from ..wire import record_batch as rb
 from ..wire.messages.mirrors import MirrorAppendResponse
 from .positions import CopyState
 from .source.reads import Commit, Entity
@@ -85,6 +87,19 @@ class Target:
             )
         )
         return CopyState(start=done.log_start_offset, end=done.log_end_offset, epoch=done.leader_epoch)
+
+    async def read(self, partition: TopicPartition, offset: int, *, bytes_max: int) -> rb.Buffer:
+        """Return batches of a copy as they are stored: that with ``offset``, and others in ``bytes_max``.
+
+        Raises ``SteleClientError``.
+        """
+        asked = m.FetchPartition(
+            topic=partition.topic, partition=partition.partition, offset=offset, max_bytes=bytes_max
+        )
+        read = await self._client.call(mirrors.ReadCopy(partitions=[asked], max_bytes=bytes_max))
+        if read.code:
+            raise SteleClientError(f"{partition} cannot be read at offset {offset}: {read.message}")
+        return read.batches
 
     # ── beside them, over HTTP ──
 

@@ -38,7 +38,7 @@ from ...wire.kafka.users import DESCRIBE_USER_SCRAM_CREDENTIALS_API, DescribeUse
 from ...wire.schema import NO_UUID
 from ..definition import Address
 from ..errors import SourceReplied
-from .cluster import Source
+from .cluster import Purpose, Source
 
 EARLIEST, LATEST = -2, -1
 # Topics of one DescribeConfigs, and groups of one OffsetFetch.
@@ -184,10 +184,12 @@ async def fetch(
     *,
     wait_ms: int,
     bytes_max: int,
+    partition_bytes: int | None = None,
+    purpose: Purpose = "fetch",
 ) -> dict[TopicPartition, PartitionData]:
     """Read batches as they are stored, up to the high watermark, of all transactions.
 
-    Partitions that come first are served first.
+    Partitions that come first are served first. ``partition_bytes`` None is what the connection is configured for.
     """
     has_ids = all(one.topic_id != NO_UUID for one in partitions.values())
     version_max = None if has_ids else _LAST_FETCH_BY_NAME
@@ -202,7 +204,7 @@ async def fetch(
                     current_leader_epoch=begin.leader_epoch,
                     fetch_offset=begin.offset,
                     last_fetched_epoch=begin.last_epoch,
-                    partition_max_bytes=source.config.partition_bytes,
+                    partition_max_bytes=partition_bytes or source.config.partition_bytes,
                 )
                 for one, begin in group
             ],
@@ -217,7 +219,7 @@ async def fetch(
         topics=asked,
     )
     response = await source.call(
-        FETCH_API, request, broker=broker, purpose="fetch", version_max=version_max, wait_s=wait_ms / 1000
+        FETCH_API, request, broker=broker, purpose=purpose, version_max=version_max, wait_s=wait_ms / 1000
     )
     if response.error_code:
         raise SourceReplied("Fetch", response.error_code)

@@ -1,0 +1,5 @@
+"""Topics as Apache Iceberg tables: the process that writes them, beside the broker.
+
+- ``supervisor``  which topics are tables, and the process
+- ``metrics``     what the process reports
+"""

@@ -1,0 +1,75 @@
+"""Where the broker, the catalog and the files of the tables are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from .errors import IcebergError
+
+CATALOG_NAME = "stele"
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """``catalog`` is a path of SQLite or a URL of PostgreSQL, ``warehouse`` a directory or ``s3://BUCKET/PREFIX``."""
+
+    broker: str
+    catalog: str
+    warehouse: str
+
+    @property
+    def warehouse_url(self) -> str:
+        """The URL under which all tables are, without parameters and without a slash at the end."""
+        if "://" not in self.warehouse:
+            return f"file://{Path(self.warehouse).absolute()}"
+        return self.warehouse.partition("?")[0].rstrip("/")
+
+    def catalog_properties(self) -> dict[str, str]:
+        """Return what pyiceberg's ``SqlCatalog`` takes.
+
+        Raises:
+            IcebergError: the warehouse is neither a directory nor a bucket of S3.
+        """
+        url = urlsplit(self.warehouse_url)
+        if url.scheme not in ("file", "s3"):
+            raise IcebergError(
+                f"the warehouse is at {url.scheme}://, where tables cannot be written; set STELE_ICEBERG_WAREHOUSE to a "
+                "directory or to s3://BUCKET/PREFIX?endpoint=URL"
+            )
+        properties = {
+            "type": "sql",
+            "uri": _database_url(self.catalog),
+            "warehouse": self.warehouse_url,
+            "py-io-impl": "stele.iceberg.files.SyncedFileIO",
+            "pool_pre_ping": "true",
+        }
+        return properties if url.scheme == "file" else properties | _bucket(self.warehouse)
+
+
+def _bucket(warehouse: str) -> dict[str, str]:
+    given = dict(parse_qsl(warehouse.partition("?")[2]))
+    found: Mapping[str, str | None] = {
+        "s3.endpoint": given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL"),
+        "s3.region": given.get("region")
+        or os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        # Without one, pyiceberg asks Amazon for that of the bucket.
+        or ("us-east-1" if "endpoint" in given else None),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _database_url(catalog: str) -> str:
+    for prefix in _POSTGRES:
+        if catalog.startswith(prefix):
+            return f"postgresql+psycopg://{catalog.removeprefix(prefix)}"
+    if "://" in catalog:
+        return catalog
+    path = Path(catalog).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{path}"
