@@ -495,8 +495,9 @@ async def run(settings: Settings) -> None:
     )
     mirrors = Mirrors(settings, broker, parts.groups, own_url, security.process_key("mirrors"))
     await mirrors.open()
+    pool = None if shared is None else shared.stores.pool
+    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
     sql = SqlStatements(broker)
-    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"))
     iceberg.open()
     try:
         listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, iceberg, traces)

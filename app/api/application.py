@@ -53,6 +53,7 @@ from .routes import cdc as cdc_routes
 from .routes import (
     group_configs,
     group_members,
+    iceberg_catalog,
     leases,
     overview,
     produce,
@@ -220,6 +221,7 @@ def create_application(
         status.route.router,
     ):
         app.include_router(router)
+    iceberg_catalog.mount_iceberg(app)
     has_login = security is not None and security.active is not None
     app.router.routes.extend(console.routes(has_login=has_login, is_shared=broker.cluster.is_shared))
     sessions = app.state.sessions = Sessions(SystemClock())

@@ -37,6 +37,7 @@ from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
+from .routes.iceberg_catalog import iceberg_errors
 from .routes.status import VERSION
 from .state import CdcView, IcebergView, MirrorsView, ReplicaView
 
@@ -193,7 +194,7 @@ class HttpServer(HttpListener):
             traces.instrument(application)
         super().__init__(
             # Outermost, because the application answers a failure in its outermost layer.
-            RequestIds(RefuseCrossSite(authenticated, settings)),
+            iceberg_errors(RequestIds(RefuseCrossSite(authenticated, settings))),
             state.http_traffic,
             settings,
             admission=admission,

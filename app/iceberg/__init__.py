@@ -2,4 +2,5 @@
 
 - ``supervisor``  which topics are tables, and the process
 - ``metrics``     what the process reports
+- ``catalog``     the tables that there are and their metadata, read without pyiceberg
 """

@@ -6,7 +6,8 @@ import asyncio
 import importlib.util
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.registry import Collector
 
@@ -15,7 +16,11 @@ from ..broker.topics import Topic
 from ..errors import InvalidRequest
 from ..settings import Settings
 from ..supervised_process import SupervisedProcess
+from .catalog import IcebergCatalog, select_in_file, select_in_postgres
 from .metrics import IcebergCollector
+
+if TYPE_CHECKING:
+    from ..postgres.pool import PostgresPool
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +50,15 @@ class IcebergTables:
 
     lease = "iceberg"
 
-    def __init__(self, settings: Settings, broker: Broker, broker_url: str, api_key: str = "") -> None:
-        """``api_key`` logs the process in to the broker; empty without logins."""
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        broker_url: str,
+        api_key: str = "",
+        pool: PostgresPool | None = None,
+    ) -> None:
+        """``api_key`` logs the process in to the broker; empty without logins. ``pool`` is that of a cluster."""
         self._settings = settings
         self._broker = broker
         self._url = broker_url
@@ -60,6 +72,8 @@ class IcebergTables:
             good_states=("running",),
             shutdown_timeout_ms=settings.shutdown_timeout_ms,
         )
+        select = select_in_file(self._catalog_file) if pool is None else select_in_postgres(pool)
+        self.catalog = IcebergCatalog(select, warehouse=self.warehouse)
         self._changes = asyncio.Lock()
         self._following = set[asyncio.Task[None]]()
         # Whether the process may run here: after the start, and in a cluster with the lease.
@@ -155,8 +169,7 @@ class IcebergTables:
 
     def _variables(self) -> dict[str, str]:
         settings = self._settings
-        own = settings.data_dir.absolute() / "iceberg"
-        catalog = str(own / "catalog.sqlite")
+        catalog = str(self._catalog_file)
         if settings.storage == "shared" and settings.postgres_url is not None:
             catalog = settings.postgres_url.get_secret_value()
         given = {
@@ -167,6 +180,10 @@ class IcebergTables:
         if self._is_by_lease:
             given["STELE_ICEBERG_SILENCE"] = str(settings.broker_session_timeout_ms / 1000)
         return {**given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
+
+    @property
+    def _catalog_file(self) -> Path:
+        return self._settings.data_dir.absolute() / "iceberg" / "catalog.sqlite"
 
     @property
     def warehouse(self) -> str:
@@ -227,6 +244,7 @@ class IcebergTables:
             "partitions": topic.partitions,
             "mode": topic.config.iceberg_mode,
             "commit_interval_ms": topic.config.iceberg_commit_interval_ms,
+            "snapshot_retention_ms": topic.config.iceberg_snapshot_retention_ms,
             "table": f"stele.{topic.name}",
         }
 

@@ -113,6 +113,7 @@ class TopicConfig:
     mirror_source_id: str = ""
     iceberg_mode: IcebergMode = "off"
     iceberg_commit_interval_ms: int = 60_000
+    iceberg_snapshot_retention_ms: int = 24 * 3600 * 1000
 
     def as_strings(self) -> dict[str, str]:
         """Return every configuration as it is shown, by its Kafka name."""
@@ -513,6 +514,12 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         ConfigType.LONG,
         int64(100),
         "Time between two snapshots of the table.",
+    ),
+    "stele.iceberg.snapshot.retention.ms": ConfigEntry(
+        "iceberg_snapshot_retention_ms",
+        ConfigType.LONG,
+        int64(0),
+        "How long a snapshot of the table can be read after the next one has replaced it.",
     ),
     "stele.key.schema.validation": ConfigEntry(
         "key_schema_validation",

@@ -23,6 +23,7 @@ class IcebergTable(TypedDict):
     table: Annotated[str, Shown("namespace and name in the catalog")]
     mode: Annotated[str, one_of("IcebergMode", "key_value", "value_schema")]
     commit_interval_ms: int
+    snapshot_retention_ms: int
     partitions: int
     state: Annotated[str, one_of("IcebergTableState", "starting", "writing", "level", "failed", "standby")]
     rows: Annotated[int, Shown("rows of the newest snapshot")]

@@ -8,6 +8,7 @@ Reading order, from the parts to the whole:
 - ``files``                Parquet files by day, synced before a catalog names them
 - ``tables``               tables of a catalog: their positions, and commits that depend on them
 - ``reading``              the records of a topic that are visible, batch by batch
+- ``upkeep``               small files, old snapshots, and files that no snapshot names
 - ``topic``                one topic: from its position to the next commit
 - ``status``, ``run``      what a supervisor reads; all topics, in a few threads
 """

@@ -67,7 +67,9 @@ def _bucket(warehouse: str) -> dict[str, str]:
 def _database_url(catalog: str) -> str:
     for prefix in _POSTGRES:
         if catalog.startswith(prefix):
-            return f"postgresql+psycopg://{catalog.removeprefix(prefix)}"
+            url, _, query = catalog.removeprefix(prefix).partition("?")
+            # The schema of the brokers, which read the catalog.
+            return f"postgresql+psycopg://{url}?{query}{'&' if query else ''}options=-csearch_path%3Dstele"
     if "://" in catalog:
         return catalog
     path = Path(catalog).absolute()

@@ -113,6 +113,7 @@ class IcebergWriter:
                 topic_id=one["topic_id"],
                 mode=one["mode"],
                 commit_interval_ms=one["commit_interval_ms"],
+                snapshot_retention_ms=one["snapshot_retention_ms"],
                 partitions=one["partitions"],
             )
             for one in listed
@@ -192,6 +193,10 @@ class IcebergWriter:
             return min(2.0 ** min(status.failures_in_row, 6), _PAUSE_MAX_S)
         if has_more:
             return 0.0
+        try:
+            writer.keep_up()
+        except Exception:
+            logger.exception("the upkeep of table %s failed", name)
         return max(writer.spec.commit_interval_ms / 1000 - (time.monotonic() - begun_s), 0.0)
 
 

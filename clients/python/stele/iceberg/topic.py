@@ -29,6 +29,7 @@ from .tables import (
     plain_struct,
     positions_of,
 )
+from .upkeep import RETENTION_MS, Upkeep, UpkeepOptions
 from .values import ValueDecoder, ValueRows, slices, value_rows
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
@@ -48,6 +49,7 @@ class TopicSpec:
     topic_id: str
     mode: Mode
     commit_interval_ms: int
+    snapshot_retention_ms: int = RETENTION_MS
     partitions: int
 
 
@@ -83,6 +85,14 @@ class TopicWriter:
         # As of the last turn; None before the first.
         self._positions: dict[int, int] | None = None
         self._turns = 0
+        options = UpkeepOptions(retention_ms=spec.snapshot_retention_ms)
+        self._upkeep = [(kind, Upkeep(options)) for kind in (self._kind, ERRORS)]
+
+    def keep_up(self) -> None:
+        """Do what upkeep of the table, and of that of errors, is due. Raises whatever pyiceberg and Arrow raise."""
+        for kind, upkeep in self._upkeep:
+            if upkeep.is_due and (table := self._tables.find(self.spec.topic, self.spec.topic_id, kind)):
+                upkeep.run(table)
 
     def turn(self, reader: TopicReader, stopping: threading.Event) -> bool:
         """Write what is visible and not written yet, up to a limit; return whether there is more.
