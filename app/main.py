@@ -61,6 +61,7 @@ from .security.tls.listener_tls import InvalidTlsFiles, ListenerTls
 from .security.tls.reload import TlsReload
 from .security.tls.settings import listener_tls, peer_tls
 from .settings import ListenerName, Settings, unknown_settings, unknown_variables
+from .sql.snapshots import Snapshots
 from .sql.statements import SqlStatements
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
@@ -497,7 +498,7 @@ async def run(settings: Settings) -> None:
     await mirrors.open()
     pool = None if shared is None else shared.stores.pool
     iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
-    sql = SqlStatements(broker)
+    sql = SqlStatements(broker, Snapshots(iceberg.catalog.load))
     iceberg.open()
     try:
         listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, iceberg, traces)

@@ -21,6 +21,7 @@ from ..errors import BrokerClosing, InvalidRequest, StatementStopped, SteleError
 from ..spelling import nearest
 from ..work_budget import visited
 from .processes import SqlProcess, SqlProcesses, is_installed
+from .snapshots import Snapshots
 
 # What is read in one turn of the loop.
 _PIECE_BYTES = 256 * 1024
@@ -71,8 +72,10 @@ class Rights:
 class SqlStatements:
     """Runs statements for clients."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, tables: Snapshots | None = None) -> None:
+        """``tables`` has the topics that are Iceberg tables."""
         self._broker = broker
+        self._snapshots = tables
         self._settings = broker.settings
         self.totals = StatementTotals()
         self._processes = SqlProcesses(
@@ -251,12 +254,18 @@ class SqlStatements:
         tables: list[frames.Table] = []
         for topic in topics:
             numbers = range(topic.partitions)
+            # Before the ends, so that it has nothing after them.
+            snapshot, errors = None, None
+            if self._snapshots is not None:
+                snapshot, errors = await self._snapshots.of(topic)
+            offsets = {} if snapshot is None else snapshot.offsets
             await broker.refresh((topic.name, number) for number in numbers)
             partitions: list[tuple[int, int, int]] = []
             async for number in visited(numbers):
                 state = broker.log_state(topic.name, number)
-                partitions.append((number, state.log_start_offset, state.last_stable_offset))
-            tables.append(frames.Table(topic.name, partitions))
+                start = max(state.log_start_offset, offsets.get(number, 0))
+                partitions.append((number, start, max(start, state.last_stable_offset)))
+            tables.append(frames.Table(topic.name, partitions, snapshot, errors))
         return _Reading(self, broker, rights, tables, [topic.topic_id for topic in topics])
 
     async def _hint(self, name: str, named: frames.Named, rights: Rights) -> str:

@@ -20,6 +20,7 @@ from ..wire.arrow import load_conversions
 from .answers import FORMS, groups_of
 from .link import BrokerGone, Link
 from .log import Log
+from .snapshots import files_of, rows_of
 from .statement import checked
 
 # Other work of the machine goes first, the broker above all.
@@ -30,12 +31,13 @@ _BATCH_ROWS = 2048
 _SPARE_BYTES = 1024**3
 # What the process takes without a statement, and beside what DuckDB counts; its own limit is that of the process less this.
 _BASE_BYTES = 192 * 1024**2
+_ACCESS = "enable_external_access"
 _SETTINGS = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "enable_external_access": "false",
+    _ACCESS: "false",
     "python_enable_replacements": "false",
     # Nothing is spilled to a disk: what does not fit ends.
     "temp_directory": "",
@@ -108,14 +110,20 @@ class Worker:
         order = self._link.receive(frames.Run, frames.Drop)
         if isinstance(order, frames.Drop):
             return
-        with duckdb.connect(":memory:", config=self._config) as database:
+        files = [files_of(table.snapshot) for table in order.tables]
+        errors = [files_of(table.errors) for table in order.tables]
+        paths = [path for found in (*files, *errors) for path in found]
+        config = {name: value for name, value in self._config.items() if name != _ACCESS}
+        with duckdb.connect(":memory:", config=config) as database:
+            # Of all files, it may open these; they have to be named before the rest is closed.
+            database.execute("set allowed_paths = ?", [paths])
+            database.execute(f"set {_ACCESS} = false")
             for index, table in enumerate(order.tables):
                 # No topic has spaces in its name.
                 log = f"the log {index}"
                 database.register(log, Log(self._link, index, table))
-                database.execute(
-                    f"create view {_quoted(table.name)} as select {_COLUMNS} from {_quoted(log)}"  # noqa: S608
-                )
+                rows = rows_of(_quoted(log), files[index], errors[index], table.snapshot)
+                database.execute(f"create view {_quoted(table.name)} as select {_COLUMNS} from {rows}")  # noqa: S608
             database.execute("set TimeZone = 'UTC'")
             database.execute("set lock_configuration = true")
             self._answer(database, statement, order)

@@ -30,11 +30,24 @@ class Named(msgspec.Struct, tag="named"):
     qualified: list[str]
 
 
+class Snapshot(msgspec.Struct):
+    """A snapshot of an Iceberg table: its metadata file, and the next offset of each partition that it has."""
+
+    location: str
+    snapshot_id: int
+    offsets: dict[int, int]
+
+
 class Table(msgspec.Struct):
-    """A topic: which offsets it had when the statement began, as partition, first, and after the last."""
+    """A topic: which offsets of the log the statement reads, as partition, first, and after the last.
+
+    What is before them is in the ``snapshot``, or in that of the ``errors``.
+    """
 
     name: str
     partitions: list[tuple[int, int, int]]
+    snapshot: Snapshot | None = None
+    errors: Snapshot | None = None
 
 
 class Run(msgspec.Struct, tag="run"):
