@@ -16,9 +16,9 @@ def test_a_statement_shows_rows_and_a_chart(open_page: Open) -> None:
     page = open_page("/console/sql")
     page.get_by_label("Add a topic").fill("flights")
     page.get_by_label("Add a topic").press("Tab")
-    expect(page.get_by_label("Statement")).to_have_value('select * from "flights" limit 100')
-    page.get_by_label("Statement").fill(BY_CARRIER)
-    page.get_by_label("Statement").press("Control+Enter")
+    expect(page.get_by_label("Statement", exact=True)).to_have_value('select * from "flights" limit 100')
+    page.get_by_label("Statement", exact=True).fill(BY_CARRIER)
+    page.get_by_label("Statement", exact=True).press("Control+Enter")
     expect(page.locator("#status")).to_contain_text("rows in")
     cells = page.locator("#grid tbody tr").first.locator("td")
     expect(cells).to_have_count(2)
@@ -27,7 +27,7 @@ def test_a_statement_shows_rows_and_a_chart(open_page: Open) -> None:
     check_accessibility(page)
     # The link has the statement, but runs nothing.
     page.reload()
-    expect(page.get_by_label("Statement")).to_have_value(BY_CARRIER)
+    expect(page.get_by_label("Statement", exact=True)).to_have_value(BY_CARRIER)
     expect(page.locator("#answer")).to_be_hidden()
 
 
@@ -35,7 +35,7 @@ def test_what_is_wrong_and_what_is_cut_are_said(open_page: Open) -> None:
     page = open_page(f"/console/sql?sql={quote('select * from fligths')}", may_fail=True)
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#notice")).to_contain_text('did you mean "flights"')
-    page.get_by_label("Statement").fill("select _offset, value from flights")
+    page.get_by_label("Statement", exact=True).fill("select _offset, value from flights")
     page.get_by_label("Rows at most").fill("5")
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#status")).to_contain_text("5 rows, and there are more")
@@ -48,7 +48,9 @@ def test_what_is_wrong_and_what_is_cut_are_said(open_page: Open) -> None:
 
 def test_a_statement_is_stopped(open_page: Open) -> None:
     page = open_page("/console/sql")
-    page.get_by_label("Statement").fill("select count(*) from range(1000000000000000000), flights limit 1")
+    page.get_by_label("Statement", exact=True).fill(
+        "select count(*) from range(1000000000000000000), flights limit 1"
+    )
     page.get_by_role("button", name="Run").click()
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#status")).to_have_text("Stopped.")

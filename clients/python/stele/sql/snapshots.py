@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..wire import sql_frames as frames
 
 _FILE = "file://"
+_SNAPSHOTS_MAX = 16
 _COLUMNS = 'partition, "offset", timestamp, key, headers, value'
 
 
@@ -15,15 +18,18 @@ def files_of(snapshot: frames.Snapshot | None) -> list[str]:
         ValueError: it has files that delete rows, which the writer of these tables never makes.
         OSError: the metadata cannot be read.
     """
-    if snapshot is None:
-        return []
-    # A second, which statements over logs alone do not take.
+    return [] if snapshot is None else _files_of(snapshot.location, snapshot.snapshot_id)
+
+
+# A snapshot never changes.
+@lru_cache(maxsize=_SNAPSHOTS_MAX)
+def _files_of(location: str, snapshot_id: int) -> list[str]:
+    # Its import takes a second, which statements over logs alone do not need.
     from pyiceberg.table import StaticTable
 
-    table = StaticTable.from_metadata(snapshot.location)
-    tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+    tasks = list(StaticTable.from_metadata(location).scan(snapshot_id=snapshot_id).plan_files())
     if any(task.delete_files for task in tasks):
-        raise ValueError(f"the table {snapshot.location} has files that delete rows, so it is not read")
+        raise ValueError(f"the table {location} has files that delete rows, so it is not read")
     return sorted(task.file.file_path.removeprefix(_FILE) for task in tasks)
 
 
