@@ -63,6 +63,8 @@ from .security.tls.listener_tls import InvalidTlsFiles, ListenerTls
 from .security.tls.reload import TlsReload
 from .security.tls.settings import listener_tls, peer_tls
 from .settings import ListenerName, Settings, unknown_settings, unknown_variables
+from .sql.snapshots import Snapshots
+from .sql.statements import SqlStatements
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
@@ -381,6 +383,7 @@ async def _start_listeners(
     limits: _Limits,
     cdc: CdcSupervisor,
     mirrors: Mirrors,
+    sql: SqlStatements,
     iceberg: IcebergTables,
     traces: Traces | None,
 ) -> _Listeners:
@@ -417,6 +420,7 @@ async def _start_listeners(
         replica=parts.replica,
         schemas=parts.registry.values,
         mirrors=mirrors,
+        sql=sql,
         iceberg=iceberg,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
@@ -521,9 +525,10 @@ async def run(settings: Settings) -> None:
     await mirrors.open()
     pool = None if shared is None else shared.stores.pool
     iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
+    sql = SqlStatements(broker, Snapshots(iceberg.catalog.load))
     iceberg.open()
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, iceberg, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, iceberg, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -565,7 +570,7 @@ async def run(settings: Settings) -> None:
         await shared.leave()
     await reload.close()
     # Its processes are clients of the listeners, so they stop first.
-    await asyncio.gather(cdc.close(), mirrors.close(), iceberg.close())
+    await asyncio.gather(cdc.close(), mirrors.close(), iceberg.close(), sql.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

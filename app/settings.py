@@ -203,6 +203,23 @@ class Settings(BaseModel):
         description="Directory of the files that mirrors may name as ${file:NAME} for secrets of their sources.",
     )
 
+    # ── SQL ──
+    sql_statements_max: int = Field(
+        default=2, ge=0, le=64, description="SQL statements at a time, each in a process; 0 turns SQL off."
+    )
+    sql_memory_bytes_max: int = Field(
+        default=512 * MIB, ge=256 * MIB, description="Memory of a process that runs a SQL statement."
+    )
+    sql_threads: int = Field(default=2, ge=1, le=256, description="Threads of a SQL statement.")
+    sql_timeout_ms: int = Field(default=60_000, ge=1, description="Time of a SQL statement.")
+    sql_scan_bytes_max: int = Field(
+        default=4096 * MIB, ge=1, description="Bytes of batches that a SQL statement may read from logs."
+    )
+    sql_rows_max: int = Field(default=1_000_000, ge=1, description="Rows of the answer to a SQL statement.")
+    sql_answer_bytes_max: int = Field(
+        default=256 * MIB, ge=1, description="Bytes of the answer to a SQL statement."
+    )
+
     # ── Iceberg tables ──
     iceberg_enable: bool = Field(
         default=True,

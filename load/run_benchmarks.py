@@ -40,6 +40,7 @@ BENCHMARKS = (
     ("bench_cdc",),
     ("bench_mirror",),
     ("bench_iceberg",),
+    ("bench_sql",),
     ("bench_cluster",),
     ("bench_cluster_events",),
 )

@@ -34,6 +34,7 @@ from ..monitor.sampler import Sampler
 from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..transactions.services import Transactions
 from ..work_budget import Steps, at_once, in_turns
 from . import openapi
@@ -72,6 +73,7 @@ from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
 )
+from .routes import sql as sql_routes
 from .routes import (
     transactions as transaction_routes,
 )
@@ -140,6 +142,7 @@ def create_application(
     replica: ReplicaView | None = None,
     schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
+    sql: SqlStatements | None = None,
     iceberg: IcebergView | None = None,
 ) -> FastAPI:
     """Build the application.
@@ -178,6 +181,7 @@ def create_application(
         replica,
         schemas,
         mirrors,
+        sql,
         iceberg,
     )
     app.state.stele = state
@@ -209,6 +213,7 @@ def create_application(
         mirrors_routes.route.router,
         iceberg_routes.route.router,
         replica_routes.route.router,
+        sql_routes.route.router,
         quotas.route.router,
         overview.route.router,
         users.route.router,

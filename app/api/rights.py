@@ -160,6 +160,8 @@ NEEDS: Needs = {
     ("GET", f"{_PARTITION}/records/{{offset}}"): _READS,
     ("GET", f"{_TOPIC}/keys/{{key:path}}"): _READS,
     ("GET", f"{_TOPIC}/table"): _READS,
+    # The topics are in the statement.
+    ("POST", "/v1/sql"): (in_route(READ_TOPIC),),
     # ── groups ──
     ("GET", "/v1/groups"): (in_route(DESCRIBE_GROUP),),
     ("GET", _GROUP): (group(DESCRIBE_GROUP), in_route(DESCRIBE_TOPIC)),
@@ -244,6 +246,7 @@ NEEDS: Needs = {
     ("GET", "/console/topics"): OPEN,
     ("GET", "/console/messages"): OPEN,
     ("GET", "/console/produce"): OPEN,
+    ("GET", "/console/sql"): OPEN,
     ("GET", "/console/schemas"): OPEN,
     ("GET", "/console/mirrors"): OPEN,
     ("GET", "/console/tables"): OPEN,

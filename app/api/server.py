@@ -25,6 +25,7 @@ from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..security.tls.listener_tls import ListenerTls
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..tracing import Traces
 from ..transactions.services import Transactions
 from .application import create_application
@@ -146,6 +147,7 @@ class HttpServer(HttpListener):
         replica: ReplicaView | None = None,
         schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
+        sql: SqlStatements | None = None,
         iceberg: IcebergView | None = None,
     ) -> None:
         settings = broker.settings
@@ -164,6 +166,7 @@ class HttpServer(HttpListener):
             replica=replica,
             schemas=schemas,
             mirrors=mirrors,
+            sql=sql,
             iceberg=iceberg,
         )
         mount_iceberg(application)

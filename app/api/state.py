@@ -24,6 +24,7 @@ from ..registry.values import SchemaValues
 from ..security.acls import Acls
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..storage.replica.status import ReplicaStatus
 from ..transactions.services import Transactions
 from .records.page import PageRoom
@@ -100,6 +101,8 @@ class ApiState:
     schemas: SchemaValues | None = None
     # None if the broker runs none.
     mirrors: MirrorsView | None = None
+    # None if the application runs no SQL.
+    sql: SqlStatements | None = None
     # None if the application knows of no tables.
     iceberg: IcebergView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
@@ -108,6 +111,7 @@ class ApiState:
         default_factory=lambda: StreamSlots("live tails with conditions", FILTERED_TAILS_MAX)
     )
     table_slots: StreamSlots = field(default_factory=lambda: StreamSlots("table snapshots", TABLES_MAX))
+    sql_slots: StreamSlots = field(init=False)
     tail_reads: TailReads = field(init=False)
     page_room: PageRoom = field(default_factory=PageRoom)
     verifications: Verifications = field(default_factory=Verifications)
@@ -115,6 +119,8 @@ class ApiState:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tail_reads", TailReads(self.broker))
+        slots = StreamSlots("SQL statements", self.settings.sql_statements_max)
+        object.__setattr__(self, "sql_slots", slots)
 
 
 def api_state(request: Request) -> ApiState:

@@ -28,6 +28,7 @@ SCREENS = {
     "topic": "/console/topics?topic=flights",
     "messages": "/console/messages?topic=flights&start=newest&json=dep_delay%20%3E%2060&limit=12&go=1",
     "produce": "/console/produce?topic=flights-again&replay=flights/0/1,flights/1/2",
+    "sql": "/console/sql",
     "schemas": "/console/schemas",
     "schema": "/console/schemas?subject=gates-value&version=2&with=1",
     "mirrors": "/console/mirrors",

@@ -72,6 +72,7 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
         batch = group.poll()
         assert batch is not None
         batch.ack()
+    run("sql", "select count(*) from json")
     run("groups list")
     run("groups describe", "json-group")
     run("groups configure", "json-share", "--config", "errors.deadletterqueue.topic.name=dlq.json")

@@ -33,6 +33,7 @@ ROWS: list[tuple[str, str]] = [
     ("produce", "urls"),
     ("consume", "urls --max 1"),
     ("table", "keyed"),
+    ("sql", 'from"urls"'),
     ("top", "--once"),
     ("groups configure", "urls-share --config errors.deadletterqueue.topic.name=dlq.urls"),
     ("groups redrive", "urls-share"),

@@ -234,6 +234,8 @@ def _topics_and_records(call: Checked) -> None:
         call("GET", "/v1/topics/users/keys/ada", accept=accept)
     for accept in (NDJSON, SSE):
         call("GET", "/v1/topics/users/table", accept=accept)
+    for accept in (JSON, NDJSON, "text/csv", "application/vnd.apache.arrow.stream"):
+        call("POST", "/v1/sql", {"sql": "select *, [1, null] from users"}, accept=accept)
     call("GET", "/v1/topics/users/keys/unknown", status=404)
     call("GET", "/v1/topics/users")
     call("PUT", "/v1/topics/purged", {})

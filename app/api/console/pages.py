@@ -115,6 +115,7 @@ SCREENS = (
     Screen("/console/topics", "topics", "Topics"),
     Screen("/console/messages", "messages", "Messages"),
     Screen("/console/produce", "produce", "Produce"),
+    Screen("/console/sql", "sql", "SQL"),
     Screen("/console/schemas", "schemas", "Schemas"),
     Screen("/console/mirrors", "mirrors", "Mirrors"),
     Screen("/console/tables", "tables", "Tables"),

@@ -31,7 +31,7 @@ package (``make lint`` checks this). Modules on one line do not import each othe
 - ``async_client``, ``client``                                single calls
 - ``consuming``, ``producing``                                readers that keep a position; batching writers
 - ``broker_process``, ``shared``                              a broker in its own process; one client per event loop
-- ``cdc``, ``fastapi``, ``iceberg``, ``mirror``, ``spark``, ``testing``   integrations: PostgreSQL, FastAPI, Iceberg, Kafka, Spark, pytest
+- ``cdc``, ``fastapi``, ``iceberg``, ``mirror``, ``spark``, ``sql``, ``testing``   integrations: PostgreSQL, FastAPI, Iceberg, Kafka, Spark, DuckDB, pytest
 - ``commands``                                                the subcommands of ``stele``
 - ``cli``                                                     the console script
 

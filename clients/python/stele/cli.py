@@ -28,6 +28,7 @@ COMMANDS = {
     "produce": ("produce", "produce", "Write records from a file or standard input."),
     "consume": ("consume", "consume", "Print the records of a topic."),
     "table": ("table", "table", "Print the newest record per key of a compacted topic."),
+    "sql": ("sql", "sql", "Run a SQL statement over topics."),
     "mirror": ("mirror", "mirror", "Copy topics of another Kafka cluster with their offsets."),
     "iceberg": ("iceberg", "iceberg", "Write topics as Apache Iceberg tables, and show how far they are."),
     "cdc": ("cdc", "cdc", "Stream changes of PostgreSQL tables into topics."),

@@ -5,6 +5,7 @@
 - ``inputs``, ``outputs``, ``progress``  files → records, records → text, a progress line
 - ``registries``                         the schema registry, and records as its schemas describe them
 - ``produce``, ``consume``, ``table``      writing and printing records
+- ``sql``                                a SQL statement over topics
 - ``topics``, ``groups``, ``transactions``, ``quotas``, ``top``   administration and live metrics
 - ``schemas``                            schemas and subjects of the registry
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
