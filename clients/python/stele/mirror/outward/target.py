@@ -52,6 +52,8 @@ _FINAL = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
+# Longer than replicas may lag.
+_FORGOTTEN_S = 60.0
 _FENCE_ATTEMPTS = 50
 _FENCE_PAUSE_S = 0.1
 
@@ -88,8 +90,8 @@ class KafkaTarget(Target):
         self._lanes: dict[TopicPartition, _Lane] = {}
         # By the offset at which they begin.
         self._producers: dict[int, Producer] = {}
-        # Where the target has refused the sequence number that followed: some forget a producer that was quiet for long.
-        self._refused: dict[TopicPartition, int] = {}
+        # Where the target has refused the sequence number that followed, and since when.
+        self._refused: dict[TopicPartition, tuple[int, float]] = {}
         self._notes = TopicPartition(f"stele-mirror-{mirror}", 0)
         # By the id of the topic, so that those of one that was deleted do not count.
         self._translations: dict[tuple[TopicPartition, bytes], Translation] = {}
@@ -241,7 +243,7 @@ class KafkaTarget(Target):
                 raise Diverged(
                     f"{name} ends in the target with the end of a transaction, or with a hole, which no copy has. Delete it there"
                 )
-        if last is not None and is_equal_copy(last) and self._refused.get(name) != end:
+        if last is not None and is_equal_copy(last) and not self._is_forgotten(name, end):
             producer, sequence = Producer(last.producer_id, EPOCH), next_sequence(last)
         else:
             # The same one for each mirror that begins here, so that only one of them can append.
@@ -249,6 +251,14 @@ class KafkaTarget(Target):
                 self._producers[end] = await writes.producer(self._cluster, f"{self._notes.topic}-{end}")
             producer, sequence = Producer(self._producers[end].id, EPOCH), 0
         return _Lane(leader, producer, position=end, end=end, sequence=sequence, samples=found)
+
+    def _is_forgotten(self, name: TopicPartition, end: int) -> bool:
+        """Return whether the target has forgotten a producer that was quiet for long, as some do.
+
+        For a while it may also be that not all replicas have what was under way; then the end is another one later.
+        """
+        refused_end, since_s = self._refused.get(name, (-1, 0.0))
+        return refused_end == end and time.monotonic() - since_s > _FORGOTTEN_S
 
     # ── translated offsets ──
 
@@ -434,8 +444,12 @@ class KafkaTarget(Target):
             )
         if done.error:
             error = writes.failure(f"a batch of {name}", done.error, done.message)
-            if error.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
-                self._refused[name] = lane.end
+            is_unknown = error.code in (
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+            )
+            if is_unknown and self._refused.get(name, (-1, 0.0))[0] != lane.end:
+                self._refused[name] = lane.end, time.monotonic()
             if isinstance(error, UnknownTopicError):
                 raise error
             raise writes.TargetReplied(error.message, code=error.code)
