@@ -22,6 +22,10 @@ from ..settings import Settings
 from ..supervised_process import SupervisedProcess
 from .metrics import MirrorCollector
 
+# As ``stele.mirror.run`` has them: what it is told before its copies are promoted, and how long that may take it.
+_FINISH = b"finish\n"
+_FINISH_MS = 15_000
+
 
 class Mirrors:
     """All mirrors of one broker."""
@@ -69,9 +73,12 @@ class Mirrors:
         )
         process.start()
 
-    async def _end(self, name: str) -> None:
+    async def _end(self, name: str, *, finishes: bool = False) -> None:
+        """End a process; with ``finishes`` it first copies what the source has by now."""
         process = self._processes.pop(name, None)
-        if process is not None:
+        if process is not None and finishes:
+            await process.close(last_words=_FINISH, more_ms=_FINISH_MS)
+        elif process is not None:
             await process.close()
 
     def _variables(self, definition: MirrorDefinition) -> dict[str, str]:
@@ -127,7 +134,8 @@ class Mirrors:
     ) -> Sequence[tuple[str, list[EndedTransaction]]]:
         """Make an ordinary topic of one copy of a mirror, or of all: then the mirror is forgotten.
 
-        Returns the topics, with the transactions that were open and are aborted.
+        What the source has by now is copied before, and what its groups have committed, if it answers in time. Returns the
+        topics, with the transactions that were open and are aborted.
 
         Raises:
             UnknownMirror: there is none.
@@ -136,13 +144,11 @@ class Mirrors:
         """
         async with self._changes:
             definition = self._broker.mirrors.get(name)
-            names = [topic.name for topic in self._broker.topics() if topic.config.mirror == name]
-            if topic_name is not None:
-                if topic_name not in names:
-                    self._broker.topic(topic_name)
-                    raise InvalidRequest(f"topic {topic_name!r} is no copy of mirror {name!r}")
-                names = [topic_name]
-            await self._end(name)
+            if topic_name is not None and topic_name not in self._copies_of(name):
+                self._broker.topic(topic_name)
+                raise InvalidRequest(f"topic {topic_name!r} is no copy of mirror {name!r}")
+            await self._end(name, finishes=True)
+            names = self._copies_of(name) if topic_name is None else [topic_name]
             try:
                 promoted = [(one, await self._broker.copies.promote(one)) for one in names]
                 if topic_name is None:
@@ -151,3 +157,6 @@ class Mirrors:
                 if any(known.name == name for known in self._broker.mirrors.all()):
                     self._begin(definition)
             return promoted
+
+    def _copies_of(self, name: str) -> list[str]:
+        return [topic.name for topic in self._broker.topics() if topic.config.mirror == name]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from ..async_client import AsyncClient
 from ..config import broker_urls, http_url_of
 from ..errors import SteleClientError, UnknownTopicError, UnsupportedOperationError
 from ..operations import acls, mirrors, quotas
 from ..operations.base import Operation
+from ..operations.group_admin import DescribeGroup
 from ..operations.mirrors import Copy
 from ..operations.topics import HttpListener
 from ..records import TopicPartition
+from ..wire.error_codes import ErrorCode
 from ..wire.messages.mirrors import MirrorAppendResponse
 from .positions import CopyState
 from .source.reads import Commit, Entity
@@ -20,6 +23,8 @@ from .source.reads import Commit, Entity
 MIRROR = "stele.mirror"
 SOURCE_ID = "stele.mirror.source.id"
 _OFFSETS_PER_REQUEST = 500
+
+R = TypeVar("R")
 
 
 class Target:
@@ -97,6 +102,22 @@ class Target:
             ]
             await self._call(mirrors.SetOffsets(group=group, offsets=some))
 
+    async def consumed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group that has had members here; nothing for one that only a mirror wrote."""
+        try:
+            described = await self._call(DescribeGroup(group=group))
+        except SteleClientError as error:
+            if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return {}
+            raise
+        if not described.generation:
+            return {}
+        return {
+            TopicPartition(one.topic, one.partition): one.committed
+            for one in described.partitions
+            if one.committed is not None
+        }
+
     async def add_acls(self, rules: Sequence[acls.AclDocument]) -> None:
         await self._call(acls.AddAcls(acls=rules))
 
@@ -106,11 +127,11 @@ class Target:
     async def change_quotas(self, entity: Entity, values: Mapping[str, float | None]) -> None:
         await self._call(quotas.ChangeQuotas(entity=dict(entity), values=values))
 
-    async def _call(self, operation: Operation[object]) -> None:
+    async def _call(self, operation: Operation[R]) -> R:
         if self._http is None:
             self._http = AsyncClient(await self._http_url())
         try:
-            await self._http.call(operation)
+            return await self._http.call(operation)
         except SteleClientError as error:
             if error.retriable:
                 # Another broker may have another port.
