@@ -79,18 +79,20 @@ class SupervisedProcess:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def close(self) -> None:
-        """Let it finish what it has begun; kill it after a timeout."""
+    async def close(self, *, last_words: bytes = b"", more_ms: int = 0) -> None:
+        """Let it finish what it has begun, after it was sent ``last_words``; kill it after a timeout.
+
+        That is ``more_ms`` longer than for the shutdown of the broker.
+        """
         self._is_closing = True
-        process = self._process
+        process, timeout_ms = self._process, self._shutdown_timeout_ms + more_ms
         if process is not None and process.stdin is not None:
+            process.stdin.write(last_words)
             process.stdin.close()
             try:
-                await asyncio.wait_for(process.wait(), self._shutdown_timeout_ms / 1000)
+                await asyncio.wait_for(process.wait(), timeout_ms / 1000)
             except TimeoutError:
-                logger.warning(
-                    "%s did not end within %d ms and is killed", self._what, self._shutdown_timeout_ms
-                )
+                logger.warning("%s did not end within %d ms and is killed", self._what, timeout_ms)
                 process.kill()
         await self.kill()
 

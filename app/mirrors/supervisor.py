@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 # In which the other brokers of a cluster hear that a topic is no copy any more.
 _HEARD_S = 0.5
+# As ``stele.mirror.run`` has them: what it is told before its copies are promoted, and how long that may take it.
+_FINISH = b"finish\n"
+_FINISH_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +155,12 @@ class Mirrors:
         self._running[definition.name] = _Running(definition, process)
         process.start()
 
-    async def _end(self, name: str) -> None:
+    async def _end(self, name: str, *, finishes: bool = False) -> None:
+        """End a process; with ``finishes`` it first copies what the source has by now."""
         running = self._running.pop(name, None)
-        if running is not None:
+        if running is not None and finishes:
+            await running.process.close(last_words=_FINISH, more_ms=_FINISH_MS)
+        elif running is not None:
             await running.process.close()
 
     @property
@@ -221,7 +227,8 @@ class Mirrors:
     ) -> Sequence[tuple[str, list[EndedTransaction]]]:
         """Make an ordinary topic of one copy of a mirror, or of all: then the mirror is forgotten.
 
-        Returns the topics, with the transactions that were open and are aborted.
+        What the source has by now is copied before, and what its groups have committed, if it answers in time. Returns the
+        topics, with the transactions that were open and are aborted.
 
         Raises:
             UnknownMirror: there is none.
@@ -235,13 +242,11 @@ class Mirrors:
                 raise InvalidRequest(
                     f"the copies of mirror {name!r} are topics of another cluster: delete the mirror to end it"
                 )
-            names = [topic.name for topic in self._broker.topics() if topic.config.mirror == name]
-            if topic_name is not None:
-                if topic_name not in names:
-                    self._broker.topic(topic_name)
-                    raise InvalidRequest(f"topic {topic_name!r} is no copy of mirror {name!r}")
-                names = [topic_name]
-            await self._end(name)
+            if topic_name is not None and topic_name not in self._copies_of(name):
+                self._broker.topic(topic_name)
+                raise InvalidRequest(f"topic {topic_name!r} is no copy of mirror {name!r}")
+            await self._end(name, finishes=True)
+            names = self._copies_of(name) if topic_name is None else [topic_name]
             try:
                 promoted = [(one, await self._broker.copies.promote(one)) for one in names]
                 if topic_name is None:
@@ -312,3 +317,6 @@ class Mirrors:
             for part in self._groups.all()
             for group in await part.coordinator.cut_offsets(*name, end_offset)
         }
+
+    def _copies_of(self, name: str) -> list[str]:
+        return [topic.name for topic in self._broker.topics() if topic.config.mirror == name]

@@ -703,11 +703,15 @@ class EmbeddedEngine:
         try:
             await self._log_dir.in_thread(log.write_holes_until, end_offset)
             log.holes_until = end_offset
+            # Those of the source: a producer that got the same id here, before, would be taken for one of them.
+            log.producer_state.clear()
             log.roll()
         except OSError as error:
             raise self._log_dir.refuse(log.directory, error) from error
         self._manager.leader_epoch += 1
         await self.flush([topic_partition])
+        # Otherwise a start after a crash would find them again, in the batches after the last checkpoint.
+        await self._manager.checkpoints.checkpoint([topic_partition])
 
     async def enforce_retention(self) -> int:
         return await self._housekeeping.enforce_retention()

@@ -526,7 +526,7 @@ class LogEngine(Protocol):
     async def end_copies(self, topic_partition: TopicPartition) -> None:
         """Make a copy an ordinary log, in which every offset from now on has a record; its leader epoch rises.
 
-        It lasts when this returns. Raises ``StorageError``.
+        The producers of the source are forgotten. It lasts when this returns. Raises ``StorageError``.
         """
         ...
 

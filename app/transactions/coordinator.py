@@ -28,6 +28,7 @@ from ..clock import Clock
 from ..cluster.group_store import StoreChange
 from ..errors import (
     ConcurrentTransactions,
+    MirroredTopic,
     SteleError,
     TransactionalIdNotFound,
     UnknownPartition,
@@ -383,6 +384,8 @@ class TransactionCoordinator:
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
         self._groups.table.check_open()
+        if mirror := self._broker.topic(topic_partition.topic).config.mirror:
+            raise MirroredTopic(topic_partition.topic, mirror)
         opened = self._broker.open_transactions(topic_partition)
         open_of_producer(opened, topic_partition, producer_id=producer_id, epoch=epoch)
         holder = self._holder(producer_id, topic_partition)

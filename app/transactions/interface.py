@@ -181,6 +181,7 @@ class TransactionService(Protocol):
 
         Raises:
             UnknownTopic, UnknownPartition, StorageError: see there.
+            MirroredTopic: it is a copy, whose transactions end at its source, or with its promotion.
             InvalidTransactionState: the producer has nothing open there.
             ProducerFenced: ``epoch`` is older than that in the partition.
             CoordinatorFenced: ``coordinator_epoch`` is older than that of the last marker there.

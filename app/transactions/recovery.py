@@ -81,6 +81,9 @@ def _orphans(
     marker = EndTransactionMarker(type=MarkerType.ABORT, coordinator_epoch=coordinator_epoch)
     orders: list[MarkerOrder] = []
     for opened in broker.open_transactions():
+        if broker.topic(opened.topic_partition.topic).config.mirror:
+            # Its coordinator, and the end that will be copied, are at the source.
+            continue
         producer = ProducerIdentity(opened.producer_id, opened.producer_epoch)
         transaction = table.of_identity(producer)
         if transaction is not None:

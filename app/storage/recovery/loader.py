@@ -325,7 +325,20 @@ class _Loader:
         saved = self._epochs.entries()
         self._epochs.truncate_to(suspect[0].base_offset)
 
+        # Those that are known to be on disk. A promotion forgets producers whose batches are in the segment before.
+        snapshots = {
+            offset
+            for offset in self._partition.stored(PRODUCERS_SUFFIX, names)
+            if suspect[0].base_offset < offset <= unclean_start.recovery_point
+        }
+
+        def restore_at(segment: Segment) -> None:
+            if segment.base_offset in snapshots:
+                snapshots.discard(segment.base_offset)
+                self._replay.restore_at(segment.base_offset)
+
         def on_batch(segment: Segment, header: rb.BatchHeader) -> None:
+            restore_at(segment)
             marker = marker_at(segment.file(), header)
             corrupt_ranges = (lost for other in suspect for lost in other.corrupt_ranges)
             aborted = self._replay.feed(header, marker, corrupt_ranges)
@@ -335,6 +348,7 @@ class _Loader:
 
         recovered = recover_segments(self._files, suspect, unclean_start, on_batch)
         self.segments = trusted + recovered
+        restore_at(recovered[-1])
         self._roll_after_corruption(used_offset)
         for segment in recovered:
             self._unsynced.append(segment.path)

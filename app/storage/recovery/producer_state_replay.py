@@ -55,7 +55,7 @@ class ProducerStateReplay:
         """
         stored = self._partition.stored(PRODUCERS_SUFFIX, self._names)
         for candidate in reversed([snapshot for snapshot in stored if snapshot <= offset]):
-            if self._restore(candidate):
+            if self.restore_at(candidate):
                 if candidate == offset:
                     return True
                 break
@@ -74,7 +74,8 @@ class ProducerStateReplay:
         self.skip_to(offset)
         return False
 
-    def _restore(self, offset: int) -> bool:
+    def restore_at(self, offset: int) -> bool:
+        """Restore the snapshot at ``offset``; return whether it is usable."""
         snapshot = read_file(self._partition.files, self._partition.producers_path(offset))
         try:
             self._producers.restore(snapshot or b"")

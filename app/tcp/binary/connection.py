@@ -59,6 +59,8 @@ _BATCH_REQUESTS = frozenset(
         m.MessageType.CONDITIONAL_PRODUCE_REQUEST,
     )
 )
+# Those that may be as large as a frame.
+_WITH_RECORDS = _BATCH_REQUESTS | {m.MessageType.MIRROR_APPEND_REQUEST}
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: at most this.
 _RECORD_OVERHEAD_BYTES = 32
 # A request that carries no records: enough for thousands of names, too little to keep a decoder busy.
@@ -384,7 +386,7 @@ class BinaryConnection(Connection[Frame]):
         if frame_type not in m.REQUESTS:
             self.answer(self.refusal(f"frame type {frame_type:#04x} is not a request"))
             return
-        if len(body) > REQUEST_BYTES_MAX and frame_type not in _BATCH_REQUESTS:
+        if len(body) > REQUEST_BYTES_MAX and frame_type not in _WITH_RECORDS:
             too_large = InvalidRequest(
                 f"a request without records of {len(body)} bytes; it may have {REQUEST_BYTES_MAX}"
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import shutil
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +15,17 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from jwt.algorithms import RSAAlgorithm
 from stele import Client
 from stele.broker_process import BrokerLogin, BrokerProcess, BrokerTls, run_broker
-from stele.mirror.definition import addresses
-from stele.mirror.errors import MirrorError, SourceError, SourceRefused
+from stele.mirror.definition import Address, addresses
+from stele.mirror.errors import MirrorError, SourceError, SourceRefused, SourceUnavailable
+from stele.mirror.groups import Groups
 from stele.mirror.properties import parse, resolved
 from stele.mirror.source import reads
 from stele.mirror.source.cluster import Source
+from stele.mirror.target import SteleTarget
 from stele.records import TopicPartition as Name
 
 from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, KEY, token
@@ -341,3 +346,162 @@ def test_brokers_with_logins_and_tls_copy_to_each_other(
 
             eventually(lambda committed=committed: committed() == [42], "the group is at 42")
             here.delete(f"/v1/mirrors/{name}").raise_for_status()
+
+
+def committed(broker: BrokerProcess, group: str) -> list[int]:
+    """Return the offsets of a group in the order of the partitions; nothing if there is no group."""
+    with http(broker) as client:
+        document = client.get(f"/v1/groups/{group}").json()
+    return [one["committed"] for one in document.get("partitions", ())]
+
+
+def commit(broker: BrokerProcess, group: str, topic: str, offset: int, *, joins: bool = False) -> None:
+    """Commit an offset, as an administrator does, or as a member."""
+    options = {"bootstrap.servers": broker.kafka_bootstrap, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(options)
+    if joins:
+        consumer.subscribe([topic])
+        eventually(lambda: bool(consumer.poll(0.1) or consumer.assignment()), "the member has its partition")
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_a_promotion_brings_what_the_source_has_by_then(tmp_path: Path, topic: str) -> None:
+    with (
+        run_broker(tmp_path / "source") as source,
+        run_broker(tmp_path / "target") as target,
+        http(target) as here,
+    ):
+        put(source, topic, "a")
+        body = {"from": source.kafka_bootstrap, "topics": f"{topic}.*", "groups": ".*"}
+        here.put("/v1/mirrors/prod", json=body).raise_for_status()
+        eventually(lambda: here.get("/v1/mirrors/prod").json()["state"] == "level", "the mirror is level")
+        # Neither its next status nor the next look at topics and groups is waited for.
+        put(source, topic, *map(str, range(500)))
+        put(source, f"{topic}-new", "a", partitions=3)
+        commit(source, "g", topic, 499)
+        promoted = here.post("/v1/mirrors/prod/promote").raise_for_status().json()["promoted"]
+        assert [one["topic"] for one in promoted] == [topic, f"{topic}-new"]
+        assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+        assert read_raw(target.kafka_bootstrap, topic).end == 501
+        assert committed(target, "g") == [499]
+
+
+def test_a_promotion_does_not_wait_for_a_source_that_has_gone(tmp_path: Path, topic: str) -> None:
+    with run_broker(tmp_path / "target") as target, http(target) as here:
+        with run_broker(tmp_path / "source") as source:
+            put(source, topic, "a")
+            body = {"from": source.kafka_bootstrap, "topics": topic, "groups": ".*"}
+            here.put("/v1/mirrors/prod", json=body).raise_for_status()
+            eventually(lambda: here.get("/v1/mirrors/prod").json()["state"] == "level", "the mirror is level")
+            source.kill()
+        here.post("/v1/mirrors/prod/promote").raise_for_status()
+        put(target, topic, "mine")
+        assert read_raw(target.kafka_bootstrap, topic).end == 2
+
+
+@pytest.mark.long
+def test_a_group_that_has_moved_here_is_not_set_back(tmp_path: Path, topic: str) -> None:
+    with run_broker(tmp_path / "source") as source, run_broker(tmp_path / "target") as target:
+        put(source, topic, *map(str, range(10)))
+        commit(source, "moved", topic, 4)
+        for number in range(2):
+            # Each is a process of its own, which does not know what the one before has written.
+            with run_mirror(target, source.kafka_bootstrap, topic, groups=".*") as mirror:
+                mirror.await_level({Name(topic, 0): 10})
+                if number == 0:
+                    eventually(lambda: committed(target, "moved") == [4], "the offset is copied")
+                    commit(target, "moved", topic, 8, joins=True)
+                commit(source, f"later-{number}", topic, 1)
+                eventually(
+                    lambda number=number: committed(target, f"later-{number}") == [1], "a later one is copied"
+                )
+                assert committed(target, "moved") == [8]
+                if number == 1:
+                    commit(source, "moved", topic, 6)
+                    eventually(lambda: committed(target, "moved") == [6], "what was set there is copied")
+
+
+@pytest.mark.long
+def test_a_topic_that_was_deleted_at_the_source_may_be_deleted_here(tmp_path: Path, topic: str) -> None:
+    gone = f"{topic}-gone"
+    with run_broker(tmp_path / "source") as source, run_broker(tmp_path / "target") as target:
+        put(source, topic, "a")
+        put(source, gone, "b")
+        with run_mirror(target, source.kafka_bootstrap, f"{topic}.*") as mirror:
+            mirror.await_level({Name(topic, 0): 1, Name(gone, 0): 1})
+            with Client(source.binary_url) as client:
+                client.delete_topic(gone)
+            # It may be that the mirror may not see it any more: that is not level.
+            status = mirror.await_status(lambda status: status["state"] == "copying")
+            assert "no longer exists at the source" in status["last_error"]
+            with Client(target.binary_url) as client:
+                client.delete_topic(gone)
+            assert mirror.await_level()["last_error"] is None
+
+
+def test_a_broker_of_the_source_that_is_away_keeps_no_other_groups_back(tmp_path: Path, topic: str) -> None:
+    with run_broker(tmp_path / "source") as source, run_broker(tmp_path / "target") as target:
+        put(source, topic, "a", "b")
+        put(target, topic, "a", "b")
+        commit(source, "g", topic, 1)
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            away = Address(*nobody.getsockname())
+
+            async def copy() -> None:
+                (address,) = addresses(source.kafka_bootstrap)
+                there, here = Source([address], lambda: parse({}, mirror="m")), SteleTarget(target.binary_url)
+                # Both before and after the one that answers.
+                await there.know({1: away, 2: address, 3: away})
+                groups = Groups(there, here, pattern=re.compile(".*"), end_of=lambda name: 2)
+                try:
+                    with pytest.raises(SourceUnavailable):
+                        await groups.copy()
+                finally:
+                    await there.close()
+                    await here.close()
+
+            asyncio.run(copy())
+        assert committed(target, "g") == [1]
+
+
+def test_a_transaction_that_is_open_in_a_copy_ends_at_its_source_alone(tmp_path: Path, topic: str) -> None:
+    """Not by a restart of the broker, nor by an administrator, both of which abort what hangs elsewhere."""
+    with run_broker(tmp_path / "source") as source, run_broker(tmp_path / "target") as target:
+        put(source, topic, "a")
+        writer = Producer({"bootstrap.servers": source.kafka_bootstrap, "transactional.id": topic})
+        writer.init_transactions(60)
+        writer.begin_transaction()
+        # Larger than a request without records may be.
+        writer.produce(topic, b"x" * 900_000, partition=0)
+        writer.flush(60)
+        with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
+            mirror.await_level({Name(topic, 0): 2})
+            target.kill()
+            target.start()
+            mirror.await_level({Name(topic, 0): 2})
+            assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+            with http(target) as here:
+                path = f"/v1/topics/{topic}/partitions/0/transactions"
+                (opened,) = here.get(path).raise_for_status().json()["transactions"]
+                refused = here.delete(f"{path}/{opened['producer_id']}")
+                assert refused.status_code == 409, refused.text
+            writer.commit_transaction(60)
+            mirror.await_level({Name(topic, 0): 3})
+            assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+
+
+@pytest.mark.long
+def test_batches_of_several_megabytes_are_copied(tmp_path: Path, topic: str) -> None:
+    with run_broker(tmp_path / "source") as source, run_broker(tmp_path / "target") as target:
+        with Client(source.binary_url) as client:
+            client.create_topic(topic, configs={"max.message.bytes": "16000000"})
+        options = {"bootstrap.servers": source.kafka_bootstrap, "message.max.bytes": 15_000_000}
+        writer = Producer(options)
+        for size in (14_000_000, 1_100_000, 10, 4_000_000):
+            writer.produce(topic, bytes(size), partition=0)
+            assert writer.flush(60) == 0
+        with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
+            mirror.await_level({Name(topic, 0): 4})
+        assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)

@@ -184,6 +184,24 @@ async def test_a_copy_may_roll_its_segments_anywhere(tmp_path: Path) -> None:
             assert got == b"".join(batches)
 
 
+async def test_holes_may_be_wider_than_the_offsets_of_a_segment(tmp_path: Path) -> None:
+    batches = [copied(2**33 * number + 5, b"x") for number in range(3)]
+    path, crashed = tmp_path / "here", tmp_path / "crashed"
+    async with broker_at(path) as (broker, _):
+        topic_id = await mirrored(broker)
+        # In one request, and in several.
+        await append(broker, topic_id, *batches[:2])
+        await append(broker, topic_id, batches[2])
+        shutil.copytree(path, crashed)
+    assert problems_in(path) == []
+    for again in (path, crashed):
+        async with broker_at(again) as (broker, _):
+            for number, batch in enumerate(batches):
+                assert (await read(broker, 2**33 * number)).startswith(batch)
+            state = broker.log_state("orders", 0)
+            assert (state.log_start_offset, state.log_end_offset) == (0, 2**34 + 6)
+
+
 async def test_a_copy_begins_where_its_source_does(tmp_path: Path) -> None:
     path, crashed = tmp_path / "here", tmp_path / "crashed"
     async with broker_at(path) as (broker, _):
@@ -320,6 +338,25 @@ async def test_a_promoted_copy_is_an_ordinary_topic(tmp_path: Path) -> None:
             assert producer_id > 5_000
             pending = broker.produce("orders", 0, batch_of([b"newer"]), acks=Acks.ALL)
             assert (await pending.wait(TIMEOUT_MS)).base_offset == 29
+
+
+async def test_a_producer_that_was_here_before_is_not_taken_for_one_of_the_source(tmp_path: Path) -> None:
+    """Both clusters give out ids from 0 on, and both producers begin with sequence 0."""
+    path, crashed = tmp_path / "here", tmp_path / "crashed"
+    async with broker_at(path) as (broker, _):
+        producer_id, epoch = await broker.init_producer_id()
+        topic_id = await mirrored(broker)
+        theirs = batch_of([b"theirs"], producer_id=producer_id, producer_epoch=epoch)
+        newer = batch_of([b"newer"], producer_id=producer_id, producer_epoch=epoch + 3, base_sequence=9)
+        await append(broker, topic_id, placed(theirs, 0), placed(newer, 1))
+        await broker.copies.promote("orders")
+        shutil.copytree(path, crashed)
+    for again in (path, crashed):
+        async with broker_at(again) as (broker, _):
+            for sequence, offset in ((0, 2), (1, 3)):
+                ours = batch_of([b"ours"], producer_id=producer_id, base_sequence=sequence)
+                pending = broker.produce("orders", 0, ours, acks=Acks.ALL)
+                assert (await pending.wait(TIMEOUT_MS)).base_offset == offset
 
 
 async def test_a_promotion_that_failed_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from ..errors import SteleClientError, UnexpectedEndError
@@ -50,6 +50,10 @@ _BEGIN_MAX = 500
 _SEARCHES_MAX = 10
 # Looks for partitions whose pause is over.
 _LOOK_S = 0.25
+# Of a partition whose end is not known.
+_NO_END = 2**63 - 1
+# Looks for copies that have come to an end.
+_REACH_S = 0.02
 # A source that answers at once without records, although it may wait, is not asked more often than this.
 _EMPTY_PAUSE_S = 0.05
 
@@ -504,6 +508,26 @@ class Copying:
                 for one in leader.partitions.values():
                     self._flow.give(one.wait(repr(error), now_s))
                 await asyncio.sleep(pause_s(failures))
+
+    async def reach_ends(self, topics: Collection[str]) -> None:
+        """Return once the copies of ``topics`` have what the source has now, but for those that have stopped.
+
+        Raises:
+            SourceError, MirrorError: the source does not answer.
+        """
+        ends: dict[TopicPartition, int] = {}
+        while behind := [
+            one
+            for one in self.partitions.values()
+            if one.name.topic in topics and not one.is_stopped and one.end < ends.get(one.name, _NO_END)
+        ]:
+            unknown = [one for one in behind if one.name not in ends]
+            for broker in {one.leader.broker for one in unknown if one.leader.broker >= 0}:
+                asked = {one.name: one.leader.epoch for one in unknown if one.leader.broker == broker}
+                found = await reads.offsets(self._source, broker, asked, reads.LATEST)
+                # A leader that has changed is asked for again.
+                ends |= {name: end.offset for name, end in found.items() if not end.error}
+            await asyncio.sleep(_REACH_S)
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())

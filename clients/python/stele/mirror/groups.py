@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 
 from ..errors import GroupError, SteleClientError
 from ..records import TopicPartition
+from .errors import SourceError
 from .source import reads
 from .source.cluster import Source
 from .source.reads import Commit, Committed
@@ -28,7 +30,10 @@ def due_commits(
 
 
 class Groups:
-    """The groups of a mirror; ``busy`` are those that have members here, and were left alone."""
+    """The groups of a mirror.
+
+    ``busy`` are those that have members here, and were left alone, ``shares`` those whose state cannot be copied.
+    """
 
     def __init__(
         self,
@@ -44,45 +49,75 @@ class Groups:
         self._pattern = pattern
         self._end_of = end_of
         self._written: dict[str, Committed] = {}
+        # Two at a time might write in another order than they have read.
+        self._copying = asyncio.Lock()
         self.busy: set[str] = set()
-        self.count: int = 0
+        self.shares: set[str] = set()
 
     async def copy(self) -> None:
         """Write what has changed since the last time.
 
-        A group that is refused does not keep the others from being written.
+        A broker that does not answer, or a group that is refused, does not keep the others from being written.
 
         Raises:
             SourceError, SteleClientError: some were not written; the next call writes them.
         """
+        async with self._copying:
+            found, failure = await self._read()
+            for group, committed in found.items():
+                try:
+                    await self._write(group, committed)
+                except SteleClientError as error:
+                    if error.retriable:
+                        raise
+                    failure = error
+            if failure is not None:
+                raise failure
+
+    async def _read(self) -> tuple[dict[str, Committed], SourceError | SteleClientError | None]:
+        """Return what the groups of the source have committed, and why some are missing."""
         found: dict[str, Committed] = {}
+        shares: set[str] = set()
+        failure: SourceError | None = None
         for broker in self._source.brokers:
-            names = [
-                name for name in await reads.groups(self._source, broker) if self._pattern.fullmatch(name)
-            ]
-            found |= await reads.committed(self._source, broker, names)
-        self.count = len(found)
-        for gone in self._written.keys() - found.keys():
-            # It may come back with the same offsets, and others may have moved the group here meanwhile.
-            del self._written[gone]
-        failure: SteleClientError | None = None
-        for group, committed in found.items():
-            written = self._written.setdefault(group, {})
-            due = due_commits(committed, written, self._end_of)
-            if not due:
-                continue
             try:
-                await self._target.commit(group, due)
-            except GroupError:
-                self.busy.add(group)
-                # What its members commit counts; once they are gone, the source's offsets are written again.
-                written.clear()
-            except SteleClientError as error:
-                if error.retriable:
-                    raise
+                listed = [
+                    one
+                    for one in await reads.groups(self._source, broker)
+                    if self._pattern.fullmatch(one.name)
+                ]
+                shares |= {one.name for one in listed if one.is_share}
+                names = [one.name for one in listed if not one.is_share]
+                found |= await reads.committed(self._source, broker, names)
+            except SourceError as error:
                 failure = error
-            else:
-                self.busy.discard(group)
-                written.update(due)
-        if failure is not None:
-            raise failure
+        if failure is None:
+            self.shares = shares
+            for gone in self._written.keys() - found.keys():
+                # It may come back with the same offsets, and others may have moved the group here meanwhile.
+                del self._written[gone]
+        return found, failure
+
+    async def _write(self, group: str, committed: Committed) -> None:
+        if group not in self._written and committed:
+            self._written[group] = await self._moved(group, committed)
+        written = self._written.setdefault(group, {})
+        due = due_commits(committed, written, self._end_of)
+        if not due:
+            return
+        try:
+            await self._target.commit(group, due)
+        except GroupError:
+            # What its members commit counts.
+            self.busy.add(group)
+        else:
+            self.busy.discard(group)
+            written.update(due)
+
+    async def _moved(self, group: str, committed: Committed) -> Committed:
+        """Return what not to write of a group that this process has not seen yet: members here have got further.
+
+        They may have left for a moment only. Once the source has another offset, it is written.
+        """
+        here = await self._target.consumed(group)
+        return {name: one for name, one in committed.items() if here.get(name, -1) > one.offset}

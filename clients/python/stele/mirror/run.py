@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from .groups import Groups
 from .outward.target import KafkaTarget
 from .partition import pause_s
 from .properties import SourceConfig, parse, resolved
+from .source import reads
 from .source.cluster import Source
 from .target import SteleTarget, Target
 from .topics import Topics
@@ -41,6 +42,10 @@ _SECRET_BYTES_MAX = 1 << 20
 _REPORT_S = 0.5
 _GROUPS_SHOWN_MAX = 20
 _NICENESS = 5
+# What the broker says before it promotes copies, and how long the mirror then goes on.
+_FINISH = b"finish"
+_FINISH_S, _FINISH_GROUPS_S = 10.0, 5.0
+_LOOK_S = 0.05
 
 
 class Mirror:
@@ -78,6 +83,7 @@ class Mirror:
         piece_bytes = positions.PIECE_BYTES_SHARED if is_shared else positions.PIECE_BYTES_USUAL
         self._flow = Flow(definition.rate, piece_bytes)
         self._wanted = asyncio.Event()
+        self._discovering = asyncio.Lock()
         self._topics = Topics(self._source, self._target, pattern=definition.topics, mirror=definition.name)
         self._copying = Copying(self._source, self._target, self._flow, refresh=self._refresh)
         self._groups = (
@@ -121,10 +127,7 @@ class Mirror:
         while True:
             self._wanted.clear()
             try:
-                await self._topics.refresh()
-                self._copying.update(
-                    one for topic in self._topics.known.values() for one in topic.partitions()
-                )
+                await self._discover_once()
                 failures, self._failure = 0, ""
             except Exception as error:  # noqa: BLE001 - the edge of a task: it is logged, shown and tried again
                 failures += 1
@@ -138,6 +141,46 @@ class Mirror:
                     await self._wanted.wait()
             except TimeoutError:
                 pass
+
+    async def _discover_once(self) -> None:
+        async with self._discovering:
+            await self._topics.refresh()
+            self._copying.update(one for topic in self._topics.known.values() for one in topic.partitions())
+
+    async def finish(self) -> None:
+        """Copy what the source has by now, and what its groups have committed; ``run`` goes on meanwhile.
+
+        It takes 15 seconds at most. A source that does not answer ends it.
+        """
+        if self._failure:
+            return
+        try:
+            try:
+                async with asyncio.timeout(_FINISH_S):
+                    await self._reach_source()
+            except TimeoutError:
+                logger.warning("the copies end before their source: it was %d records ahead", self._lag())
+            if self._groups is not None:
+                async with asyncio.timeout(_FINISH_GROUPS_S):
+                    await self._groups.copy()
+        except (TimeoutError, SourceError, SteleClientError) as error:
+            logger.warning("not all of the source is copied: %s", error or "it did not answer in time")
+
+    async def _reach_source(self) -> None:
+        # Their clients know the outcome already, and the markers follow.
+        while await reads.has_ending_transactions(self._source):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LOOK_S)
+        await self._discover_once()
+        await self._copying.reach_ends(
+            {
+                topic.source.name
+                for topic in self._topics.known.values()
+                if topic.state in ("copying", "waiting")
+            }
+        )
+
+    def _lag(self) -> int:
+        return sum(one.lag for one in self._copying.partitions.values())
 
     async def _repeat(self, what: str, work: Callable[[], Awaitable[None]], every_s: float) -> None:
         failures = 0
@@ -164,8 +207,13 @@ class Mirror:
         if self._access is not None:
             not_copied += self._access.not_copied
         if self._groups is not None and (busy := sorted(self._groups.busy)):
-            shown = ", ".join(busy[:_GROUPS_SHOWN_MAX]) + (", …" if len(busy) > _GROUPS_SHOWN_MAX else "")
-            not_copied.append(f"committed offsets of {len(busy)} groups that have members here: {shown}")
+            not_copied.append(
+                f"committed offsets of {len(busy)} groups that have members here: {_shown(busy)}"
+            )
+        if self._groups is not None and (shares := sorted(self._groups.shares)):
+            not_copied.append(
+                f"{len(shares)} share groups, whose state only their broker has: {_shown(shares)}"
+            )
         return status.document(
             self._definition.name,
             topics=list(self._topics.known.values()),
@@ -175,6 +223,10 @@ class Mirror:
             bytes_per_s=self._rate.of(self._flow.stored_bytes, asyncio.get_running_loop().time()),
             not_copied=not_copied,
         )
+
+
+def _shown(groups: Sequence[str]) -> str:
+    return ", ".join(groups[:_GROUPS_SHOWN_MAX]) + (", …" if len(groups) > _GROUPS_SHOWN_MAX else "")
 
 
 def _text_of(name: str) -> str:
@@ -225,6 +277,9 @@ async def _main(environment: Mapping[str, str]) -> int:
     while not ending.done() and not work.done():
         await asyncio.wait((work, ending), timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
         _report(mirror.document())
+    if not work.done() and not ending.cancelled() and _FINISH in ending.result():
+        await mirror.finish()
+        _report(mirror.document())
     ending.cancel()
     work.cancel()
     _, failure = await asyncio.gather(ending, work, return_exceptions=True)
@@ -234,21 +289,26 @@ async def _main(environment: Mapping[str, str]) -> int:
     return 0
 
 
-async def _ended_input(silence_s: float | None) -> None:
-    """Return when standard input ends.
+async def _ended_input(silence_s: float | None) -> bytes:
+    """Return the last that came, once standard input has ended.
 
     In a cluster, the broker sends lines while it has the lease of the mirrors. If it is silent for ``silence_s``, because it
-    is paused, another broker goes on with the mirror.
+    is paused, another broker goes on with the mirror: then it
+    returns nothing.
     """
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
+    last = b""
     with suppress(TimeoutError):
         while True:
             async with asyncio.timeout(silence_s):
-                if not await reader.read(4096):
-                    return
+                data = await reader.read(4096)
+            if not data:
+                return last
+            last = data
+    return b""
 
 
 def _report(document: dict[str, Any]) -> None:

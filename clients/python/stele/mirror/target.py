@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..async_client import AsyncClient
 from ..config import broker_urls, http_url_of
 from ..errors import SteleClientError, UnknownTopicError, UnsupportedOperationError
 from ..operations import acls, mirrors, quotas
 from ..operations.base import Operation
+from ..operations.group_admin import DescribeGroup
 from ..operations.mirrors import Copy
 from ..operations.topics import HttpListener
 from ..records import TopicPartition
 from ..wire import messages as m
 from ..wire import record_batch as rb
+from ..wire.error_codes import ErrorCode
 from ..wire.isolation_level import IsolationLevel
 from ..wire.messages.mirrors import MirrorAppendResponse
 from .errors import MirrorError, SourceError
@@ -26,6 +28,8 @@ from .source.reads import Commit, Entity, SourceConfigValue
 MIRROR = "stele.mirror"
 SOURCE_ID = "stele.mirror.source.id"
 _OFFSETS_PER_REQUEST = 500
+
+R = TypeVar("R")
 
 
 # Why the state of a copy is not known, or why it cannot go on.
@@ -102,6 +106,10 @@ class Target(Protocol):
             SteleClientError
         """
         raise UnsupportedOperationError("the copies do not have the batches of their source")
+
+    async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
+        """Return the committed offsets of a group that has had members here; nothing for one that only a mirror wrote."""
+        ...
 
     async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
         """Commit offsets. Raises ``GroupError`` if the group has members."""
@@ -210,6 +218,21 @@ class SteleTarget(Target):
             ]
             await self._call(mirrors.SetOffsets(group=group, offsets=some))
 
+    async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
+        try:
+            described = await self._call(DescribeGroup(group=group))
+        except SteleClientError as error:
+            if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return {}
+            raise
+        if not described.generation:
+            return {}
+        return {
+            TopicPartition(one.topic, one.partition): one.committed
+            for one in described.partitions
+            if one.committed is not None
+        }
+
     async def add_acls(self, rules: Sequence[acls.AclDocument]) -> None:
         await self._call(acls.AddAcls(acls=rules))
 
@@ -219,11 +242,11 @@ class SteleTarget(Target):
     async def change_quotas(self, entity: Entity, values: Mapping[str, float | None]) -> None:
         await self._call(quotas.ChangeQuotas(entity=dict(entity), values=values))
 
-    async def _call(self, operation: Operation[object]) -> None:
+    async def _call(self, operation: Operation[R]) -> R:
         if self._http is None:
             self._http = AsyncClient(await self._http_url())
         try:
-            await self._http.call(operation)
+            return await self._http.call(operation)
         except SteleClientError as error:
             if error.retriable:
                 # Another broker may have another port.

@@ -140,12 +140,9 @@ class Topics:
             for topic in await reads.topics(self._source)
             if self._pattern.fullmatch(topic.name)
         }
-        for name, known in self.known.items():
+        for name, known in list(self.known.items()):
             if name not in listed and known.state != "promoted":
-                known.state, known.error = (
-                    "gone",
-                    f"topic {name!r} no longer exists at the source, or may not be seen",
-                )
+                await self._lose(known)
         is_due = now_s >= self._configs_at_s
         changed: list[MirroredTopic] = []
         for name, topic in listed.items():
@@ -164,6 +161,20 @@ class Topics:
         await asyncio.gather(*(self._refresh(known, configs.get(known.source.name)) for known in changed))
         if is_due:
             self._configs_at_s = now_s + _CONFIGS_S
+
+    async def _lose(self, known: MirroredTopic) -> None:
+        """Note that the source has a topic no longer; forget it once its copy was deleted here, or promoted."""
+        name = known.source.name
+        known.state, known.error = (
+            "gone",
+            (
+                f"topic {name!r} no longer exists at the source, or may not be seen: delete it here, or promote it"
+            ),
+        )
+        with suppress(SteleClientError):
+            copy = await self._target.describe(name)
+            if copy is None or copy.configs.get(MIRROR) != self._mirror:
+                del self.known[name]
 
     def look_again(self) -> None:
         """Look at the copies with the next ``refresh``: one may have been deleted or promoted."""

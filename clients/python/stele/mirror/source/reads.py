@@ -34,10 +34,11 @@ from ...wire.kafka.offsets import (
     OffsetForLeaderTopic,
 )
 from ...wire.kafka.quotas import DESCRIBE_CLIENT_QUOTAS_API, DescribeClientQuotasRequest
+from ...wire.kafka.transactions import LIST_TRANSACTIONS_API, ListTransactionsRequest
 from ...wire.kafka.users import DESCRIBE_USER_SCRAM_CREDENTIALS_API, DescribeUserScramCredentialsRequest
 from ...wire.schema import NO_UUID
 from ..definition import Address
-from ..errors import SourceReplied
+from ..errors import SourceLacks, SourceReplied
 from .cluster import Purpose, Source
 
 EARLIEST, LATEST = -2, -1
@@ -48,6 +49,8 @@ _LAST_FETCH_BY_NAME = 12
 _LAST_OFFSET_FETCH_BY_NAME = 9
 _FIRST_OF_SEVERAL_GROUPS = 8
 _ANY = 1
+# COORDINATOR_LOAD_IN_PROGRESS.
+_LOADING = 14
 
 T = TypeVar("T")
 
@@ -279,16 +282,21 @@ async def topic_configs(source: Source, names: Sequence[str]) -> dict[str, dict[
 # ── groups ──
 
 
-async def groups(source: Source, broker: int) -> list[str]:
-    """Return the groups with committed offsets whose coordinator is this broker."""
+class ListedGroup(NamedTuple):
+    """A share group keeps no committed offsets; all others may, also those of Kafka Streams' own protocol."""
+
+    name: str
+    is_share: bool
+
+
+async def groups(source: Source, broker: int) -> list[ListedGroup]:
+    """Return the groups whose coordinator is this broker."""
     response = await source.call(LIST_GROUPS_API, ListGroupsRequest(), broker=broker)
     if response.error_code:
         raise SourceReplied("ListGroups", response.error_code)
-    # Without a protocol: a group that only commits. Share groups keep no offsets of this kind.
     return [
-        one.group_id
+        ListedGroup(one.group_id, "share" in (one.protocol_type, one.group_type.lower()))
         for one in response.groups
-        if one.protocol_type in ("consumer", "") and one.group_type.lower() != "share"
     ]
 
 
@@ -339,6 +347,22 @@ def _committed_of(group: Any) -> Committed:
         for one in topic.partitions
         if not one.error_code and one.committed_offset >= 0
     }
+
+
+async def has_ending_transactions(source: Source) -> bool:
+    """Return whether transactions were decided whose markers may not be written everywhere yet.
+
+    Only as far as the source tells: Kafka before 3.0 does not.
+    """
+    request = ListTransactionsRequest(state_filters=("PrepareCommit", "PrepareAbort"), producer_id_filters=())
+    for broker in source.brokers:
+        try:
+            response = await source.call(LIST_TRANSACTIONS_API, request, broker=broker)
+        except SourceLacks:
+            continue
+        if response.transaction_states or response.error_code == _LOADING:
+            return True
+    return False
 
 
 # ── access ──
