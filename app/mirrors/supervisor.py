@@ -169,9 +169,13 @@ class Mirrors:
 
         Raises:
             UnknownMirror, UnknownTopic: there is none.
-            InvalidRequest: it is not known yet where they begin to differ.
+            InvalidRequest: it is not known yet where they begin to differ, or the storage is shared.
             StorageError, GroupStoreFailed: some may have been cut; it may be called again.
         """
+        if self._broker.cluster.is_shared:
+            raise InvalidRequest(
+                "copies in shared storage cannot be cut back yet; delete the topic, and the mirror copies it again"
+            )
         async with self._changes:
             definition = self._broker.mirrors.get(name)
             if topic_name is not None:
