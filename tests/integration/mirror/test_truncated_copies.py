@@ -13,11 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 from stele import Client, OffsetOutOfRangeError
 from stele.broker_process import BrokerProcess, run_broker
+from stele.wire.record_batch import iter_headers
 
 from app.storage.inspection.dump_and_verify import verify
-from tests.support.mirrors import assert_equal, partition_of, read_raw
+from load.apache_kafka import ApacheKafka
+from tests.support.apache_kafka import start_kafka
+from tests.support.mirrors import RawLog, assert_equal, partition_of, read_raw
 from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele
 
@@ -167,3 +171,84 @@ def test_nothing_is_wrong_after_a_crash_in_between(brokers: SetBack) -> None:
         brokers.await_found("orders")
         http.post("/v1/mirrors/prod/truncate").raise_for_status()
         brokers.await_ends(orders=100)
+
+
+@pytest.mark.long
+def test_apache_kafka_that_was_restored_to_an_earlier_state_is_noticed_and_followed(tmp_path: Path) -> None:
+    """Its directory is put back, the metadata too, and it gives leader epochs again that it has given before."""
+    kafka = start_kafka(tmp_path / "kafka")
+    try:
+        (data,) = (tmp_path / "kafka").glob("*/data")
+        write(kafka, "first", 30)
+        kafka.stop()
+        shutil.copytree(data, tmp_path / "earlier")
+        kafka.start()
+        write(kafka, "lost", 20)
+        with (
+            run_broker(tmp_path / "target") as target,
+            httpx.Client(base_url=target.http_url, timeout=60) as http,
+        ):
+            body = {"from": kafka.bootstrap, "topics": "orders|plain", "groups": ".*"}
+            http.put("/v1/mirrors/prod", json=body).raise_for_status()
+
+            def status() -> dict[str, Any]:
+                return http.get("/v1/mirrors/prod").json()
+
+            def end(topic: str) -> int:
+                return partition_of(status(), topic).get("offset", 0)
+
+            ends = {topic: read_raw(kafka.bootstrap, topic).end for topic in ("orders", "plain")}
+            eventually(lambda: all(end(topic) == ends[topic] for topic in ends), "all is copied")
+            before = {topic: read_raw(target.kafka_bootstrap, topic) for topic in ends}
+            for word, count in (("other", 40), ("shorter", 3)):
+                kafka.kill()
+                shutil.rmtree(data)
+                shutil.copytree(tmp_path / "earlier", data)
+                kafka.start()
+                write(kafka, word, count)
+                eventually(
+                    lambda: all("common_end" in partition_of(status(), topic) for topic in ends),
+                    "both differences are found",
+                )
+                for topic in ends:
+                    found = partition_of(status(), topic)
+                    assert found["state"] == "diverged"
+                    ours, theirs = read_raw(target.kafka_bootstrap, topic), read_raw(kafka.bootstrap, topic)
+                    # A source that has just started may show one batch less than it has: that is copied again.
+                    assert 0 <= end_of_same(ours, theirs) - found["common_end"] <= 1
+                    if word == "other":
+                        # Nothing was lost or written before the decision.
+                        assert ours.batches == before[topic].batches
+                http.post("/v1/mirrors/prod/truncate").raise_for_status()
+                eventually(lambda: status()["state"] == "level", "it goes on")
+                for topic in ends:
+                    assert_equal(kafka.bootstrap, target.kafka_bootstrap, topic)
+            target.stop()
+            assert verify(target.data_dir, report=lambda _: None) == 0
+    finally:
+        kafka.stop()
+
+
+def write(kafka: ApacheKafka, word: str, count: int) -> None:
+    """Write to both topics: transactions, of which every third is aborted, and plain records."""
+    writer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"writer-{word}"})
+    writer.init_transactions(60)
+    for number in range(count):
+        writer.begin_transaction()
+        writer.produce("orders", f"{word} {number}", partition=0)
+        writer.flush(60)
+        writer.abort_transaction(60) if number % 3 == 0 else writer.commit_transaction(60)
+    plain = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(count):
+        plain.produce("plain", f"{word} {number}", partition=0)
+        plain.flush(60)
+
+
+def end_of_same(ours: RawLog, theirs: RawLog) -> int:
+    """Return where the first batch begins that one of them has, and the other has not."""
+    end = 0
+    for mine, other in zip(iter_headers(ours.batches), iter_headers(theirs.batches), strict=False):
+        if (mine.base_offset, mine.crc) != (other.base_offset, other.crc):
+            break
+        end = mine.next_offset
+    return end

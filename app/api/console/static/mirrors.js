@@ -115,7 +115,7 @@ function topicRow(mirror, { topic, partitions: all }) {
   return h("tr", { "data-topic": topic },
     h("td", null, h("a", { href: `/console/topics${query({ topic })}` }, topic)), h("td", null, h("div", { class: "row" }, states.map(chip))),
     h("td", { class: "num" }, count(all.length)), h("td", { class: "num" }, count(all.reduce((sum, one) => sum + (one.lag ?? 0), 0))),
-    mayChange && h("td", { class: "num" }, h("button", { type: "button", class: "danger", "aria-label": `Promote ${topic}`, onclick: () => promote(mirror, topic) }, "Promote…")));
+    mayChange && h("td", { class: "num" }, !states.includes("refused") && h("button", { type: "button", class: "danger", "aria-label": `Promote ${topic}`, onclick: () => promote(mirror, topic) }, "Promote…")));
 }
 
 const partitionRow = (one) => h("tr", { "data-partition": `${one.topic}-${one.partition}` },
