@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
 import pytest
@@ -178,8 +178,9 @@ def test_records_groups_partitions_and_configurations_are_the_same_in_kafka(
             lambda: committed(kafka.bootstrap, f"group-{topic}", topic) == 250, "the group is at 250 there"
         )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    described: Any = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
-    assert next(iter(described.values())).result(TIMEOUT_S)["retention.ms"].value == "86400000"
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    described = cast("dict[Any, Any]", admin.describe_configs([resource]))
+    assert described[resource].result(TIMEOUT_S)["retention.ms"].value == "86400000"
     # Kafka has joined the small batches of one codec.
     copied = read_raw(kafka.bootstrap, topic)
     assert {header.compression for header in iter_headers(copied.batches)} == {0, 1, 2, 3, 4}

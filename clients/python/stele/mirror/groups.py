@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 from ..errors import GroupError, SteleClientError
@@ -11,6 +12,9 @@ from .source import reads
 from .source.cluster import Source
 from .source.reads import Commit, Committed
 from .target import Target
+
+# Then all are written again: a cluster forgets those of a group without members, Kafka after a week.
+_ALL_AGAIN_S = 12 * 3600.0
 
 
 def due_commits(
@@ -44,6 +48,7 @@ class Groups:
         self._pattern = pattern
         self._end_of = end_of
         self._written: dict[str, Committed] = {}
+        self._all_at_s = time.monotonic()
         self.busy: set[str] = set()
         self.count: int = 0
 
@@ -55,6 +60,9 @@ class Groups:
         Raises:
             SourceError, SteleClientError: some were not written; the next call writes them.
         """
+        if time.monotonic() - self._all_at_s >= _ALL_AGAIN_S:
+            self._written.clear()
+            self._all_at_s = time.monotonic()
         found: dict[str, Committed] = {}
         for broker in self._source.brokers:
             names = [
