@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
 import pytest
@@ -30,7 +30,7 @@ from stele.mirror.source.cluster import Source
 from stele.records import TopicPartition as Name
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.api import Api
-from stele.wire.kafka.produce import PRODUCE_API
+from stele.wire.kafka.produce import PRODUCE_API, ProduceRequest
 from stele.wire.record_batch import assign_offsets, build_rows, iter_headers
 
 from load.apache_kafka import ApacheKafka
@@ -178,8 +178,9 @@ def test_records_groups_partitions_and_configurations_are_the_same_in_kafka(
             lambda: committed(kafka.bootstrap, f"group-{topic}", topic) == 250, "the group is at 250 there"
         )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    described: Any = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
-    assert next(iter(described.values())).result(TIMEOUT_S)["retention.ms"].value == "86400000"
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    described = cast("dict[Any, Any]", admin.describe_configs([resource]))
+    assert described[resource].result(TIMEOUT_S)["retention.ms"].value == "86400000"
     # Kafka has joined the small batches of one codec.
     copied = read_raw(kafka.bootstrap, topic)
     assert {header.compression for header in iter_headers(copied.batches)} == {0, 1, 2, 3, 4}
@@ -360,7 +361,7 @@ def test_equal_offsets_outlast_kills_of_the_mirror_the_target_and_the_source(
     def write(client: Client, number: int) -> None:
         client.produce_many(topic, [b"%d-%d" % (number, at) for at in range(number % 5 + 1)])
 
-    broker = storm(tmp_path, kafka, topic, 12, write)
+    broker = storm(tmp_path, kafka, topic, 9, write)
     try:
         assert rows(broker.kafka_bootstrap, topic) == rows(kafka.bootstrap, topic)
     finally:
@@ -472,7 +473,7 @@ def test_translated_offsets_outlast_kills_of_the_mirror_the_target_and_the_sourc
         "min_cleanable_dirty_ratio": "0.01",
         "segment_bytes": "2000",
     }
-    broker = storm(tmp_path, kafka, topic, 12, write, offsets="translate", configs=configs)
+    broker = storm(tmp_path, kafka, topic, 9, write, offsets="translate", configs=configs)
     try:
         here = [row[1:4] for row in rows(broker.kafka_bootstrap, topic)]
         there = [row[1:4] for row in rows(kafka.bootstrap, topic)]
@@ -492,10 +493,11 @@ class HoldingBack(Source):
     def __init__(self, servers: str) -> None:
         super().__init__(addresses(servers), lambda: parse({}, mirror="test"))
         self._held: list[tuple[object, dict[str, Any]]] = []
-        self.holds = False
+        # The topic whose records do not arrive.
+        self.holds = ""
 
     async def call(self, api: Api, request: object, **more: Any) -> Any:
-        if self.holds and api is PRODUCE_API:
+        if self.holds and isinstance(request, ProduceRequest) and request.topic_data[0].name == self.holds:
             self._held.append((request, more))
             raise SourceUnavailable("the mirror was killed")
         return await super().call(api, request, **more)
@@ -557,7 +559,7 @@ async def _stale_equal(bootstrap: str, topic: str, is_empty: bool) -> None:
             for number in range(3):
                 await append(first, number, 0, 10)
         begin = 0 if is_empty else 10
-        killed.holds = True
+        killed.holds = topic
         for number in range(3):
             with pytest.raises(SourceUnavailable):
                 await append(first, number, begin, 10)
@@ -581,7 +583,9 @@ def test_what_a_killed_mirror_has_under_way_is_refused_by_translated_copies(
 ) -> None:
     make(kafka.bootstrap, topic)
     asyncio.run(_stale_translated(kafka.bootstrap, topic))
-    assert [row[3] for row in rows(kafka.bootstrap, topic)] == [b"7", b"8", b"9", b"20", b"21"]
+    assert [row[3] for row in rows(kafka.bootstrap, topic)] == [
+        b"%d" % number for number in (7, 8, 9, 10, 20, 21, 30)
+    ]
 
 
 async def _stale_translated(bootstrap: str, topic: str) -> None:
@@ -592,22 +596,29 @@ async def _stale_translated(bootstrap: str, topic: str) -> None:
     assert copy is not None
     name, copies = Name(topic, 0), {Name(topic, 0): copy.topic_id}
 
-    async def append(target: KafkaTarget, position: int, at: int, count: int) -> None:
+    async def append(target: KafkaTarget, position: int, batches: bytes) -> None:
         await target.append(
-            name, copy.topic_id, batch(at, count), expected_end=position, log_start=0, left_out=NOTHING
+            name, copy.topic_id, batches, expected_end=position, log_start=0, left_out=NOTHING
         )
 
     try:
         await begun(first, copies)
-        await append(first, 0, 7, 3)
-        killed.holds = True
+        await append(first, 0, batch(7, 3))
+        killed.holds = topic
+        more = batch(10, 1) + batch(20, 2) + batch(30, 1)
         with pytest.raises(SourceUnavailable):
-            # What it is about is known, and the records have not arrived.
-            await append(first, 10, 20, 2)
+            # The holes are noted, and the records have not arrived.
+            await append(first, 10, more)
+        # Some begin, and are killed before they note where.
+        for _ in range(3):
+            begins = KafkaTarget(cluster, mirror=topic, keeps_offsets=False)
+            assert await begun(begins, copies) == {10}
         assert await begun(second, copies) == {10}
-        (error, _) = (await killed.release())[0]
+        ((error, _),) = await killed.release()
         assert error == ErrorCode.INVALID_PRODUCER_EPOCH
-        await append(second, 10, 20, 2)
+        await append(second, 10, more)
+        last = KafkaTarget(cluster, mirror=topic, keeps_offsets=False)
+        assert await begun(last, copies) == {31}
     finally:
         await first.close()
         await second.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 
 from ..errors import GroupError, SteleClientError
@@ -13,6 +14,9 @@ from .source import reads
 from .source.cluster import Source
 from .source.reads import Commit, Committed
 from .target import Target
+
+# Then all are written again: a cluster forgets those of a group without members, Kafka after a week.
+_ALL_AGAIN_S = 12 * 3600.0
 
 
 def due_commits(
@@ -51,6 +55,7 @@ class Groups:
         self._written: dict[str, Committed] = {}
         # Two at a time might write in another order than they have read.
         self._copying = asyncio.Lock()
+        self._all_at_s = time.monotonic()
         self.busy: set[str] = set()
         self.shares: set[str] = set()
 
@@ -63,6 +68,9 @@ class Groups:
             SourceError, SteleClientError: some were not written; the next call writes them.
         """
         async with self._copying:
+            if time.monotonic() - self._all_at_s >= _ALL_AGAIN_S:
+                self._written.clear()
+                self._all_at_s = time.monotonic()
             found, failure = await self._read()
             for group, committed in found.items():
                 try:

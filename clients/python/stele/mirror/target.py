@@ -115,6 +115,10 @@ class Target(Protocol):
         """Commit offsets. Raises ``GroupError`` if the group has members."""
         ...
 
+    async def consumed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group that has had members at the target, as far as that can be known."""
+        return {}
+
 
 class SteleTarget(Target):
     """The broker that a mirror writes to, over the binary protocol; groups, rules and quotas go over HTTP."""

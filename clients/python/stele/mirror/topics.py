@@ -171,7 +171,7 @@ class Topics:
                 f"topic {name!r} no longer exists at the source, or may not be seen: delete it here, or promote it"
             ),
         )
-        with suppress(SteleClientError):
+        with suppress(SteleClientError, SourceError):
             copy = await self._target.describe(name)
             if copy is None or copy.configs.get(MIRROR) != self._mirror:
                 del self.known[name]

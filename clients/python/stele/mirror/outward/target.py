@@ -15,6 +15,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +41,7 @@ from .writes import Producer
 _ANY_START = (1 << 63) - 1
 _FETCH_BYTES = 8 << 20
 _PAIRS_MAX = 5000
+_NOTES_PER_BATCH = 500
 # Of every producer, this one would get the times of the copying instead of those of the records.
 _NOT_COPIED = frozenset({"message.timestamp.type"})
 # Of errors of a produce request: no later one can succeed.
@@ -293,7 +295,10 @@ class KafkaTarget(Target):
                 sound.append(name)
             except (SteleClientError, Diverged) as error:
                 found[name] = error
-        return partial(self._translated_lane, await self._fenced(sound))
+        known = {name: self._translation(name, copies[name]) for name in sound}
+        cut_short = {name for name, translation in known.items() if translation.is_beginning}
+        await self._note({name: () for name in sound if not known[name].is_empty}, copies)
+        return partial(self._translated_lane, await self._fenced(sound), cut_short)
 
     async def _fenced(self, names: Sequence[TopicPartition]) -> Producer:
         """Return a producer whose earlier epochs are refused by these partitions."""
@@ -315,6 +320,8 @@ class KafkaTarget(Target):
     async def _read_notes(self, leader: Leader, producer: Producer) -> _Lane:
         (found,) = await reads.topics(self._cluster, [self._notes.topic])
         start, end = await self._bounds(self._notes, leader)
+        # What was under way with the translations before begins again.
+        self._lanes.clear()
         self._translations.clear()
         async for records, header in self._batches(self._notes, found.topic_id, leader, start, end):
             if header.is_control:
@@ -322,7 +329,9 @@ class KafkaTarget(Target):
             for record in rb.decode_records(records, header):
                 topic, topic_id, partition = json.loads(record.key or b"")
                 translation = self._translation(TopicPartition(topic, partition), UUID(topic_id).bytes)
-                for source, target in json.loads(record.value or b""):
+                pairs = json.loads(record.value or b"")
+                translation.is_beginning = not pairs
+                for source, target in pairs:
                     translation.note(source, target)
         return _Lane(leader, producer, position=end, end=end, sequence=0)
 
@@ -347,21 +356,27 @@ class KafkaTarget(Target):
         return last
 
     async def _translated_lane(
-        self, producer: Producer, name: TopicPartition, topic_id: bytes, leader: Leader
+        self,
+        producer: Producer,
+        cut_short: AbstractSet[TopicPartition],
+        name: TopicPartition,
+        topic_id: bytes,
+        leader: Leader,
     ) -> _Lane:
         start, end = await self._bounds(name, leader)
         translation = self._translation(name, topic_id)
         if translation.is_empty:
             return _Lane(leader, producer, position=0, end=end, sequence=0, translation=translation)
-        floor = max(start, translation.last_target)
-        last = await self._last(name, topic_id, leader, floor, end)
-        if last is None and start > translation.last_target:
+        last = await self._last(name, topic_id, leader, start, end)
+        if last is None and name in cut_short and translation.begins_after(start):
+            # How many ends of transactions were deleted with the records is not known.
             raise Diverged(
                 f"{name} has lost its last records in the target before the mirror noted where it ends. Delete it there"
             )
-        after = translation.last_target if last is None else last[1].next_offset
-        translation.cut(after)
+        after = start if last is None else last[1].next_offset
         position = translation.source_of(after)
+        # Pairs that were noted for records which have not come.
+        translation.cut(after)
         found: list[Sample] = []
         if last is not None:
             for sample in samples(*last):
@@ -375,29 +390,36 @@ class KafkaTarget(Target):
         pairs: Mapping[TopicPartition, Sequence[tuple[int, int]]],
         topic_ids: Mapping[TopicPartition, bytes],
     ) -> None:
-        """Store pairs of translations, before what they are about."""
-        rows: list[tuple[TopicPartition, Sequence[tuple[int, int]]]] = [
+        """Store pairs of translations, before what they are about. No pair says that a partition begins."""
+        noted: list[tuple[TopicPartition, Sequence[tuple[int, int]]]] = [
             (name, some[at : at + _PAIRS_MAX])
             for name, some in pairs.items()
-            for at in range(0, len(some), _PAIRS_MAX)
+            for at in range(0, max(1, len(some)), _PAIRS_MAX)
         ]
         async with self._noting:
-            for name, some in rows:
+            while noted:
                 lane = self._lanes.get(self._notes)
                 if lane is None:
                     raise writes.TargetReplied("the translation of offsets is read again")
-                key = json.dumps([name.topic, str(UUID(bytes=topic_ids[name])), name.partition]).encode()
-                value = json.dumps(some).encode()
-                batch = rb.build_rows([(time.time_ns() // 1_000_000, key, value, [])])
+                # Those of a beginning are many, each with one pair at most; others come one by one.
+                count = 1 if len(noted[0][1]) > 1 else _NOTES_PER_BATCH
+                some, noted = noted[:count], noted[count:]
+                now_ms = time.time_ns() // 1_000_000
+                rows: list[rb.Row] = [
+                    (now_ms, _key(name, topic_ids[name]), json.dumps(of_one).encode(), [])
+                    for name, of_one in some
+                ]
                 try:
-                    await self._send(self._notes, lane, Outgoing(batch, 1, ()))
+                    await self._send(self._notes, lane, Outgoing(rb.build_rows(rows), len(rows), ()))
                 except BaseException:
                     # What it has now is not known.
                     self._lanes.pop(self._notes, None)
                     raise
-                translation = self._translation(name, topic_ids[name])
-                for source, target in some:
-                    translation.note(source, target)
+                for name, of_one in some:
+                    translation = self._translation(name, topic_ids[name])
+                    translation.is_beginning = not of_one
+                    for source, target in of_one:
+                        translation.note(source, target)
 
     # ── records ──
 
@@ -420,8 +442,8 @@ class KafkaTarget(Target):
                 raise UnexpectedEndError(f"{partition} ends at {end} in the target, not at {expected_end}")
         sent, refusal = outgoing(batches, expected_end, left_out, keeps_offsets=self._keeps_offsets)
         if lane.translation is not None:
-            pairs = new_pairs(lane.translation, sent, lane.end)
-            await self._note({partition: pairs}, {partition: topic_id})
+            if pairs := new_pairs(lane.translation, sent, lane.end):
+                await self._note({partition: pairs}, {partition: topic_id})
         try:
             for one in sent:
                 await self._send(partition, lane, one)
@@ -480,6 +502,10 @@ class KafkaTarget(Target):
         except writes.TargetReplied as error:
             # Other groups may have another coordinator.
             raise SteleClientError(error.message, code=error.code) from error
+
+
+def _key(name: TopicPartition, topic_id: bytes) -> bytes:
+    return json.dumps([name.topic, str(UUID(bytes=topic_id)), name.partition]).encode()
 
 
 def _led(name: TopicPartition, leaders: Mapping[TopicPartition, Leader]) -> Leader:

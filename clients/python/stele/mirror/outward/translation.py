@@ -16,15 +16,16 @@ class Translation:
     def __init__(self) -> None:
         self._sources: array[int] = array("q")
         self._targets: array[int] = array("q")
+        # A mirror has begun, and has not noted where it goes on.
+        self.is_beginning: bool = False
 
     @property
     def is_empty(self) -> bool:
         return not self._sources
 
-    @property
-    def last_target(self) -> int:
-        """Where the last pair begins in the target; 0 without a pair."""
-        return self._targets[-1] if self._targets else 0
+    def begins_after(self, target: int) -> bool:
+        """Return whether no pair begins at this offset of the target, but some before it."""
+        return any(one < target for one in self._targets) and target not in self._targets
 
     def note(self, source: int, target: int) -> None:
         """Add a pair, in place of those that begin there or later: their records were never written."""
@@ -39,9 +40,9 @@ class Translation:
             self._targets.pop()
 
     def source_of(self, target: int) -> int:
-        """Return the offset of a record of the target, or of the next one if it ends there."""
+        """Return the offset of a record of the target, or of the next one if it ends there; of the first one before it."""
         at = max(0, bisect_right(self._targets, target) - 1)
-        return self._sources[at] + target - self._targets[at]
+        return self._sources[at] + max(0, target - self._targets[at])
 
     def target_of(self, source: int, end: int) -> int:
         """Return where a consumer that goes on at ``source`` goes on in the target, which ends at ``end``."""
@@ -50,7 +51,3 @@ class Translation:
             return self._targets[0] if self._targets else end
         limit = self._targets[at + 1] if at + 1 < len(self._targets) else end
         return min(self._targets[at] + source - self._sources[at], limit)
-
-    def continues(self, source: int, target: int) -> bool:
-        """Return whether a record has these offsets without another pair."""
-        return not self.is_empty and self.source_of(target) == source

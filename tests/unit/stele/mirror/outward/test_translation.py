@@ -27,9 +27,12 @@ def test_pairs_of_records_that_were_never_written_are_replaced() -> None:
     made = translation((0, 0), (20, 10), (40, 20))
     made.note(15, 10)
     assert made.source_of(12) == 17
-    assert made.last_target == 10
+    assert made.begins_after(11)
+    assert not made.begins_after(10)
     made.cut(9)
-    assert (made.last_target, made.source_of(9)) == (0, 9)
+    assert made.source_of(12) == 12
+    assert translation((5, 3)).source_of(0) == 5
+    assert not translation((5, 3)).begins_after(2)
     assert Translation().is_empty
     assert Translation().target_of(3, 7) == 7
 
