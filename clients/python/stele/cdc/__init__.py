@@ -14,9 +14,11 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``log_transaction``                       the transactions of the log
 - ``log_writer``, ``state``                records → topics exactly once; the state of earlier runs
 - ``schema_log``                           the columns of tables, whenever they change
+- ``requests``                             tables that are requested while a connector runs
 - ``published``                            what the publication had and has of the tables
 - ``context``, ``shapes``                  what the parts of a run share; tables in the form of ``events``
-- ``feedback``, ``copies``                 positions confirmed to PostgreSQL; copies of tables
+- ``feedback``, ``beside``, ``copies``     positions confirmed to PostgreSQL; copies of tables, also beside the stream
 - ``spool``, ``transactions``              the stream's transactions, in commit order
+- ``slot_guard``                           a limit of the WAL that the slot holds back
 - ``run``, ``connector``                   one attempt; retries until stopped
 """

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from . import state as state_of
+from .beside import Deferred, DeferredChanges, Ended, SnapshotReader, Started
 from .connection import Connection
 from .context import RunContext
 from .errors import CdcError, Stopped
-from .events import Event, Position
+from .events import Event, Position, Table
 from .notation import quoted_table, split_name
 from .options import CdcOptions
 from .postgres import TableInfo
@@ -51,6 +53,11 @@ class Copies:
         self._without_topic: set[str] = set()
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
+        self._reader: SnapshotReader | None = None
+        # Tables that are copied beside the stream, with what the stream has of them.
+        self._deferred: dict[str, DeferredChanges] = {}
+        self._store_row: Callable[[bytes], None] | None = None
+        self._begun_lsn = 0
 
     # ── before the stream ──
 
@@ -155,14 +162,16 @@ class Copies:
 
     def finish(self, lsn: int) -> None:
         """Record that all tables are followed; those without a copy from ``lsn`` on."""
-        for name in sorted(self._wanted):
+        for name in sorted(self._wanted - self._deferred.keys()):
             # Also that of an empty table: from now on a topic that is missing was deleted.
             self._context.writer.open(self._topic(name))
             if not self._is_followed(name):
                 self._note(name, "done", lsn)
             elif not self._is_noted(name):
                 self._note(name, "done", self._state.tables[name].lsn)
-        self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
+        self._copied_lsn = {
+            name: self._state.tables[name].lsn for name in self._wanted - self._deferred.keys()
+        }
 
     def _leave(self, names: set[str]) -> None:
         """Record that tables are not followed, so that they are copied if they return."""
@@ -213,6 +222,12 @@ class Copies:
         self._state.tables[name] = noted
 
     def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
+        row = self._begin_copy(info, lsn, is_repeated=is_repeated)
+        copy_rows(connection, info, row)
+        self._context.flush()
+
+    def _begin_copy(self, info: TableInfo, lsn: int, *, is_repeated: bool) -> Callable[[bytes], None]:
+        """Return what stores a row, after the start of a repeated copy is stored."""
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
         self._context.schemas.note(
@@ -247,8 +262,7 @@ class Copies:
                     self._flush_if_due()
             else:
                 store(shape.truncate(source))
-        copy_rows(connection, info, row)
-        self._context.flush()
+        return row
 
     def _flush_if_due(self) -> None:
         if self._context.must_flush:
@@ -269,10 +283,83 @@ class Copies:
         """Return whether to store a change of a followed table: its copy lacks it."""
         return commit_lsn >= self._copied_lsn.get(name, 0)
 
+    # ── copies beside the stream ──
+
+    @property
+    def is_copying(self) -> bool:
+        return self._reader is not None
+
+    def copy_beside(self, names: list[str]) -> None:
+        """Begin to copy tables while the stream is read. Raises CdcError, Interrupted."""
+        tables = [self._postgres.table(*split_name(name)) for name in names]
+        self._deferred = {name: DeferredChanges(self._options) for name in names}
+        self._reader = SnapshotReader(self._options, tables)
+        self._reader.start()
+        logger.info("copying %s beside the stream", ", ".join(names))
+
+    def defer(self, table: Table, deferred: Deferred) -> bool:
+        """Keep a change until the copy of its table is done; return False if it is not being copied."""
+        kept = self._deferred.get(table.name)
+        if kept is not None:
+            kept.append(table, deferred)
+        return kept is not None
+
+    def step(self, write: Callable[[Table, Deferred], None], position: tuple[int, int] | None) -> bool:
+        """Store some rows; return whether there may be more now. No transaction may be incomplete.
+
+        ``write`` stores a deferred change, and ``position`` is the commit LSN and the time of the last transaction.
+
+        Raises:
+            Stopped, CdcError, Interrupted, SteleClientError
+        """
+        item = None if self._reader is None else self._reader.take()
+        if item is None:
+            return False
+        if isinstance(item, Started):
+            name = item.table.name
+            is_repeated = name in self._state.tables
+            self._note(name, "begun", item.lsn)
+            self._store_row = self._begin_copy(item.table, item.lsn, is_repeated=is_repeated)
+            self._begun_lsn = item.lsn
+        elif isinstance(item, Ended):
+            self._end_beside(item.table.name, write, position)
+        else:
+            assert self._store_row is not None
+            for line in item:
+                self._store_row(line)
+        return True
+
+    def _end_beside(
+        self, name: str, write: Callable[[Table, Deferred], None], position: tuple[int, int] | None
+    ) -> None:
+        kept, lsn = self._deferred[name], self._begun_lsn
+        self._context.writer.open(self._topic(name))
+        self._without_topic.discard(name)
+        for table, deferred in kept.since(lsn):
+            write(table, deferred)
+            self._flush_if_due()
+        if position is not None:
+            self._context.writer.pass_position(*position)
+        self._note(name, "done", lsn)
+        self._copied_lsn[name] = lsn
+        del self._deferred[name]
+        kept.close()
+        self._again.discard(name)
+        logger.info("copied %s: %d rows", name, self._status.table(name).copied)
+        if not self._deferred:
+            self._reader = None
+
+    def close(self) -> None:
+        """Stop to copy; what is not done is copied again by the next run."""
+        if self._reader is not None:
+            self._reader.close()
+        for kept in self._deferred.values():
+            kept.close()
+
     def check(self) -> None:
         """Raise CdcError for a table of which changes are missing, or would be."""
         self._published = published_tables(self._postgres, self._options)
-        for name in sorted(self._wanted):
+        for name in sorted(self._wanted - self._deferred.keys()):
             known = self._state.tables[name]
             reason = interruption(name, known, self._published.get(name), self._options)
             if reason is not None:

@@ -155,6 +155,11 @@ class LogWriter:
         self._ended = commit_lsn, commit_ms
         return self._is_commit_due
 
+    def pass_position(self, commit_lsn: int, commit_ms: int) -> None:
+        """Commit with what is open that all changes up to a position are stored; no transaction may be incomplete."""
+        assert self._is_whole
+        self._ended = commit_lsn, commit_ms
+
     def close(self) -> None:
         """Abort an open transaction. Raises SteleClientError."""
         if self._transaction is not None:

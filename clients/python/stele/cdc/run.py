@@ -7,6 +7,7 @@ import math
 import select
 import threading
 import time
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..client import Client
@@ -15,16 +16,18 @@ from . import state as state_of
 from .connection import translated
 from .context import RunContext
 from .copies import Copies
-from .errors import CdcError, Interrupted, Stopped
+from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
 from .feedback import CONFIRM_S, Feedback
 from .log_writer import LogWriter
-from .notation import lsn_text, quoted_name
+from .notation import lsn_text, quoted_name, split_name
 from .notifications import notified
 from .options import CdcOptions
 from .postgres import Postgres
 from .registered import TableForms
 from .replication import Stream
+from .requests import Requests, applied
 from .schema_log import SchemaLog
+from .slot_guard import SlotGuard
 from .status import Status
 from .transactions import TURN, Transactions
 
@@ -32,6 +35,8 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Interval of lag measurements and table checks, and the longest wait for a message.
 _LAG_S = 2.0
+# The longest wait for the next rows of a copy beside the stream.
+_COPY_S = 0.05
 # A run begins the next epoch of its producer, and more are skipped by failovers of a cluster. A broker that was restored
 # from its replica skips more still (``app.cluster.sqlite.restored``).
 EPOCHS_OF_A_RESTORE = 2_000
@@ -55,6 +60,7 @@ class Run:
         wake: int,
         again: set[str],
         *,
+        guard: SlotGuard,
         is_streaming: bool = True,
     ) -> None:
         """``is_streaming``: read transactions before they commit. ``wake``: a file descriptor, readable once ``stopping`` is set.
@@ -68,6 +74,7 @@ class Run:
         self._stopping = stopping
         self._wake = wake
         self._is_streaming = is_streaming
+        self._guard = guard
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
         self._measured_s = -math.inf
@@ -80,6 +87,11 @@ class Run:
         is_transactional = options.is_transactional(
             is_new=state.origin is None, was_transactional=was_transactional
         )
+        self._requests = Requests(client, options.requests_topic)
+        self._dropped = set[str]()
+        self._options = options = self._with_requests(options, state)
+        postgres.follow(options)
+        forms.follow(options)
         self._writer = self._begin_writer(
             origin, is_transactional=is_transactional, was_transactional=was_transactional
         )
@@ -109,6 +121,43 @@ class Run:
         )
         self._copies = Copies(self._context, state, notebook, again)
         self._transactions = Transactions(self._context, self._copies, self._feedback)
+
+    def _with_requests(self, options: CdcOptions, state: state_of.State) -> CdcOptions:
+        """Return the options with the tables that were requested, except those that cannot be followed."""
+        if not options.has_slot:
+            return options
+        requests = self._requests.read()
+        tables, added = applied(options.tables, requests)
+        self._dropped = {one.table for one in requests} - set(tables)
+        refused = dict[str, str]()
+        topics = {options.topic_of(*split_name(name)): name for name in tables if name not in added}
+        for name in added:
+            other = topics.setdefault(options.topic_of(*split_name(name)), name)
+            try:
+                if other != name:
+                    raise CdcError(f"{other} has the same topic")
+                if self._guard.pauses_copies and not state.is_done(name):
+                    raise CdcError("its copy is paused, because the slot holds back more than --max-slot-lag")
+                self._postgres.check_tables([name])
+                self._postgres.add_to_publication(*split_name(name))
+            except CdcError as error:
+                # It must not stop those that are followed.
+                logger.error("%s was requested, and cannot be followed: %s", name, error)
+                refused[name] = str(error)
+        self._status.refused_tables = refused
+        return replace(
+            options,
+            tables=tuple(name for name in tables if name not in refused),
+            added=tuple(name for name in added if name not in refused),
+        )
+
+    def _leave_publication(self) -> None:
+        """Remove tables that were to be left from the publication, after their state says so."""
+        for name in sorted(self._dropped):
+            try:
+                self._postgres.drop_from_publication(*split_name(name))
+            except CdcError as error:
+                logger.warning("%s is left, and stays in the publication: %s", name, error)
 
     def _check_origin(self, known: state_of.Origin | None, here: state_of.Origin) -> None:
         if known is not None and known != here:
@@ -188,6 +237,7 @@ class Run:
         finally:
             self._feedback.close()
             self._transactions.close()
+            self._copies.close()
             self._abandon()
 
     def _abandon(self) -> None:
@@ -205,6 +255,7 @@ class Run:
         postgres.check_tables()
         postgres.ensure_publication()
         todo = copies.begin()
+        self._leave_publication()
         slot = postgres.slot()
         reason = None if slot is None else self._lack(slot.confirmed_lsn)
         if reason is not None:
@@ -230,6 +281,8 @@ class Run:
             self._check_slot(slot.confirmed_lsn, copies.lost_with_slot(todo))
             if reason is None:
                 self._note_first()
+            beside = [name for name in todo if name in options.added]
+            todo = [name for name in todo if name not in beside]
             if todo:
                 # A temporary slot, whose snapshot is exact to the transaction.
                 exporting = Stream(options)
@@ -239,6 +292,8 @@ class Run:
                     copies.copy(todo, lsn, snapshot)
                 finally:
                     exporting.close()
+            if beside:
+                copies.copy_beside(beside)
         copies.finish(self._status.confirmed_lsn)
         # What this run confirms is known when it ends.
         self._note_slot(None)
@@ -360,10 +415,12 @@ class Run:
                 ):
                     self._context.flush()
             else:
+                self._copy_beside()
                 self._chores(is_idle=False)
                 if self._stopping.is_set():
                     self._end()
                 continue
+            has_rows = self._copy_beside()
             self._chores(is_idle=True)
             if self._stopping.is_set():
                 self._end()
@@ -371,7 +428,14 @@ class Run:
                 # A query has read them together with its result, so the socket will not announce them.
                 continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
-            select.select(waiting, [], [], _LAG_S)
+            wait_s = _LAG_S if not self._copies.is_copying else 0 if has_rows else _COPY_S
+            select.select(waiting, [], [], wait_s)
+
+    def _copy_beside(self) -> bool:
+        """Store some rows of a copy beside the stream; return whether there may be more now."""
+        return self._transactions.is_between and self._copies.step(
+            self._transactions.write, self._transactions.last_commit
+        )
 
     def _end(self) -> NoReturn:
         self._context.flush()
@@ -403,7 +467,15 @@ class Run:
             if slot is None:
                 raise Interrupted(f"slot {self._options.slot} was dropped")
             self._status.measured(slot.lag_bytes, slot.wal_status)
+            if self._guard.check(slot.lag_bytes, is_copying=self._copies.is_copying):
+                stream.close()
+                raise self._guard.drop(self._postgres, slot.lag_bytes)
             self._copies.check()
+            requests = self._requests.read()
+            if requests:
+                raise TablesRequestedError(
+                    "requested: " + ", ".join(f"{one.action} {one.table}" for one in requests)
+                )
 
     def _confirm(self, *, force: bool) -> None:
         """Confirm the handled position to PostgreSQL if everything is stored."""

@@ -72,6 +72,11 @@ class State:
     slot: SlotState | None = None
     tables: dict[str, TableState] = field(default_factory=dict[str, TableState])
 
+    def is_done(self, table: str) -> bool:
+        """Whether a table has been copied and is followed."""
+        known = self.tables.get(table)
+        return known is not None and known.copy == "done"
+
 
 def load(client: Client, topic: str) -> State:
     """Load the state that earlier runs recorded. Raises SteleClientError."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, InvalidRequestError, RecordTooLargeError
+from .beside import Deferred
 from .context import RunContext
 from .copies import Copies
 from .errors import CdcError, Stopped, StreamedMessageError
@@ -56,6 +57,7 @@ class Transactions:
         self._transaction: Begin | None = None
         self._last_change_lsn = -1
         self._number = 0
+        self.last_commit: tuple[int, int] | None = None
 
     @property
     def is_between(self) -> bool:
@@ -110,6 +112,7 @@ class Transactions:
         self._status.transactions += 1
         if transaction is not None:
             self._status.commit_ms = transaction.commit_ms
+            self.last_commit = transaction.commit_lsn, transaction.commit_ms
             self._end(transaction, end_lsn)
         self._feedback.handled_lsn = end_lsn
 
@@ -179,6 +182,7 @@ class Transactions:
             return
         alone = Begin(lsn, time.time_ns() // 1000, 0)
         self._write(message, Position(lsn, 0, 0), alone.commit_ms)
+        self.last_commit = lsn, alone.commit_ms
         self._end(alone, message.end_lsn)
 
     def _write(self, message: LogicalMessage, position: Position, timestamp_ms: int) -> None:
@@ -265,15 +269,31 @@ class Transactions:
             return
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
+        if self._copies.defer(table, Deferred(transaction, lsn, self._number, change)):
+            # An update of a key is up to three records.
+            self._number += 1 if isinstance(change, Truncate) else 3
+            return
+        self._number = self._store(table, Deferred(transaction, lsn, self._number, change), is_placed=True)
+
+    def write(self, table: Table, deferred: Deferred) -> None:
+        """Write a change that was deferred."""
+        self._store(table, deferred, is_placed=False)
+
+    def _store(self, table: Table, deferred: Deferred, *, is_placed: bool) -> int:
+        """Write the records of a change; return the number of the next.
+
+        ``is_placed``: it is at its place in the stream, where repetitions are dropped.
+        """
+        transaction, lsn, number, change = deferred
         for count, event in enumerate(self._events(table, change, lsn, transaction), 1):
-            position = Position(transaction.commit_lsn, lsn, self._number)
-            self._number += 1
+            position = Position(transaction.commit_lsn, lsn, number)
+            number += 1
             self._context.writer.add(
                 table.topic,
                 event,
                 table.headers(event, position),
                 timestamp_ms=transaction.commit_ms,
-                position=position,
+                position=position if is_placed else None,
             )
             if not count % TURN:
                 # A truncate may be many events.
@@ -281,3 +301,4 @@ class Transactions:
                     self._context.flush()
                 self._feedback.keep_alive()
         self._status.table(table.name).changes += 1
+        return number

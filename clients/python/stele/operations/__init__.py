@@ -21,6 +21,7 @@ modules.
 - ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
 - ``quotas``        quotas of users, client ids and addresses
 - ``mirror_admin``  mirrors: creating, listing and deleting them, promoting their copies
+- ``cdc_admin``     connectors to PostgreSQL
 - ``replica``       the replica in a bucket
 - ``mirrors``       what a mirror writes into its copies
 """
