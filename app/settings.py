@@ -115,6 +115,15 @@ class CdcSettings(BaseModel):
     snapshot: Literal["initial", "never"] = Field(
         default="initial", description="Whether to copy the existing rows of a table first: initial or never."
     )
+    max_slot_lag: int = Field(
+        default=0,
+        ge=0,
+        description="Bytes of WAL that the slot may hold back before slot_lag_action; 0 for any number.",
+    )
+    slot_lag_action: Literal["warn", "pause-copies", "drop-slot"] = Field(
+        default="warn",
+        description="Beyond max_slot_lag: warn, pause-copies (those beside the stream), or drop-slot.",
+    )
     transactions: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Keep the changes of a PostgreSQL transaction together: on, off, or auto: on for new connectors.",

@@ -18,7 +18,7 @@ from tests.support.made_replica import made_replica
 from tests.support.warm_processes import run_stele
 
 # They run until they are stopped, or print records in the formats of records.
-WITHOUT = {"serve", "produce", "consume", "table", "cdc", "iceberg run", "mirror run", "pipeline run"}
+WITHOUT = {"serve", "produce", "consume", "table", "iceberg run", "mirror run", "pipeline run"}
 
 
 def leaves(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -95,6 +95,11 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
     run("schemas config", "json-value", "--level", "full")
     run("schemas mode", "json-value")
     run("schemas delete", "json-value", "--yes")
+    run("cdc status")
+    run("cdc add", "orders")
+    run("cdc drop", "orders")
+    run("cdc copy", "orders")
+    run("cdc tables")
     mirrored = ("json", "--from", "127.0.0.1:1", "--topics", "none")
     run("mirror create", *mirrored)
     for command in ("list", "status", "pause", "resume", "truncate", "promote", "delete"):

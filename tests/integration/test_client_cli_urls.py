@@ -52,6 +52,10 @@ ROWS: list[tuple[str, str]] = [
     ("schemas config", "urls-value --level FULL"),
     ("schemas mode", "urls-value"),
     ("schemas delete", "urls-value --yes"),
+    ("cdc status", ""),
+    ("cdc add", "orders"),
+    ("cdc drop", "orders"),
+    ("cdc tables", ""),
     ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
     ("mirror list", ""),
     ("mirror status", "urls"),
@@ -77,9 +81,8 @@ ROWS: list[tuple[str, str]] = [
     ("acls remove", "--principal User:ada"),
     ("topics delete", "urls --yes"),
 ]
-# One runs until it is stopped, with PostgreSQL; tests/integration/cdc runs it over both listeners. The URLs of the others
-# are those of buckets.
-WITHOUT = {"cdc", "replica status", "replica verify", "restore"}
+# Their URLs are those of buckets.
+WITHOUT = {"replica status", "replica verify", "restore"}
 
 
 def invoke(command: str, arguments: str, environment: dict[str, str], stdin: str = "") -> Result:

@@ -171,7 +171,8 @@ def command_problem(line: str) -> str | None:
     """Return what is wrong with ``line``, a call of ``stele``, or None: its commands and options must exist."""
     command: click.Command = cli
     path = "stele"
-    for word in line.split()[1:]:
+    left = iter(line.split()[1:])
+    for word in left:
         if word in {"<", ">", "|", "&&", ";"}:
             return None
         if word.startswith("-") and not re.match(r"-\d", word):
@@ -179,6 +180,13 @@ def command_problem(line: str) -> str | None:
             known = {o for parameter in command.params for o in (*parameter.opts, *parameter.secondary_opts)}
             if option not in known | {"--help", "-h", "--version"} and not command.ignore_unknown_options:
                 return f"`{path}` has no option {option}"
+            # The value of an option is no command.
+            takes_value = any(
+                isinstance(parameter, click.Option) and option in parameter.opts and not parameter.is_flag
+                for parameter in command.params
+            )
+            if isinstance(command, click.Group) and takes_value and "=" not in word:
+                next(left, None)
         elif isinstance(command, click.Group):
             if not re.fullmatch(r"[a-z-]+", word):
                 return None

@@ -41,6 +41,7 @@ class CdcConnector(TypedDict):
     confirmed_lsn: NotRequired[str]
     lag_bytes: NotRequired[int | None]
     wal_status: NotRequired[str | None]
+    exceeds_max_lag: NotRequired[bool]
     events: NotRequired[int]
     repeated: NotRequired[int]
     transactions: NotRequired[int]
@@ -50,6 +51,7 @@ class CdcConnector(TypedDict):
     commit_ms: NotRequired[int]
     failures: NotRequired[int]
     last_error: NotRequired[str | None]
+    refused_tables: NotRequired[Annotated[dict[str, str], Shown(name="CdcRefusedTables")]]
     tables: NotRequired[Annotated[dict[str, CdcTable], Shown(name="CdcTables")]]
 
 

@@ -14,11 +14,12 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``log_transaction``                       the transactions of the log
 - ``log_writer``, ``state``                records → topics exactly once; the state of earlier runs
 - ``schema_log``                           the columns of tables, whenever they change
+- ``requests``                             tables that are requested while a connector runs
 - ``published``                            what the publication had and has of the tables
 - ``context``, ``shapes``                  what the parts of a run share; tables in the form of ``events``
 - ``feedback``                              positions confirmed to PostgreSQL
 - ``windows``, ``beside``, ``copies``       where a part of a copy meets the stream; copies beside the stream, and before it
 - ``spool``, ``transactions``              the stream's transactions, in commit order
+- ``slot_guard``                           a limit of the WAL that the slot holds back
 - ``run``, ``connector``                   one attempt; retries until stopped
-- ``asking``                                another process asks for a copy
 """

@@ -19,16 +19,15 @@ from .notation import split_name
 from .pgoutput import Begin, LogicalMessage, Row
 from .postgres import TableInfo
 from .replication import Part, copy_rows
+from .requests import Request
 from .shapes import shape_of
 from .snapshot import parse_line
 from .windows import Passed, Snapshot, Window
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
 
-# Prefix of the message that shows where a chunk belongs; the content names the chunk. A content of its own says that
-# the state has a copy that somebody asked for.
+# Prefix of the message that shows where a chunk belongs; the content names the chunk.
 MARK = "stele-copy:"
-ASKED = b"asked"
 # Messages of pgoutput came with this version of PostgreSQL.
 SINCE = 140_000
 # What a chunk has at most, and what it has if its rows are small.
@@ -57,13 +56,11 @@ class CopiesBeside:
         notebook: state_of.Notebook,
         *,
         on_end: Callable[[str], None],
-        reload: Callable[[], state_of.State],
     ) -> None:
-        """``on_end`` is told when the first copy of a table is whole; ``reload`` loads the state."""
+        """``on_end`` is told when the first copy of a table is whole."""
         self._context = context
         self._notebook = notebook
         self._on_end = on_end
-        self._reload = reload
         self._wanted = context.options.full_names
         self._known: set[str] = set()
         self._copying: dict[str, state_of.Copying] = {}
@@ -74,42 +71,45 @@ class CopiesBeside:
         self._waiting_since_s: float | None = None
 
     def begin(self, copying: Mapping[str, state_of.Copying]) -> None:
-        """Add copies, by their keys in the state."""
+        """Add copies, by their keys in the state, that are not done."""
+        self._known.update(copying)
         for key, copy in copying.items():
+            if copy.is_done:
+                continue
             logger.info(
                 "the rows of %s%s%s are copied beside the stream",
                 copy.table,
                 f" after {', '.join(copy.after)}" if copy.after else "",
                 f" where {copy.where}" if copy.where else "",
             )
-            self._known.add(key)
             self._copying[key] = copy
-
-    def _look(self) -> None:
-        """Begin the copies that were asked for since the last time."""
-        copying = self._reload().copying
-        new = {
-            key: copy
-            for key, copy in copying.items()
-            if key.startswith(state_of.ASK) and key not in self._known
-        }
-        for key, copy in new.items():
             if copy.table not in self._wanted:
-                self._refuse(key, copy, f"{copy.table} is not followed")
-        self.begin({key: copy for key, copy in new.items() if copy.table in self._wanted})
+                self._refuse(key, copy, "it is not followed")
+
+    def ask(self, requests: Iterable[Request]) -> None:
+        """Begin the copies among requests; those that are done, or under way, are left out."""
+        asked = {
+            f"{state_of.ASK}{one.offset}": state_of.Copying(one.table, where=one.where)
+            for one in requests
+            if one.action == "copy"
+        }
+        self.begin({key: copy for key, copy in asked.items() if key not in self._known})
 
     def _refuse(self, key: str, copy: state_of.Copying, reason: str) -> None:
         """End a copy that whoever asked for it must correct."""
         logger.error("the copy of %s that was asked for cannot be made: %s", copy.table, reason)
         self._context.status.last_error = f"copy of {copy.table}: {reason}"
-        self._known.add(key)
-        self._copying.pop(key, None)
-        self._notebook.write(key, None, now_ms=_now_ms())
+        del self._copying[key]
+        self._notebook.write(key, msgspec.structs.replace(copy, is_done=True), now_ms=_now_ms())
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    @property
+    def is_copying(self) -> bool:
+        return bool(self._copying)
 
     @property
     def must_hurry(self) -> bool:
@@ -138,8 +138,6 @@ class CopiesBeside:
             CdcError, SteleClientError
         """
         chunk = self._chunk
-        if message.content == ASKED:
-            self._look()
         if chunk is None or message.content != chunk.window.token:
             return
         self._chunk = None
@@ -156,14 +154,18 @@ class CopiesBeside:
         name = chunk.table.name
         counts = self._context.status.table(name)
         counts.copied += chunk.count
-        self._notebook.write(chunk.key, chunk.rest, now_ms=_now_ms())
         if chunk.rest is not None:
+            self._notebook.write(chunk.key, chunk.rest, now_ms=_now_ms())
             self._copying[chunk.key] = chunk.rest
             return
         logger.info("copied %s: %d rows", name, counts.copied)
-        del self._copying[chunk.key]
+        copy = self._copying.pop(chunk.key)
         if chunk.key.startswith(state_of.COPY):
+            self._notebook.write(chunk.key, None, now_ms=_now_ms())
             self._on_end(name)
+        else:
+            done = msgspec.structs.replace(copy, is_done=True)
+            self._notebook.write(chunk.key, done, now_ms=_now_ms())
         if not self._copying:
             self._passed = None
             self.close()

@@ -16,11 +16,19 @@ from ..client import Client
 from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from .connection import break_connections
-from .errors import CdcError, Interrupted, Stopped, StreamedMessageError, TransactionTimedOut
+from .errors import (
+    CdcError,
+    Interrupted,
+    Stopped,
+    StreamedMessageError,
+    TablesRequestedError,
+    TransactionTimedOut,
+)
 from .options import CdcOptions
 from .postgres import Postgres
 from .registered import table_forms
 from .run import Run
+from .slot_guard import SlotGuard
 from .status import Status
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
@@ -56,6 +64,7 @@ class Connector:
         self._wake_read, self._wake_write = os.pipe()
         self._client: Client | None = None
         self._is_streaming = True
+        self._guard = SlotGuard(options, status)
         # --snapshot again applies once, not to every retry.
         self._again = options.full_names if options.snapshot == "again" else set[str]()
 
@@ -97,6 +106,9 @@ class Connector:
                 self._run_once()
             except Stopped:
                 break
+            except TablesRequestedError as error:
+                logger.info("%s", error)
+                continue
             except (Interrupted, ProducerStateError) as error:
                 if isinstance(error, TransactionTimedOut):
                     timeouts.count(error, self._status.confirmed_lsn)
@@ -119,11 +131,18 @@ class Connector:
             self._stopping.wait(pause_s)
         self._status.state = "stopped"
 
+    def _check_lag(self, postgres: Postgres) -> None:
+        """Raise CdcError after the slot was dropped, because it holds back too much."""
+        slot = postgres.slot() if self._options.max_slot_lag and self._options.has_slot else None
+        if slot is not None and self._guard.check(slot.lag_bytes):
+            raise self._guard.drop(postgres, slot.lag_bytes)
+
     def _run_once(self) -> None:
         self._status.state = "connecting"
         postgres = Postgres(self._options)
         try:
             postgres.take_lock()
+            self._check_lag(postgres)
             with Client(self._options.broker) as client, table_forms(self._options, postgres) as forms:
                 self._client = client
                 Run(
@@ -135,6 +154,7 @@ class Connector:
                     self._stopping,
                     self._wake_read,
                     self._again,
+                    guard=self._guard,
                     is_streaming=self._is_streaming,
                 ).go()
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from . import state as state_of
@@ -12,7 +12,7 @@ from .beside import SINCE, CopiesBeside
 from .connection import Connection
 from .context import RunContext
 from .errors import CdcError, Stopped
-from .events import Event, Position
+from .events import Event, Position, Table
 from .notation import quoted_table, split_name
 from .pgoutput import Row
 from .postgres import TableInfo
@@ -41,9 +41,7 @@ class Copies:
         state: state_of.State,
         notebook: state_of.Notebook,
         again: set[str],
-        reload: Callable[[], state_of.State],
     ) -> None:
-        """``reload`` loads the state again, for copies that were asked for meanwhile."""
         self._context = context
         self._options = context.options
         self._status = context.status
@@ -60,7 +58,7 @@ class Copies:
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
         self._may_go_on = False
-        self.beside = CopiesBeside(context, notebook, on_end=self._end, reload=reload)
+        self.beside = CopiesBeside(context, notebook, on_end=self._end)
 
     # ── before the stream ──
 
@@ -140,6 +138,28 @@ class Copies:
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
 
+    def copy_beside(self, names: list[str], added: Collection[str], lsn: int) -> list[str]:
+        """Begin to copy tables that were added while the connector ran beside the stream, which has their changes.
+
+        Of ``names`` return those that must be copied before the stream. ``lsn`` is where the stream begins.
+
+        Raises:
+            CdcError, Interrupted, SteleClientError
+        """
+        rest: list[str] = []
+        for name in names:
+            table = self._postgres.table(*split_name(name))
+            if name not in added or not self._may_go_on or not table.has_keys():
+                rest.append(name)
+                continue
+            self._begin_copy(table, lsn, is_repeated=name in self._state.tables)
+            self._state.copying[COPY + name] = copying = state_of.Copying(name, lsn)
+            self._notebook.write(COPY + name, copying, now_ms=_now_ms())
+            self._note(name, "begun", lsn)
+            self._again.discard(name)
+            self._without_topic.discard(name)
+        return rest
+
     def _report_gaps(self) -> None:
         """Log the tables that are copied again because changes are missing.
 
@@ -185,7 +205,7 @@ class Copies:
             {
                 key: copy
                 for key, copy in self._state.copying.items()
-                if copy.table in self._wanted and (key.startswith(ASK) or self._goes_on(copy.table))
+                if key.startswith(ASK) or self._goes_on(copy.table)
             }
         )
 
@@ -267,22 +287,17 @@ class Copies:
         self._notebook.note(f"table:{name}", noted, now_ms=_now_ms())
         self._state.tables[name] = noted
 
-    def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
+    def _begin_copy(
+        self, info: TableInfo, lsn: int, *, is_repeated: bool
+    ) -> tuple[Table, bytes, Callable[[Event], None]]:
+        """Return the table, the source of its rows, and what stores them, after the start of a repeated copy is stored."""
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
         self._context.schemas.note(
             shape.relation, info.keys, Position(lsn, 0, 0), xid=None, ts_us=now_ms * 1000
         )
         source = shape.source(lsn=lsn, commit_lsn=lsn, xid=None, ts_us=now_ms * 1000)
-        counts = self._status.table(info.name)
-        counts.copied = 0
-        counts.expected = self._postgres.rows(
-            "SELECT GREATEST(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass",
-            (quoted_table(info.schema, info.table),),
-        )[0][0]
         numbers = iter(range(2**62))
-        has_parts = self._is_resumable and info.has_keys()
-        last: Row = []
 
         def store(event: Event) -> None:
             # A position before every change of the stream that the copy lacks.
@@ -290,6 +305,27 @@ class Copies:
             self._context.writer.add(
                 shape.topic, event, shape.headers(event, position), timestamp_ms=now_ms, position=None
             )
+
+        if is_repeated:
+            # Rows of an interrupted copy may be deleted by now; consumers must start over here.
+            if self._options.has_record_per_row:
+                for key in self._context.writer.keys_of_rows(shape.topic):
+                    store(shape.tombstone(key))
+                    self._flush_if_due()
+            else:
+                store(shape.truncate(source))
+        return shape, source, store
+
+    def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
+        shape, source, store = self._begin_copy(info, lsn, is_repeated=is_repeated)
+        counts = self._status.table(info.name)
+        counts.copied = 0
+        counts.expected = self._postgres.rows(
+            "SELECT GREATEST(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass",
+            (quoted_table(info.schema, info.table),),
+        )[0][0]
+        has_parts = self._is_resumable and info.has_keys()
+        last: Row = []
 
         def row(line: bytes) -> None:
             nonlocal last
@@ -303,14 +339,6 @@ class Copies:
                 self._again.discard(info.name)
             self._flush_if_due()
 
-        if is_repeated:
-            # Rows of an interrupted copy may be deleted by now; consumers must start over here.
-            if self._options.has_record_per_row:
-                for key in self._context.writer.keys_of_rows(shape.topic):
-                    store(shape.tombstone(key))
-                    self._flush_if_due()
-            else:
-                store(shape.truncate(source))
         if not has_parts:
             copy_rows(connection, info, row)
         before = -_PART_ROWS

@@ -19,5 +19,9 @@ class StreamedMessageError(Interrupted):
     """A message may be of a subtransaction that was rolled back; the next run reads without streaming."""
 
 
+class TablesRequestedError(Interrupted):
+    """Other tables are to be followed; the next run does."""
+
+
 class Stopped(Exception):
     """The connector was stopped."""

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
+from . import requests
 from .debezium_types import Decimals
 from .notation import split_name
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
+SlotLagAction = Literal["warn", "pause-copies", "drop-slot"]
 ValueFormat = Literal["envelope", "row"]
 Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"]
 
@@ -31,6 +33,7 @@ class CdcOptions:
     """Validated options; at least one table or channel is required.
 
     - ``tables``: names as ``schema.table``; ``channels``: channels of NOTIFY.
+    - ``added``: those of ``tables`` that were requested while the connector ran (``stele.cdc.requests``).
     - ``messages``: topics that ``pg_logical_emit_message`` may name, ``*`` at the end stands for anything; ``none``
       for no messages; empty for all with ``tables``, and none without.
     - ``partitions``, ``storage``: of the topics that the connector creates.
@@ -47,11 +50,13 @@ class CdcOptions:
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
+    - ``max_slot_lag``: bytes of WAL that the slot may hold back before ``slot_lag_action``; 0 for any.
     - ``patience_s``: how long to retry a write while the broker is down.
     """
 
     dsn: str = field(repr=False)
     tables: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     messages: str = ""
     slot: str = "stele"
@@ -72,6 +77,8 @@ class CdcOptions:
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"
     transaction_timeout: float = 900.0
+    max_slot_lag: int = 0
+    slot_lag_action: SlotLagAction = "warn"
     patience_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -99,6 +106,8 @@ class CdcOptions:
                 raise CdcOptionError(f"{name} is {value!r}; it may have letters, digits, . _ and -")
         if not 1 <= self.partitions <= 10_000:
             raise CdcOptionError(f"partitions is {self.partitions}; it must be 1 to 10000")
+        if self.max_slot_lag < 0:
+            raise CdcOptionError(f"max slot lag is {self.max_slot_lag}; it must be 0 or more bytes")
         if not self.transaction_timeout > 0:
             raise CdcOptionError(
                 f"transaction timeout is {self.transaction_timeout:g}; it must be more than 0 seconds"
@@ -147,6 +156,10 @@ class CdcOptions:
     def has_messages(self) -> bool:
         """Whether messages of ``pg_logical_emit_message`` are followed."""
         return bool(self.tables) if not self.messages else self.messages != "none"
+
+    @property
+    def requests_topic(self) -> str:
+        return requests.topic_of(self.prefix, self.slot)
 
     @property
     def has_slot(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from .pgoutput import COLUMNS_MAX, Column, Relation, Row
 from .values import ENCODERS, ArrayError, Encoder, array, text
 
 _OLDEST = 120_000
+# The longest wait for a WAL sender to end.
+_DROP_S = 20.0
 # The first key of the advisory lock; the second is the hash of the slot.
 _LOCK_CLASS = 0x57E1E
 
@@ -85,6 +88,10 @@ class Postgres:
     def close(self) -> None:
         self.connection.close()
 
+    def follow(self, options: CdcOptions) -> None:
+        """Take other options, with other tables."""
+        self._options = options
+
     def rows(self, query: str | sql.Composable, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Execute a query and return its rows. Raises CdcError, Interrupted."""
         with translated(), self.connection.cursor() as cursor:
@@ -142,9 +149,9 @@ class Postgres:
                 f"{user} may not replicate; run as a superuser: ALTER ROLE {quoted_name(user)} REPLICATION"
             )
 
-    def check_tables(self) -> None:
+    def check_tables(self, names: Sequence[str] | None = None) -> None:
         """Raise CdcError for a table that is missing, unreadable or without an identity."""
-        for name in self._options.tables:
+        for name in self._options.tables if names is None else names:
             schema, table = split_name(name)
             rows = self.rows(
                 "SELECT c.relkind, c.relreplident, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid "
@@ -292,6 +299,34 @@ class Postgres:
                 f"publication {name} does not include {names}; ALTER PUBLICATION {quoted_name(name)} ADD TABLE {names}"
             )
 
+    def drop_from_publication(self, schema: str, table: str) -> None:
+        """Remove a table that the publication names. Raises CdcError, Interrupted."""
+        named = self.rows(
+            "SELECT 1 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
+            "WHERE p.pubname = %s AND r.prrelid = to_regclass(%s)",
+            (self._options.publication, quoted_table(schema, table)),
+        )
+        if named:
+            self.rows(
+                sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(
+                    sql.Identifier(self._options.publication), sql.Identifier(schema, table)
+                )
+            )
+
+    def add_to_publication(self, schema: str, table: str) -> None:
+        """Add a table unless it is published. Raises CdcError, Interrupted."""
+        publication = self._options.publication
+        published = self.rows(
+            "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+            (publication, schema, table),
+        )
+        if not published and self.has_publication():
+            self.rows(
+                sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(
+                    sql.Identifier(publication), sql.Identifier(schema, table)
+                )
+            )
+
     def _partitioned(self, tables: Sequence[tuple[str, str]]) -> bool:
         return any(
             self.rows(
@@ -330,6 +365,24 @@ class Postgres:
         if pid is not None and pid != self._walsender:
             raise Interrupted(f"slot {name} is in use by process {pid} of PostgreSQL")
         return SlotInfo(confirmed_lsn=lsn_of(confirmed), wal_status=wal_status, lag_bytes=lag)
+
+    def drop_slot(self) -> None:
+        """Drop the slot as soon as the WAL sender of this run has ended. Raises CdcError, Interrupted."""
+        self.rows(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active_pid = %s",
+            (self._options.slot, self._walsender or 0),
+        )
+        give_up_s = time.monotonic() + _DROP_S
+        while True:
+            try:
+                self.rows("SELECT pg_drop_replication_slot(%s)", (self._options.slot,))
+            except Interrupted:
+                # It is still active.
+                if time.monotonic() >= give_up_s:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     def streaming_by(self, pid: int) -> None:
         """Set the process id of the WAL sender of this run."""

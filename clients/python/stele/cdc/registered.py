@@ -35,6 +35,10 @@ class TableForms:
         self._ids: dict[tuple[str, str], int] = {}
         self._database = ""
 
+    def follow(self, options: CdcOptions) -> None:
+        """Take other options, with other tables."""
+        self._options = options
+
     def form(self, relation: Relation, topic: str, keys: Sequence[str]) -> ValueForm:
         """Return the form of the values of a table, whose schema is registered; ``keys`` are those of its rows.
 

@@ -7,6 +7,8 @@ import math
 import select
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..client import Client
@@ -15,16 +17,18 @@ from . import state as state_of
 from .connection import translated
 from .context import RunContext
 from .copies import Copies
-from .errors import CdcError, Interrupted, Stopped
+from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
 from .feedback import CONFIRM_S, Feedback
 from .log_writer import LogWriter
-from .notation import lsn_text, quoted_name
+from .notation import lsn_text, quoted_name, split_name
 from .notifications import notified
 from .options import CdcOptions
 from .postgres import Postgres
 from .registered import TableForms
 from .replication import Stream
+from .requests import Request, Requests, applied
 from .schema_log import SchemaLog
+from .slot_guard import SlotGuard
 from .status import Status
 from .transactions import TURN, Transactions
 
@@ -57,6 +61,7 @@ class Run:
         wake: int,
         again: set[str],
         *,
+        guard: SlotGuard,
         is_streaming: bool = True,
     ) -> None:
         """``is_streaming``: read transactions before they commit. ``wake``: a file descriptor, readable once ``stopping`` is set.
@@ -70,6 +75,7 @@ class Run:
         self._stopping = stopping
         self._wake = wake
         self._is_streaming = is_streaming
+        self._guard = guard
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
         self._measured_s = -math.inf
@@ -82,6 +88,12 @@ class Run:
         is_transactional = options.is_transactional(
             is_new=state.origin is None, was_transactional=was_transactional
         )
+        self._requests = Requests(client, options.requests_topic)
+        self._asked: Sequence[Request] = ()
+        self._dropped = set[str]()
+        self._options = options = self._with_requests(options)
+        postgres.follow(options)
+        forms.follow(options)
         self._writer = self._begin_writer(
             origin, is_transactional=is_transactional, was_transactional=was_transactional
         )
@@ -109,10 +121,44 @@ class Run:
             schemas=SchemaLog(client, self._writer, postgres, options),
             stopping=stopping,
         )
-        self._copies = Copies(
-            self._context, state, notebook, again, lambda: state_of.load(client, options.state_topic)
-        )
+        self._copies = Copies(self._context, state, notebook, again)
         self._transactions = Transactions(self._context, self._copies, self._feedback)
+
+    def _with_requests(self, options: CdcOptions) -> CdcOptions:
+        """Return the options with the tables that were requested, except those that cannot be followed."""
+        if not options.has_slot:
+            return options
+        requests = self._requests.read()
+        tables, added = applied(options.tables, requests)
+        self._asked = [one for one in requests if one.action == "copy"]
+        self._dropped = {one.table for one in requests if one.action == "drop"} - set(tables)
+        refused = dict[str, str]()
+        topics = {options.topic_of(*split_name(name)): name for name in tables if name not in added}
+        for name in added:
+            other = topics.setdefault(options.topic_of(*split_name(name)), name)
+            try:
+                if other != name:
+                    raise CdcError(f"{other} has the same topic")
+                self._postgres.check_tables([name])
+                self._postgres.add_to_publication(*split_name(name))
+            except CdcError as error:
+                # It must not stop those that are followed.
+                logger.error("%s was requested, and cannot be followed: %s", name, error)
+                refused[name] = str(error)
+        self._status.refused_tables = refused
+        return replace(
+            options,
+            tables=tuple(name for name in tables if name not in refused),
+            added=tuple(name for name in added if name not in refused),
+        )
+
+    def _leave_publication(self) -> None:
+        """Remove tables that were to be left from the publication, after their state says so."""
+        for name in sorted(self._dropped):
+            try:
+                self._postgres.drop_from_publication(*split_name(name))
+            except CdcError as error:
+                logger.warning("%s is left, and stays in the publication: %s", name, error)
 
     def _check_origin(self, known: state_of.Origin | None, here: state_of.Origin) -> None:
         if known is not None and known != here:
@@ -211,6 +257,7 @@ class Run:
         postgres.ensure_publication()
         slot = postgres.slot()
         todo = copies.begin(may_go_on=slot is not None)
+        self._leave_publication()
         reason = None if slot is None else self._lack(slot.confirmed_lsn)
         if reason is not None:
             todo = copies.repeat(reason)
@@ -235,6 +282,7 @@ class Run:
             self._check_slot(slot.confirmed_lsn, copies.lost_with_slot(todo))
             if reason is None:
                 self._note_first()
+            todo = copies.copy_beside(todo, options.added, slot.confirmed_lsn)
             if todo:
                 # A temporary slot, whose snapshot is exact to the transaction.
                 exporting = Stream(options)
@@ -245,6 +293,7 @@ class Run:
                 finally:
                     exporting.close()
         copies.finish(self._status.confirmed_lsn)
+        copies.beside.ask(self._asked)
         # What this run confirms is known when it ends.
         self._note_slot(None)
         stream.start(
@@ -376,7 +425,8 @@ class Run:
                 # A query has read them together with its result, so the socket will not announce them.
                 continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
-            select.select(waiting, [], [], _RETRY_S if self._copies.beside.must_hurry else _LAG_S)
+            must_hurry = self._copies.beside.must_hurry and not self._guard.pauses_copies
+            select.select(waiting, [], [], _RETRY_S if must_hurry else _LAG_S)
 
     def _end(self) -> NoReturn:
         self._context.flush()
@@ -402,14 +452,24 @@ class Run:
             # No published change is left before it.
             self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
         self._confirm(force=False)
-        self._copies.beside.step()
+        if not self._guard.pauses_copies:
+            self._copies.beside.step()
         if now_s - self._measured_s >= _LAG_S and stream is not None:
             self._measured_s = now_s
             slot = self._postgres.slot()
             if slot is None:
                 raise Interrupted(f"slot {self._options.slot} was dropped")
             self._status.measured(slot.lag_bytes, slot.wal_status)
+            if self._guard.check(slot.lag_bytes, is_copying=self._copies.beside.is_copying):
+                stream.close()
+                raise self._guard.drop(self._postgres, slot.lag_bytes)
             self._copies.check()
+            requests = self._requests.read()
+            if any(one.action != "copy" for one in requests):
+                raise TablesRequestedError(
+                    "requested: " + ", ".join(f"{one.action} {one.table}" for one in requests)
+                )
+            self._copies.beside.ask(requests)
 
     def _confirm(self, *, force: bool) -> None:
         """Confirm the handled position to PostgreSQL if everything is stored."""

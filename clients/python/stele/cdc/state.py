@@ -16,7 +16,7 @@ from .options import Format, ValueFormat
 # The state is a few records per table, kept forever.
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
-# Keys of first copies, with the name of the table, and of copies that were asked for, with an id.
+# Keys of first copies, with the name of the table, and of copies that were asked for, with the offset of the request.
 COPY = "copy:"
 ASK = "ask:"
 
@@ -50,13 +50,14 @@ class Copying(msgspec.Struct, frozen=True):
     """A copy of a table that is not whole: the rows with keys up to ``after`` are in the topic.
 
     ``lsn`` is that of the table's state if it is the first copy of the table; somebody asked for others, of the rows
-    that ``where`` chooses.
+    that ``where`` chooses. Of those it is kept that they are done.
     """
 
     table: str
     lsn: int = 0
     after: tuple[str, ...] = ()
     where: str = ""
+    is_done: bool = False
 
 
 class Mode(msgspec.Struct, frozen=True):

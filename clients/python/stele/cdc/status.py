@@ -34,6 +34,7 @@ class Status:
     confirmed_lsn: int = 0
     lag_bytes: int | None = None
     wal_status: str | None = None
+    exceeds_max_lag: bool = False
     events: int = 0
     events_before: int = 0
     repeated: int = 0
@@ -44,6 +45,7 @@ class Status:
     commit_ms: int = 0
     failures: int = 0
     last_error: str | None = None
+    refused_tables: dict[str, str] = field(default_factory=dict[str, str])
     tables: dict[str, TableStatus] = field(default_factory=dict[str, TableStatus])
 
     def table(self, name: str) -> TableStatus:

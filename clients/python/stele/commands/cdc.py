@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from click.core import ParameterSource
 
-from .common import refuse_password
+from ..operations import cdc_admin
+from .common import connected, execute, refuse_password, report_options
+from .results import print_result, table
 
 if TYPE_CHECKING:
     from ..cdc.status import Status
@@ -41,7 +43,7 @@ def _option(name: str, text: str, *also: str, **settings: Any) -> Callable[[F], 
 _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False}
 
 
-@click.group(invoke_without_command=True, context_settings={"show_default": True})
+@click.group(context_settings={"show_default": True}, invoke_without_command=True)
 @_option("--dsn", "postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
          "environment variable, or ~/.pgpass.", default="", metavar="DSN", show_default=False)  # fmt: skip
 @_option("--tables", "Tables to follow, as SCHEMA.TABLE, separated by commas.", **_NAMES)
@@ -75,6 +77,10 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
 @_option("--transactions", "Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
          "new connectors, and otherwise as before.", type=click.Choice(["auto", "on", "off"]), default="auto")  # fmt: skip
 @_option("--transaction-timeout", "Longest time to write one PostgreSQL transaction.", type=float, metavar="SECONDS", default=900)  # fmt: skip
+@_option("--max-slot-lag", "Bytes of WAL that the slot may hold back before --slot-lag-action; 0 for any number.",
+         type=int, metavar="BYTES", default=0)  # fmt: skip
+@_option("--slot-lag-action", "Beyond --max-slot-lag: log a warning, also pause copies beside the stream, or drop the slot and exit.",
+         type=click.Choice(["warn", "pause-copies", "drop-slot"]), default="warn")  # fmt: skip
 @_option("--metrics-port", "Serve Prometheus metrics on this port of 127.0.0.1.",
          type=int, metavar="PORT", default=None, show_default=False)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
@@ -91,7 +97,7 @@ def cdc(
     silence: float | None,
     **given: Any,
 ) -> None:
-    """Stream changes of PostgreSQL tables into topics.
+    """Stream changes of PostgreSQL tables into topics; with a command, look at a connector or change its tables.
 
     Copies the existing rows, then writes every change exactly once, in commit order.
     Needs wal_level = logical, a role with REPLICATION, and: pip install 'stele-broker[cdc]'
@@ -100,7 +106,6 @@ def cdc(
     """
     context = click.get_current_context()
     if context.invoked_subcommand is not None:
-        context.obj = {"dsn": dsn, "tables": _names(tables), "channels": _names(channels), **given}
         return
     source_of = context.get_parameter_source
     if source_of("broker") is ParameterSource.COMMANDLINE:
@@ -181,40 +186,6 @@ def cdc(
         raise failure
 
 
-@cdc.command("copy")
-@click.argument("table", metavar="SCHEMA.TABLE")
-@click.option("--where", default="", metavar="SQL", help="Copy only the rows for which this condition holds.")
-@click.pass_obj
-def copy(given: dict[str, Any], table: str, where: str) -> None:
-    """Ask the connector to copy a table that it follows once more, beside the stream.
-
-    The options before `copy`, or their variables, say which connector: --dsn, --broker, --prefix and --slot. Rows come
-    as records with the operation `r`, and no change is missed or repeated. Needs PostgreSQL 14 and a primary key. If the
-    connector does not run, it copies when it is started.
-    """
-    try:
-        from ..cdc.asking import ask_for_copy
-        from ..cdc.errors import CdcError, Interrupted
-        from ..cdc.options import CdcOptionError, CdcOptions
-    except ModuleNotFoundError as missing:
-        if missing.name != "psycopg2":
-            raise
-        raise click.ClickException("stele cdc needs psycopg2: pip install 'stele-broker[cdc]'") from missing
-    from ..client import Client
-    from ..errors import SteleClientError
-
-    wanted: dict[str, Any] = {**given, "tables": (table,)}
-    try:
-        options = CdcOptions(**wanted)
-        with Client(options.broker) as client:
-            name = ask_for_copy(client, options, table, where)
-    except CdcOptionError as error:
-        raise click.UsageError(str(error)) from error
-    except (CdcError, Interrupted, SteleClientError) as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"{name} is copied beside the stream", err=True)
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -282,3 +253,92 @@ def _line(status: Status) -> str:
         return f"copying: {copied}"
     lag = "" if status.lag_bytes is None else f", {status.lag_bytes:,} bytes behind"
     return f"{status.state}: {status.events:,} records, {status.transactions:,} transactions{lag}"
+
+
+def _connector_options(command: F) -> F:
+    """Add ``--prefix`` and ``--slot``, which name a connector, and the options of a report."""
+    prefix = _option("--prefix", "Prefix of the connector's topics.", default="pg")
+    slot = _option("--slot", "Replication slot of the connector.", default="stele")
+    return prefix(slot(report_options(command)))
+
+
+@cdc.command("status")
+@report_options
+def status(form: str, url: str | None) -> None:
+    """Show the connectors that the broker runs: state, lag, counts and errors."""
+    shown = execute(cdc_admin.ListConnectors(), url)
+    columns = ("slot", "state", "lag_bytes", "last_error")
+    rows = [["" if one.get(name) is None else str(one[name]) for name in columns] for one in shown]
+    lines = (
+        [*table(["slot", "state", "lag bytes", "last error"], rows)]
+        if rows
+        else ["the broker runs no connector"]
+    )
+    print_result(form, {"connectors": shown}, lines)
+
+
+@cdc.command("tables")
+@_connector_options
+def tables_of(prefix: str, slot: str, form: str, url: str | None) -> None:
+    """List the tables of a connector, wherever it runs: copy and position, from its topics."""
+    from ..cdc import state as state_of
+    from ..cdc.notation import lsn_text
+
+    with connected(url) as client:
+        state = state_of.load(client, f"__cdc.{prefix}.{slot}")
+    shown = [
+        {"table": name, "copy": known.copy, "lsn": lsn_text(known.lsn)}
+        for name, known in sorted(state.tables.items())
+    ]
+    rows = [[one["table"], one["copy"], one["lsn"]] for one in shown]
+    lines = (
+        [*table(["table", "copy", "from"], rows)] if rows else [f"connector {prefix} {slot} follows no table"]
+    )
+    print_result(form, {"prefix": prefix, "slot": slot, "tables": shown}, lines)
+
+
+@cdc.command("add")
+@click.argument("names", nargs=-1, required=True, metavar="TABLE...")
+@_connector_options
+def add(names: tuple[str, ...], prefix: str, slot: str, form: str, url: str | None) -> None:
+    """Let a connector follow more tables; it copies them beside the stream."""
+    _request("add", names, prefix, slot, form, url)
+
+
+@cdc.command("drop")
+@click.argument("names", nargs=-1, required=True, metavar="TABLE...")
+@_connector_options
+def drop(names: tuple[str, ...], prefix: str, slot: str, form: str, url: str | None) -> None:
+    """Let a connector leave tables; their topics stay."""
+    _request("drop", names, prefix, slot, form, url)
+
+
+@cdc.command("copy")
+@click.argument("names", nargs=-1, required=True, metavar="TABLE...")
+@click.option("--where", default="", metavar="SQL", help="Copy only the rows for which this condition holds.")
+@_connector_options
+def copy(names: tuple[str, ...], where: str, prefix: str, slot: str, form: str, url: str | None) -> None:
+    """Let a connector copy tables once more, beside the stream: rows come as records with the operation `r`.
+
+    No change is missed or repeated. Needs PostgreSQL 14 and a primary key.
+    """
+    _request("copy", names, prefix, slot, form, url, where=where)
+
+
+def _request(
+    action: Literal["add", "drop", "copy"],
+    names: tuple[str, ...],
+    prefix: str,
+    slot: str,
+    form: str,
+    url: str | None,
+    *,
+    where: str = "",
+) -> None:
+    from ..cdc import requests
+
+    tables = [requests.full_name(name) for name in names]
+    with connected(url) as client:
+        requests.request(client, requests.topic_of(prefix, slot), action, tables, where=where)
+    shown = {"action": action, "tables": tables, "prefix": prefix, "slot": slot}
+    print_result(form, shown, [f"requested: {action} {', '.join(tables)}; see: stele cdc tables"])

@@ -23,6 +23,7 @@ modules.
 - ``mirror_admin``  mirrors: creating, listing and deleting them, promoting their copies
 - ``sql``           SQL statements over topics
 - ``iceberg_admin`` topics as Iceberg tables: how far each is
+- ``cdc_admin``     connectors to PostgreSQL
 - ``replica``       the replica in a bucket
 - ``mirrors``       what a mirror writes into its copies
 """
