@@ -67,7 +67,8 @@ def test_a_table_is_copied_beside_the_stream_of_the_others(
     for table in ("a", "b"):
         pg.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v text)")
         pg.run(f"INSERT INTO {table} SELECT n, 'old' FROM generate_series(1, 20000) n")
-    a, b = (Replay(stele_broker.binary_url, f"pg.public.{name}") for name in "ab")
+    a = Replay(stele_broker.binary_url, "pg.public.a")
+    b = Replay(stele_broker.binary_url, "pg.public.b", is_resumed=True)
     load = Load(pg)
     with running_cdc(pg, stele_broker.binary_url, log, "--tables", "a", "--transactions", mode) as cdc:
         cdc.await_streaming()
