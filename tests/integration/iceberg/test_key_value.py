@@ -20,6 +20,8 @@ from stele.testing import BrokerProcess, run_broker
 
 from tests.support.iceberg import BY_HAND, Writing, writing
 
+_parquet: Any = pq
+
 TABLE = {"stele.iceberg.mode": "key_value"}
 
 
@@ -322,7 +324,7 @@ def test_a_turn_is_bounded_and_files_have_the_target_size(
     table = tables.table("bounded")
     assert len(table.snapshots()) == turns
     sizes = [
-        pq.ParquetFile(file["file_path"].removeprefix("file://")).metadata.num_row_groups
+        _parquet.ParquetFile(file["file_path"].removeprefix("file://")).metadata.num_row_groups
         for file in _files(table)
     ]
     assert max(sizes) > 1
