@@ -56,6 +56,7 @@ NOT_RUN = {
     "export": "the variable is read (checked)",
     "stele serve": "started and stopped, see below",
     "stele cdc": "names are checked; test_cdc.py runs it against PostgreSQL",
+    "stele iceberg run": "names are checked; tests/integration/iceberg/test_writer_process.py runs it",
     "stele pipeline run": "names are checked; tests/integration/spark runs the pipelines",
     "openssl": "test_tls.py makes the certificate of docs/security.md with it",
     "curl --cacert": "test_tls.py runs it against a broker with TLS",
