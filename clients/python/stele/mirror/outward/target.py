@@ -441,9 +441,8 @@ class KafkaTarget(Target):
             if end != expected_end:
                 raise UnexpectedEndError(f"{partition} ends at {end} in the target, not at {expected_end}")
         sent, refusal = outgoing(batches, expected_end, left_out, keeps_offsets=self._keeps_offsets)
-        if lane.translation is not None:
-            if pairs := new_pairs(lane.translation, sent, lane.end):
-                await self._note({partition: pairs}, {partition: topic_id})
+        if lane.translation is not None and (pairs := new_pairs(lane.translation, sent, lane.end)):
+            await self._note({partition: pairs}, {partition: topic_id})
         try:
             for one in sent:
                 await self._send(partition, lane, one)
