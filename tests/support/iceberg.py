@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -84,13 +83,15 @@ class Writing:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a table, by partition and offset; none if there is no such table."""
         try:
-            return rows_of(self.table(name).scan().to_arrow())
+            return rows_of(self.table(name))
         except NoSuchTableError:
             return []
 
 
-def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.to_pylist()
+def rows_of(table: Table, snapshot_id: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a snapshot, that of the newest one if none is named, by partition and offset."""
+    scan: Any = table.scan(snapshot_id=snapshot_id)
+    rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
 
     def place(row: Mapping[str, Any]) -> tuple[int, int]:
         record = row.get("_record") or row

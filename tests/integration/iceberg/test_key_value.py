@@ -12,12 +12,15 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import Table
 from stele.client import Client
 from stele.iceberg.errors import CommitConflict, IcebergError
 from stele.records import NewRecord
 from stele.testing import BrokerProcess, run_broker
 
 from tests.support.iceberg import BY_HAND, Writing, writing
+
+_parquet: Any = pq
 
 TABLE = {"stele.iceberg.mode": "key_value"}
 
@@ -45,6 +48,11 @@ def _offsets(tables: Writing, name: str) -> dict[int, list[int]]:
     for row in tables.rows(name):
         found.setdefault(row["partition"], []).append(row["offset"])
     return found
+
+
+def _files(table: Table) -> list[dict[str, Any]]:
+    inspected: Any = table.inspect
+    return inspected.files().to_pylist()
 
 
 def _summary(tables: Writing, name: str) -> Any:
@@ -89,9 +97,7 @@ def test_a_record_is_a_row_with_all_that_it_has(client: Client, tables: Writing)
     assert [(row["partition"], row["offset"], row["timestamp_type"]) for row in rows] == [
         (0, offset, 0) for offset in range(5)
     ]
-    assert {
-        str(file["partition"]["timestamp_day"]) for file in tables.table("plain").inspect.files().to_pylist()
-    } == {
+    assert {str(file["partition"]["timestamp_day"]) for file in _files(tables.table("plain"))} == {
         "2023-11-14",
         "1970-01-01",
         "1969-12-31",
@@ -288,10 +294,14 @@ def test_a_turn_that_ends_between_the_two_commits_writes_nothing_twice(
     with pytest.raises(ZeroDivisionError):
         tables.turn(name)
     assert calls[0] == f"{name}_errors"
+    # The next turn reads one partition only, and finds another error there.
+    client.produce(name, b"6", partition=0, timestamp=-(2**60))
+    monkeypatch.setattr("stele.iceberg.topic._TURN_BYTES", 1)
     with writing(broker, tmp_path) as later:
+        assert later.turn(name)
         later.write(name)
         assert _offsets(later, name) == {0: [0, 2, 4], 1: [0, 2, 4]}
-        assert _offsets(later, f"{name}_errors") == {0: [1, 3, 5], 1: [1, 3, 5]}
+        assert _offsets(later, f"{name}_errors") == {0: [1, 3, 5, 6], 1: [1, 3, 5]}
 
 
 def test_a_turn_is_bounded_and_files_have_the_target_size(
@@ -314,8 +324,8 @@ def test_a_turn_is_bounded_and_files_have_the_target_size(
     table = tables.table("bounded")
     assert len(table.snapshots()) == turns
     sizes = [
-        pq.ParquetFile(file["file_path"].removeprefix("file://")).metadata.num_row_groups
-        for file in table.inspect.files().to_pylist()
+        _parquet.ParquetFile(file["file_path"].removeprefix("file://")).metadata.num_row_groups
+        for file in _files(table)
     ]
     assert max(sizes) > 1
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table
@@ -80,8 +81,8 @@ class Producing:
 
 
 def _places(table: Table, snapshot_id: int | None = None) -> Places:
-    found = table.scan(snapshot_id=snapshot_id, selected_fields=("partition", "offset")).to_arrow()
-    listed = list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    scan: Any = table.scan(snapshot_id=snapshot_id, selected_fields=("partition", "offset"))
+    listed = [(row["partition"], row["offset"]) for row in scan.to_arrow().to_pylist()]
     assert len(set(listed)) == len(listed), f"snapshot {snapshot_id} has rows twice"
     return set(listed)
 

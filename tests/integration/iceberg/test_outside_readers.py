@@ -65,6 +65,7 @@ def _places_by_duckdb(table: Table, snapshot_id: int) -> list[tuple[int, int]]:
     return found.fetchall()
 
 
+@pytest.mark.long
 def test_each_offset_is_in_each_snapshot_once_for_every_reader(tmp_path: Path) -> None:
     with run_broker(tmp_path / "data") as broker, Client(broker.binary_url) as client:
         client.create_topic(TOPIC, partitions=PARTITIONS, configs=CONFIGS)

@@ -17,7 +17,7 @@ from stele.registry.definitions import Schema
 from stele.registry.registry import SchemaRegistry
 from stele.testing import BrokerProcess, run_broker
 
-from tests.support.iceberg import BY_HAND, Writing, writing
+from tests.support.iceberg import BY_HAND, Writing, rows_of, writing
 
 TABLE = {"stele.iceberg.mode": "value_schema"}
 
@@ -108,7 +108,7 @@ def test_the_table_follows_the_versions_of_a_schema(
     ]  # fmt: skip
     # The old snapshot has the old columns.
     old = tables.table(topic).snapshots()[0]
-    assert values(tables.table(topic).scan(snapshot_id=old.snapshot_id).to_arrow().to_pylist())[0] == {
+    assert values(rows_of(tables.table(topic), old.snapshot_id))[0] == {
         "id": 1,
         "city": "Bern",
     }

@@ -84,7 +84,7 @@ def test_the_broker_runs_it_while_a_topic_is_a_table(broker: BrokerProcess, clie
     catalog = catalog_of(broker)
     table = catalog.load_table(("stele", "later"))
     assert table.location().startswith(f"file://{broker.data_dir.parent}/lake/stele/later-")
-    assert [row["value"] for row in rows_of(table.scan().to_arrow())] == [b"a", b"b"]
+    assert [row["value"] for row in rows_of(table)] == [b"a", b"b"]
     catalog.engine.dispose()
     # It has a topic more while it runs.
     client.create_topic("more", partitions=1, configs=TABLE)
@@ -191,7 +191,7 @@ def _remote_rows(catalog: Path, endpoint: str) -> list[dict[str, Any]]:
         except (NoSuchTableError, OperationalError):
             return []
         assert table.location().startswith("s3://lake/tables/stele/remote-")
-        return rows_of(table.scan().to_arrow())
+        return rows_of(table)
     finally:
         opened.engine.dispose()
 

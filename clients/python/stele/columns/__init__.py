@@ -2,4 +2,5 @@
 
 - ``plans``                                               what a schema becomes, and what is wanted of it
 - ``avro_columns``, ``json_columns``, ``protobuf_columns``   the types, and the values, of each type of schema
+- ``planning``                                            the plan of a schema of any of them
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..registry.codecs import Decode
 from ..schemas.definitions import ParsedSchema
@@ -29,29 +29,6 @@ class Plan(NamedTuple):
 
     data_type: DataType
     decode_of: Callable[[ParsedSchema], Decode]
-
-
-def plan_of(parsed: ParsedSchema, wanted: Wanted = None, message: str | None = None) -> Plan:
-    """Return the plan of a schema; ``message`` is that of a Protobuf schema which values are.
-
-    Raises:
-        UnknownFieldError: a wanted field does not exist.
-        InvalidValue: the schema declares no such message.
-    """
-    schema: Any = parsed
-    match parsed.type:
-        case "AVRO":
-            from . import avro_columns
-
-            return avro_columns.plan(schema, wanted)
-        case "JSON":
-            from . import json_columns
-
-            return json_columns.plan(schema, wanted)
-        case _:
-            from . import protobuf_columns
-
-            return protobuf_columns.plan(schema, wanted, message)
 
 
 def chosen_fields(fields: Iterable[str], wanted: Wanted) -> list[tuple[str, Wanted]]:

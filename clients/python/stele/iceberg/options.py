@@ -65,13 +65,26 @@ def _bucket(warehouse: str) -> dict[str, str]:
 
 
 def _database_url(catalog: str) -> str:
-    for prefix in _POSTGRES:
-        if catalog.startswith(prefix):
-            url, _, query = catalog.removeprefix(prefix).partition("?")
-            # The schema of the brokers, which read the catalog.
-            return f"postgresql+psycopg://{url}?{query}{'&' if query else ''}options=-csearch_path%3Dstele"
+    if catalog.startswith(_POSTGRES):
+        return _postgres_url(catalog)
     if "://" in catalog:
         return catalog
     path = Path(catalog).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{path}"
+
+
+def _postgres_url(url: str) -> str:
+    """Return the URL of a server, or of several, as SQLAlchemy has it; the schema is that of the brokers."""
+    from psycopg.conninfo import conninfo_to_dict
+    from sqlalchemy import URL
+
+    given = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
+    hosts, ports = given.pop("host", "localhost").split(","), given.pop("port", "5432").split(",")
+    places = [f"{host}:{ports[number % len(ports)] or 5432}" for number, host in enumerate(hosts)]
+    user, password, database = (given.pop(name, None) for name in ("user", "password", "dbname"))
+    options = f"-c search_path=stele {given.pop('options', '')}".strip()
+    # A single one twice, because SQLAlchemy takes a list for hosts with ports, and a path only in one.
+    query = {**given, "options": options, "host": places if len(places) > 1 else places * 2}
+    made = URL.create("postgresql+psycopg", username=user, password=password, database=database, query=query)
+    return made.render_as_string(hide_password=False)

@@ -182,21 +182,26 @@ class TopicWriter:
             return
         # Errors first: if the other commit fails, the next turn leaves out what is in the table of errors already.
         if turn.error_rows is not None and turn.errors is not None:
-            errors = self._append(turn, turn.errors, turn.error_rows, turn.errors_parent)
+            # A turn may end before the one that was killed had ended: its errors are in the table nevertheless.
+            before = positions_of(turn.errors)
+            positions = {one: max(at, before.get(one, 0)) for one, at in turn.positions.items()}
+            errors = self._append(turn.errors, turn.error_rows, turn.errors_parent, positions)
             status.error_rows = count_of(errors)
-        table = self._append(turn, turn.table, turn.rows, turn.parent)
+        table = self._append(turn.table, turn.rows, turn.parent, turn.positions)
         snapshot = table.current_snapshot()
         assert snapshot is not None
         status.rows, status.snapshot_id = count_of(table), snapshot.snapshot_id
         status.committed_ms, status.commits = snapshot.timestamp_ms, status.commits + 1
 
-    def _append(self, turn: _Turn, table: Table, files: DayFiles, parent_id: int | None) -> Table:
+    def _append(
+        self, table: Table, files: DayFiles, parent_id: int | None, positions: Mapping[int, int]
+    ) -> Table:
         done = files.finish()
         # If the outcome is unknown, the files stay.
         files.is_kept = True
         try:
             return self._tables.commit(
-                table, done, parent_id=parent_id, positions=turn.positions, topic_id=self.spec.topic_id
+                table, done, parent_id=parent_id, positions=positions, topic_id=self.spec.topic_id
             )
         except CommitConflict:
             files.is_kept = False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..columns.plans import plan_of
+from ..columns.planning import plan_of
 from ..errors import RegistryError
 from ..registry.codecs import Decode
 from ..registry.frames import Framed, SchemaKey, unframe

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from ..columns import plans
+from ..columns.planning import plan_of as arrow_plan_of
 from ..errors import UnknownSchemaError
 from ..registry.codecs import Decode
 from ..registry.definitions import RegisteredSchema, Schema
@@ -140,7 +141,7 @@ def plan_of(parsed: ParsedSchema, wanted: DataType | None, message: str | None) 
         InvalidValue: the schema declares no such message.
     """
     try:
-        plan = plans.plan_of(parsed, _fields_of(wanted), message)
+        plan = arrow_plan_of(parsed, _fields_of(wanted), message)
     except plans.UnknownFieldError as error:
         raise OptionError(str(error)) from error
     data_type = _spark_type(plan.data_type)
