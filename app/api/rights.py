@@ -217,7 +217,7 @@ NEEDS: Needs = {
     ("GET", "/v1/quotas"): (on_cluster(DESCRIBE_CONFIGS_CLUSTER),),
     ("PATCH", "/v1/quotas"): (on_cluster(ALTER_CONFIGS_CLUSTER),),
     ("GET", "/v1/cdc"): (on_cluster(DESCRIBE_CLUSTER),),
-    ("GET", "/v1/iceberg"): (in_route(DESCRIBE_TOPIC),),
+    ("GET", "/v1/iceberg"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/iceberg/{topic}"): (topic(DESCRIBE_TOPIC),),
     ("GET", "/v1/mirrors"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/mirrors/{mirror}"): (on_cluster(DESCRIBE_CLUSTER),),

@@ -84,7 +84,7 @@ class IcebergTables:
 
     @property
     def collector(self) -> Collector:
-        return IcebergCollector(lambda: self.status()["topics"])
+        return IcebergCollector(lambda: self.status()["topics"][: self._settings.metrics_topics_max])
 
     def open(self) -> None:
         """Find the topics that are tables, and follow changes; call this before the listeners are open."""

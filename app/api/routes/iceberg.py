@@ -7,9 +7,7 @@ from typing import Annotated, TypedDict, cast
 from starlette.requests import Request
 
 from ...errors import InvalidRequest
-from ...security.acl import DESCRIBE_TOPIC
 from ..guarded_route import GuardedRoute
-from ..rights import is_seen
 from ..routing import Routes
 from ..schemas import Shown, one_of
 from ..state import IcebergView, api_state
@@ -61,10 +59,7 @@ async def list_iceberg_tables(request: Request) -> IcebergWriter:
 
     A topic is a table if its configuration ``stele.iceberg.mode`` is not ``off``.
     """
-    sees = is_seen(request, DESCRIBE_TOPIC)
-    status = _tables(request).status()
-    topics = [one for one in status["topics"] if sees(one["topic"])]
-    return cast("IcebergWriter", {**status, "topics": topics})
+    return cast("IcebergWriter", _tables(request).status())
 
 
 @route("GET /v1/iceberg/{topic}", "Get the Iceberg table of a topic", errors=(404,))

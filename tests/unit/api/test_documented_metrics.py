@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from app.api.state import ApiState
 from app.broker.mirrors import MirrorDefinition
 from app.cdc.metrics import CdcCollector
+from app.iceberg.metrics import IcebergCollector
 from app.mirrors.metrics import MirrorCollector
 from app.storage.replica.status import ReplicaStatus
 from tests.support.http_application import application
@@ -38,6 +39,13 @@ CONNECTOR: dict[str, Any] = {
     "tables": {"public.orders": {"copied": 0, "changes": 0}},
 }
 
+TABLE: dict[str, Any] = {
+    "topic": "orders",
+    "state": "level",
+    **dict.fromkeys(("rows", "error_rows", "lag_records", "lag_seconds"), 0),
+    **dict.fromkeys(("commits", "failures", "lost_records"), 0),
+}
+
 
 class _Replica:
     """Implements ``ReplicaView``."""
@@ -59,6 +67,7 @@ async def test_the_metrics_of_the_broker_are_documented_and_no_others(tmp_path: 
         registry: CollectorRegistry = app.state.registry
         registry.register(CdcCollector(lambda: [CONNECTOR]))
         registry.register(MirrorCollector(lambda: [MIRROR]))
+        registry.register(IcebergCollector(lambda: [TABLE]))
         existing = names_of(registry)
     documented = set(re.findall(r"`(stele_\w+)`", PAGE))
     assert existing == documented
