@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ PARTITIONS = 3
 
 
 @contextmanager
-def producing(broker: BrokerProcess) -> Iterator[None]:
+def producing(broker: BrokerProcess) -> Generator[None]:
     """Produce to all partitions all the time."""
     stopping = threading.Event()
 

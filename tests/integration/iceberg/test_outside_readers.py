@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +32,7 @@ KILLS = 3
 
 
 @contextmanager
-def in_threads(*works: Any) -> Iterator[None]:
+def in_threads(*works: Any) -> Generator[None]:
     """Call each again and again until the end; an error of one is raised then."""
     stopping, errors = threading.Event(), list[BaseException]()
 
@@ -65,6 +65,7 @@ def _places_by_duckdb(table: Table, snapshot_id: int) -> list[tuple[int, int]]:
     return found.fetchall()
 
 
+@pytest.mark.long
 def test_each_offset_is_in_each_snapshot_once_for_every_reader(tmp_path: Path) -> None:
     with run_broker(tmp_path / "data") as broker, Client(broker.binary_url) as client:
         client.create_topic(TOPIC, partitions=PARTITIONS, configs=CONFIGS)
@@ -122,6 +123,6 @@ def _kill_writer(broker: BrokerProcess) -> None:
         command = ["pgrep", "-P", str(broker.pid), "-f", "iceberg run"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
 
-    eventually(find, "the writer runs")
+    eventually(lambda: bool(find()), "the writer runs")
     for pid in find():
         os.kill(int(pid), signal.SIGKILL)

@@ -8,6 +8,7 @@ removes them once they are old.
 from __future__ import annotations
 
 import logging
+import posixpath
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -352,14 +353,23 @@ def remove_unnamed_files(table: Table, options: UpkeepOptions, now_ms: int) -> i
     io = table.io
     if not isinstance(io, PyArrowFileIO):
         return 0
-    scheme, netloc, base = io.parse_location(table.location(), io.properties)
+    scheme, netloc, _ = io.parse_location(table.location(), io.properties)
     system = cast("Any", io).fs_by_scheme(scheme, netloc)
     until_s = time.monotonic() + options.step_s
-    old = _old_files(system, base.rstrip("/"), now_ms - options.unnamed_age_ms)
+
+    def path_of(location: str) -> str:
+        return posixpath.normpath(io.parse_location(location, io.properties)[2])
+
+    table.refresh()
+    ages = _ages(system, path_of(table.location()))
+    if path_of(table.metadata_location) not in ages:
+        # The file system shows other paths than metadata has, so that no file would seem to be named.
+        logger.warning("files of %s are not removed: they are listed by other names", table.location())
+        return 0
+    old = {path for path, ms in ages.items() if ms < now_ms - options.unnamed_age_ms}
     # After the files were listed: what was committed meanwhile is named.
     table.refresh()
-    for location in _named_files(table):
-        old.discard(io.parse_location(location, io.properties)[2])
+    old.difference_update(map(path_of, _named_files(table)))
     removed = 0
     for path in sorted(old):
         if time.monotonic() >= until_s:
@@ -369,19 +379,20 @@ def remove_unnamed_files(table: Table, options: UpkeepOptions, now_ms: int) -> i
     return removed
 
 
-def _old_files(system: Any, base: str, before_ms: int) -> set[str]:
-    found: set[str] = set()
+def _ages(system: Any, base: str) -> dict[str, int]:
+    """Return when each file of a table was last written; none if there are too many."""
+    found: dict[str, int] = {}
     # These two, not all that is beneath the table: what another program has put there is not touched.
     folders = [f"{base}/data", f"{base}/metadata"]
     while folders:
         for info in system.get_file_info(_fs.FileSelector(folders.pop(), allow_not_found=True)):
             if info.type is _fs.FileType.Directory:
                 folders.append(info.path)
-            elif info.is_file and info.mtime_ns is not None and info.mtime_ns < before_ms * 1_000_000:
-                found.add(info.path)
+            elif info.is_file and info.mtime_ns is not None:
+                found[posixpath.normpath(info.path)] = info.mtime_ns // 1_000_000
         if len(found) > _NAMES_MAX:
             logger.warning("%s has too many files to look for those that no snapshot names", base)
-            return set()
+            return {}
     return found
 
 

@@ -253,6 +253,18 @@ def test_only_old_files_of_the_table_itself_are_removed(table: Table, tmp_path: 
     assert_whole(other)
 
 
+@pytest.mark.parametrize("warehouse", ["{0}//lake", "{0}/other/../lake", "{0}/link/lake"])
+def test_a_warehouse_with_another_name_loses_no_file(tmp_path: Path, warehouse: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    table = make_table(catalog_in(tmp_path, warehouse=f"file://{warehouse.format(tmp_path)}"))
+    appended(table, 8)
+    assert remove_unnamed_files(table, OPTIONS, LATER_MS) == 0
+    assert_whole(table)
+    compact(table, OPTIONS)
+    assert_whole(table)
+
+
 def test_files_of_expired_snapshots_are_removed(table: Table, tmp_path: Path) -> None:
     appended(table, 8)
     upkeep = Upkeep(OPTIONS, now_ms=lambda: LATER_MS)
