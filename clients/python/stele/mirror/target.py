@@ -107,15 +107,11 @@ class Target(Protocol):
         """
         raise UnsupportedOperationError("the copies do not have the batches of their source")
 
-    async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
-        """Return the committed offsets of a group that has had members here; nothing for one that only a mirror wrote."""
-        ...
-
     async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
         """Commit offsets. Raises ``GroupError`` if the group has members."""
         ...
 
-    async def consumed(self, group: str) -> dict[TopicPartition, int]:
+    async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
         """Return the committed offsets of a group that has had members at the target, as far as that can be known."""
         return {}
 

@@ -483,10 +483,6 @@ class KafkaTarget(Target):
 
     # ── groups ──
 
-    async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
-        # A cluster does not tell who has committed.
-        return {}
-
     async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
         translated: list[tuple[TopicPartition, Commit]] = []
         for name, one in offsets:
