@@ -236,6 +236,26 @@ def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) ->
     assert ask(http, "from '/etc/passwd'").status_code == 404
 
 
+def test_statements_in_all_notations(http: httpx.Client, topic: str) -> None:
+    put(http, topic, *({"key": f"k{n % 3}", "value": {"n": n}, "partition": n % 2} for n in range(10)))
+    for sql, count in (
+        ('select count(*) from "{0}" x join "{0}" y using (_offset)', 20),
+        ('select count(*) from "{0}" x natural join "{0}" y', 10),
+        ('with "{0}" as (select 1) select count(*) from "{0}"', 1),
+        ('with o as (select * from main."{0}") select count(*) from o', 10),
+        ('from "{0}" select count(*)', 10),
+        ('select count(*) from (from "{0}" pivot (count(*) for _partition in (0, 1)))', 10),
+        ('select count(*) from (select * from "{0}" limit 3)', 3),
+        ('select count(*) from (select * from "{0}" qualify row_number() over (partition by _key) = 1)', 3),
+        ('select sum(n.value::int) from "{0}" t, lateral (select value from json_each(t.value)) n', 45),
+        (
+            'select count(*) from "{0}" where _offset in (select max(_offset) from "{0}" group by _partition)',
+            2,
+        ),
+    ):
+        assert rows(http, sql.format(topic)) == [[count]], sql
+
+
 REFUSED = (
     "select * from read_csv('/etc/passwd')",
     "select * from read_parquet('/etc/passwd')",
@@ -282,6 +302,7 @@ REFUSED = (
     "-- nothing",
     "/* nothing",
     "select 'open",
+    'select * from "Orders", orders',
     "select \0",
     f"select {'(' * 100_000}1{')' * 100_000}",
     f"select {'- ' * 50_000}1",
