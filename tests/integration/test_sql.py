@@ -228,10 +228,8 @@ def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) ->
         assert answer.status_code == 404, answer.text
         assert f'did you mean "{topic}"' in answer.json()["detail"]
     assert f'did you mean "{topic}"' in refusal(http, f"select * from {topic}")
-    assert (
-        "topic 'tables' does not exist"
-        in ask(http, "select * from information_schema.tables").json()["detail"]
-    )
+    for name in ("duckdb_tables", "pragma_database_list", "pg_settings"):
+        assert ask(http, f"select * from {name}").status_code == 404, name
     assert ask(http, "select * from sqlite_master").status_code == 404
     assert ask(http, "from '/etc/passwd'").status_code == 404
 
@@ -240,7 +238,6 @@ def test_statements_in_all_notations(http: httpx.Client, topic: str) -> None:
     put(http, topic, *({"key": f"k{n % 3}", "value": {"n": n}, "partition": n % 2} for n in range(10)))
     for sql, count in (
         ('select count(*) from "{0}" x join "{0}" y using (_offset)', 20),
-        ('select count(*) from "{0}" x natural join "{0}" y', 10),
         ('with "{0}" as (select 1) select count(*) from "{0}"', 1),
         ('with o as (select * from main."{0}") select count(*) from o', 10),
         ('from "{0}" select count(*)', 10),
@@ -273,6 +270,11 @@ REFUSED = (
     "select * from pandas_scan(1)",
     "select * from seq_scan('x')",
     "select current_setting('temp_directory')",
+    "select * from information_schema.tables",
+    "select * from pg_catalog.pg_settings",
+    "select * from system.main.sqlite_master",
+    "select * from system.information_schema.tables",
+    'select * from temp."the log 0"',
     "select getenv('HOME')",
     "attach '/tmp/x.db'",
     "detach memory",

@@ -36,6 +36,7 @@ _COLUMNS = (
 # No topic has spaces in its name.
 _MARK = "the topic "
 _TABLES_MAX = 100
+_SYSTEM = frozenset(("information_schema", "pg_catalog", "system", "temp"))
 _SELECT_ONLY = "only SELECT can be run here: it reads topics and changes nothing"
 
 
@@ -99,6 +100,10 @@ def _named(parser: duckdb.DuckDBPyConnection, query: str) -> set[str]:
         raise Refused(f"the statement cannot be checked ({tree.get('error_message')}); {_SELECT_ONLY}")
     for node in _nodes(tree):
         if node.get("type") == "BASE_TABLE":
+            # Views of the process; without these names a topic is meant.
+            where = {str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name")}
+            if where & _SYSTEM:
+                raise Refused("tables of the system cannot be read here; a list of topics has GET /v1/topics")
             named.add(str(node["table_name"]))
             if len(named) > _TABLES_MAX:
                 raise Refused(f"the statement names more than {_TABLES_MAX} tables")
