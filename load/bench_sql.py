@@ -102,7 +102,7 @@ def bare(files: list[str]) -> duckdb.DuckDBPyConnection:
 def last_second(broker: BrokerProcess, http: httpx.Client, first: int) -> float:
     """Return the milliseconds of a statement that has a record of a moment ago."""
     with Client(broker.binary_url) as client:
-        client.produce_many(TOPIC, [NewRecord(b"now", key="last", partition=0)])
+        client.produce_many(TOPIC, [NewRecord('{"delay": 0}', key="last", partition=0)])
     found: list[list[Any]] = []
     took = timed(lambda: found.extend(ask(http, f"select max(_offset) from {TOPIC} where _key = 'last'")))
     assert found[0][0] is not None, first

@@ -239,11 +239,6 @@ class SqlStatements:
     async def _opened(self, named: frames.Named, rights: Rights) -> _Reading:
         """Return what the statement reads; its end is that of now. Raises as ``run``."""
         names = named.tables
-        folded = {name.lower(): name for name in names}
-        if len(folded) < len(names):
-            raise InvalidRequest(
-                "the statement names topics that differ in upper and lower case alone, which SQL cannot tell apart"
-            )
         rights.check(names)
         broker = self._broker
         await broker.find_topics(names)

@@ -793,3 +793,32 @@ def test_records_of_a_share_group_need_the_right_to_read_its_topics(
         1,
     ).groups[0]
     assert [topic.topic_name for topic in described.topics] == [OPEN]
+
+
+def test_a_statement_needs_the_right_to_read_each_topic_that_it_names(
+    root: httpx.Client, alice: httpx.Client
+) -> None:
+    give(root, "READ", OPEN)
+
+    def asked(sql: str) -> tuple[int, str]:
+        answer = alice.post("/v1/sql", json={"sql": sql})
+        return answer.status_code, answer.json().get("detail", "")
+
+    assert asked(f'select count(*) from "{OPEN}"')[0] == 200
+    for sql in (
+        f'select count(*) from "{SECRET}"',
+        f'select count(*) from main."{SECRET}"',
+        f'select count(*) from "{OPEN}", "{SECRET}"',
+        f'select 1 where exists (with x as (select * from "{SECRET}") select * from x)',
+        f'select (select count(*) from "{SECRET}") from "{OPEN}"',
+        f'describe "{SECRET}"',
+        f'summarize "{SECRET}"',
+        # Whether a topic exists is not said to those who may not read it.
+        'select count(*) from "no-such-topic"',
+    ):
+        assert asked(sql)[0] == 403, sql
+    # Neither do hints name it.
+    give(root, "READ", SECRET[:-1])
+    status, detail = asked(f'select count(*) from "{SECRET[:-1]}"')
+    assert (status, "did you mean" in detail) == (404, False)
+    assert "did you mean" not in asked(f"select count(*) from {SECRET}")[1]

@@ -26,7 +26,8 @@ from tests.support.warm_processes import run_stele
 _numbers = itertools.count()
 SETTINGS = {
     "STELE_SQL_MEMORY_BYTES_MAX": str(320 * 1024**2),
-    "STELE_SQL_TIMEOUT_MS": "20000",
+    "STELE_SQL_TIMEOUT_MS": "600000",
+    "STELE_SQL_SCAN_BYTES_MAX": "2000000",
     "STELE_SQL_ROWS_MAX": "20000",
     "STELE_SQL_ANSWER_BYTES_MAX": str(4 * 1024**2),
 }
@@ -41,7 +42,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.http_url, timeout=60) as client:
+    with httpx.Client(base_url=broker.http_url, timeout=600) as client:
         yield client
 
 
@@ -228,12 +229,29 @@ def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) ->
         assert answer.status_code == 404, answer.text
         assert f'did you mean "{topic}"' in answer.json()["detail"]
     assert f'did you mean "{topic}"' in refusal(http, f"select * from {topic}")
-    assert (
-        "topic 'tables' does not exist"
-        in ask(http, "select * from information_schema.tables").json()["detail"]
-    )
+    for name in ("duckdb_tables", "pragma_database_list", "pg_settings"):
+        assert ask(http, f"select * from {name}").status_code == 404, name
     assert ask(http, "select * from sqlite_master").status_code == 404
-    assert ask(http, "from '/etc/passwd'").status_code == 404
+    assert ask(http, "from '/etc/passwd'").status_code in (400, 404)
+
+
+def test_statements_in_all_notations(http: httpx.Client, topic: str) -> None:
+    put(http, topic, *({"key": f"k{n % 3}", "value": {"n": n}, "partition": n % 2} for n in range(10)))
+    for sql, count in (
+        ('select count(*) from "{0}" x join "{0}" y using (_offset)', 20),
+        ('with "{0}" as (select 1) select count(*) from "{0}"', 1),
+        ('with o as (select * from main."{0}") select count(*) from o', 10),
+        ('from "{0}" select count(*)', 10),
+        ('select count(*) from (from "{0}" pivot (count(*) for _partition in (0, 1)))', 10),
+        ('select count(*) from (select * from "{0}" limit 3)', 3),
+        ('select count(*) from (select * from "{0}" qualify row_number() over (partition by _key) = 1)', 3),
+        ('select sum(n.value::int) from "{0}" t, lateral (select value from json_each(t.value)) n', 45),
+        (
+            'select count(*) from "{0}" where _offset in (select max(_offset) from "{0}" group by _partition)',
+            2,
+        ),
+    ):
+        assert rows(http, sql.format(topic)) == [[count]], sql
 
 
 REFUSED = (
@@ -253,6 +271,11 @@ REFUSED = (
     "select * from pandas_scan(1)",
     "select * from seq_scan('x')",
     "select current_setting('temp_directory')",
+    "select * from information_schema.tables",
+    "select * from pg_catalog.pg_settings",
+    "select * from system.main.sqlite_master",
+    "select * from system.information_schema.tables",
+    'select * from temp."the log 0"',
     "select getenv('HOME')",
     "attach '/tmp/x.db'",
     "detach memory",
@@ -282,6 +305,7 @@ REFUSED = (
     "-- nothing",
     "/* nothing",
     "select 'open",
+    'select * from "Orders", orders',
     "select \0",
     f"select {'(' * 100_000}1{')' * 100_000}",
     f"select {'- ' * 50_000}1",
@@ -336,7 +360,6 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         "STELE_SQL_TIMEOUT_MS": "2000",
         "STELE_SQL_STATEMENTS_MAX": "1",
         "STELE_SQL_THREADS": "1",
-        "STELE_SQL_SCAN_BYTES_MAX": "300000",
     }
     with run_broker(tmp_path_factory.mktemp("strict"), environment=environment) as process:
         yield process
@@ -353,12 +376,11 @@ def test_statements_without_end_take_no_longer_than_they_may(strict: BrokerProce
         assert asked.result().json()["setting"] == "sql_timeout_ms"
 
 
-def test_a_statement_that_reads_too_much_is_stopped(strict: BrokerProcess) -> None:
-    with httpx.Client(base_url=strict.http_url, timeout=60) as http:
-        for _ in range(4):
-            put(http, "much", {"value": "x" * 200_000, "partition": 0})
-        assert ask(http, "select count(*) from much").json()["setting"] == "sql_scan_bytes_max"
-        assert rows(http, "select length(value) from much where _offset = 2") == [[200_000]]
+def test_a_statement_that_reads_too_much_is_stopped(http: httpx.Client, topic: str) -> None:
+    for _ in range(5):
+        put(http, topic, {"value": "x" * 600_000, "partition": 0})
+    assert ask(http, f'select count(*) from "{topic}"').json()["setting"] == "sql_scan_bytes_max"
+    assert rows(http, f'select length(value) from "{topic}" where _offset = 2') == [[600_000]]
 
 
 def _metric(http: httpx.Client, name: str) -> float:
@@ -370,7 +392,7 @@ def _metric(http: httpx.Client, name: str) -> float:
 
 def test_a_client_that_leaves_ends_its_statement(broker: BrokerProcess, http: httpx.Client) -> None:
     for sql in ("select count(*) from range(1000000000000000000)", "select range from range(1000000000000)"):
-        with httpx.Client(base_url=broker.http_url, timeout=1) as leaving:
+        with httpx.Client(base_url=broker.http_url, timeout=1 if "count" in sql else 60) as leaving:
             if "count" in sql:
                 with pytest.raises(httpx.TimeoutException):
                     ask(leaving, sql)

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from starlette.types import ASGIApp
@@ -198,6 +198,7 @@ class World:
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
+        self.sql = SqlStatements(broker)
         groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
@@ -206,10 +207,10 @@ class World:
             at.broker.settings,
             security=security,
             mirrors=Mirrors(at.broker.settings, broker, groups, ""),
-            sql=SqlStatements(broker),
+            sql=self.sql,
             iceberg=IcebergTables(at.broker.settings, broker, ""),
         )
-        self.state = state = cast("ApiState", application.state.stele)
+        state: ApiState = application.state.stele
         application.state.stele = replace(
             state,
             acls=raising(state.acls, self.faults, "acls"),
@@ -262,7 +263,7 @@ async def world(path: Path) -> AsyncGenerator[World]:
     async with listeners(path) as at:
         there = World(at, security)
         yield there
-        await there.state.sql.close()
+        await there.sql.close()
     await credentials.close()
 
 

@@ -28,6 +28,15 @@ TABLE_FUNCTIONS = frozenset(
 )
 # They show or change the state of the process.
 _REFUSED_FUNCTIONS = frozenset(("current_setting", "getvariable", "nextval", "currval", "write_log"))
+# The columns of every topic, as the views of ``worker`` have them.
+_COLUMNS = (
+    "null::integer as _partition, null::bigint as _offset, null::timestamptz as _timestamp, null::varchar as _key, "
+    'null::struct("key" varchar, "value" varchar)[] as _headers, null::varchar as value'
+)
+# No topic has spaces in its name.
+_MARK = "the topic "
+_TABLES_MAX = 100
+_SYSTEM = frozenset(("information_schema", "pg_catalog", "system", "temp"))
 _SELECT_ONLY = "only SELECT can be run here: it reads topics and changes nothing"
 
 
@@ -58,14 +67,30 @@ def checked(parser: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, list[str]
         raise Refused(f"this is a statement {statement.type.name}, but {_SELECT_ONLY}")
     if statement.named_parameters:
         raise Refused("the statement has parameters; write the values in their place")
-    _check_functions(parser, statement.query)
-    tables = parser.get_table_names(statement.query)
-    qualified = parser.get_table_names(statement.query, qualified=True)
+    named = _named(parser, statement.query)
+    parser.begin()
+    try:
+        # DuckDB tells tables from names of WITH while it binds columns, which some joins need. It forgets those of
+        # tables meanwhile, but not those of views.
+        for name in sorted(named):
+            marked = quoted(_MARK + name)
+            parser.execute(f"create table if not exists {marked} (x integer)")
+            parser.execute(f"create view if not exists {quoted(name)} as select {_COLUMNS} from {marked}")  # noqa: S608
+        tables = {name.removeprefix(_MARK) for name in parser.get_table_names(statement.query)}
+        qualified = parser.get_table_names(statement.query, qualified=True)
+    finally:
+        parser.rollback()
     return statement.query, sorted(tables), sorted(qualified)
 
 
-def _check_functions(parser: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Refuse functions that are not for statements of users. Raises ``Refused``."""
+def quoted(name: str) -> str:
+    """Return a name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _named(parser: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    """Return all names that may be tables; refuse functions that are not for statements of users. Raises ``Refused``."""
+    named: set[str] = set()
     row = parser.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
     try:
         tree = msgspec.json.decode(cast("tuple[str]", row)[0])
@@ -74,6 +99,14 @@ def _check_functions(parser: duckdb.DuckDBPyConnection, query: str) -> None:
     if tree["error"]:
         raise Refused(f"the statement cannot be checked ({tree.get('error_message')}); {_SELECT_ONLY}")
     for node in _nodes(tree):
+        if node.get("type") == "BASE_TABLE":
+            # Views of the process; without these names a topic is meant.
+            where = {str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name")}
+            if where & _SYSTEM:
+                raise Refused("tables of the system cannot be read here; a list of topics has GET /v1/topics")
+            named.add(str(node["table_name"]))
+            if len(named) > _TABLES_MAX:
+                raise Refused(f"the statement names more than {_TABLES_MAX} tables")
         name = str(node.get("function_name", "")).lower()
         if name in _REFUSED_FUNCTIONS:
             raise Refused(f"the function {name} cannot be used here")
@@ -85,6 +118,11 @@ def _check_functions(parser: duckdb.DuckDBPyConnection, query: str) -> None:
                     f"the table function {name} cannot be used here: statements read topics, neither files, the network "
                     f"nor the process; there are {', '.join(sorted(TABLE_FUNCTIONS))}"
                 )
+    if len({name.lower() for name in named}) < len(named):
+        raise Refused(
+            "the statement has names that differ in upper and lower case alone, which SQL cannot tell apart"
+        )
+    return named
 
 
 def _nodes(tree: object) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from .answers import FORMS, groups_of
 from .link import BrokerGone, Link
 from .log import Log
 from .snapshots import files_of, rows_of
-from .statement import checked
+from .statement import checked, quoted
 
 # Other work of the machine goes first, the broker above all.
 _NICENESS = 10
@@ -55,10 +55,6 @@ _COLUMNS = ", ".join(
         f"{_TEXT.format('value')} as value",
     )
 )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 class _Limited(Exception):
@@ -122,8 +118,8 @@ class Worker:
                 # No topic has spaces in its name.
                 log = f"the log {index}"
                 database.register(log, Log(self._link, index, table))
-                rows = rows_of(_quoted(log), files[index], errors[index], table.snapshot)
-                database.execute(f"create view {_quoted(table.name)} as select {_COLUMNS} from {rows}")  # noqa: S608
+                rows = rows_of(quoted(log), files[index], errors[index], table.snapshot)
+                database.execute(f"create view {quoted(table.name)} as select {_COLUMNS} from {rows}")  # noqa: S608
             database.execute("set TimeZone = 'UTC'")
             database.execute("set lock_configuration = true")
             self._answer(database, statement, order)
