@@ -24,6 +24,7 @@ from stele.errors import UnexpectedEndError
 from stele.mirror.definition import addresses
 from stele.mirror.errors import SourceUnavailable
 from stele.mirror.outward.target import KafkaTarget
+from stele.mirror.outward.writes import TargetReplied
 from stele.mirror.positions import NOTHING, CopyState
 from stele.mirror.properties import parse
 from stele.mirror.source.cluster import Source
@@ -533,7 +534,10 @@ def test_what_a_killed_mirror_has_under_way_is_not_appended_a_second_time(
 async def begun(target: KafkaTarget, copies: dict[Name, bytes]) -> set[int]:
     """Begin as a mirror does: again, until leaders and coordinators are there; return the ends."""
     while True:
-        states = (await target.states(copies)).values()
+        try:
+            states = (await target.states(copies)).values()
+        except TargetReplied:
+            continue
         ends = [state.end for state in states if isinstance(state, CopyState)]
         if len(ends) == len(copies):
             return set(ends)
