@@ -37,6 +37,7 @@ FOREIGN = {
         "KafkaTimeoutError",
         "KafkaShareConsumer",
         "schema.registry.url",
+        "PUT /config/{subject}",
     ),
     "Debezium": (
         "time.precision.mode=adaptive",

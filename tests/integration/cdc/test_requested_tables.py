@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
-from stele.cdc.requests import request, topic_of
+from stele.cdc.requests import request
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
 from tests.support.waiting import eventually
 
-REQUESTS = topic_of("pg", "stele")
+REQUESTS = "__cdc_requests.pg.stele"
 
 
 def ask(broker: BrokerProcess, action: str, *tables: str) -> None:

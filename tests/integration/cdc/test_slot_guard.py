@@ -47,7 +47,7 @@ def test_a_copy_beside_the_stream_is_paused_and_begins_again(
     for table in ("t", "b"):
         pg.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v text)")
     pg.run("INSERT INTO b VALUES (1, 'copied')")
-    b = Replay(stele_broker.binary_url, "pg.public.b")
+    b = Replay(stele_broker.binary_url, "pg.public.b", is_resumed=True)
     arguments = ("--tables", "t", "--max-slot-lag", "1", "--slot-lag-action", "pause-copies")
     with running_cdc(pg, stele_broker.binary_url, log, *arguments) as cdc:
         cdc.await_streaming()

@@ -12,6 +12,9 @@ const path = (name, ...rest) => ["/v1/mirrors", ...[name, ...rest].map(part)].jo
 const link = (name) => `/console/mirrors${query({ mirror: name })}`;
 const chip = (word) => h("span", { class: TONES[word] ?? "chip warn" }, word);
 const partitions = (mirror) => (mirror.topics ?? []).flatMap(({ topic, partitions: all }) => all.map((one) => ({ topic, ...one })));
+// Copies in another cluster are changed with the command, and never promoted.
+const isOutward = ({ definition }) => Boolean(definition.to);
+const other = ({ definition }) => (definition.to ? `to ${definition.to}` : definition.from);
 const cuttable = (mirror) => partitions(mirror).filter((one) => typeof one.common_end === "number");
 
 // The part of the source's offsets that is copied, 0 to 1; null while nobody knows.
@@ -29,7 +32,7 @@ function row(mirror) {
   const share = progress(mirror);
   return h("tr", { "data-mirror": mirror.name },
     h("td", null, h("a", { href: link(mirror.name) }, mirror.name)), h("td", null, chip(mirror.state)),
-    h("td", { class: "key mono", title: mirror.definition.from }, mirror.definition.from),
+    h("td", { class: "key mono", title: other(mirror) }, other(mirror)),
     h("td", { class: "key mono", title: mirror.definition.topics }, mirror.definition.topics),
     h("td", { class: "num" }, count(mirror.lag)), h("td", { class: "num" }, percent(share)),
     h("td", { class: "num" }, mirror.bytes_per_s === undefined ? "–" : `${bytes(mirror.bytes_per_s)}/s`));
@@ -88,7 +91,7 @@ async function truncate(mirror) {
 async function remove(mirror) {
   const done = await ask("Delete the mirror", [
     h("p", null, `${mirror.name} is forgotten.`),
-    h("p", { class: "soft" }, "Its copies stay, and stay read-only; a mirror of the same name goes on with them. Promote them to make them ordinary topics."),
+    h("p", { class: "soft" }, isOutward(mirror) ? "Its copies stay in the other cluster." : "Its copies stay, and stay read-only; a mirror of the same name goes on with them. Promote them to make them ordinary topics."),
   ], { button: "Delete", danger: true, work: () => send("DELETE", path(mirror.name)) });
   if (done !== undefined) location.href = "/console/mirrors";
 }
@@ -104,9 +107,9 @@ function actions(mirror) {
   shownActions = key;
   const button = (label, work, attributes) => h("button", { type: "button", onclick: work, ...attributes }, label);
   show(byId("tools"), isPaused ? button("Resume", () => pause(mirror, false)) : button("Pause", () => pause(mirror, true)),
-    button("Change…", () => change(mirror)),
+    !isOutward(mirror) && button("Change…", () => change(mirror)),
     cuttable(mirror).length > 0 && button("Cut back…", () => truncate(mirror), { class: "danger" }),
-    button("Promote all…", () => promote(mirror), { class: "danger" }),
+    !isOutward(mirror) && button("Promote all…", () => promote(mirror), { class: "danger" }),
     button("Delete…", () => remove(mirror), { class: "danger" }));
 }
 
@@ -115,7 +118,7 @@ function topicRow(mirror, { topic, partitions: all }) {
   return h("tr", { "data-topic": topic },
     h("td", null, h("a", { href: `/console/topics${query({ topic })}` }, topic)), h("td", null, h("div", { class: "row" }, states.map(chip))),
     h("td", { class: "num" }, count(all.length)), h("td", { class: "num" }, count(all.reduce((sum, one) => sum + (one.lag ?? 0), 0))),
-    mayChange && h("td", { class: "num" }, !states.includes("refused") && h("button", { type: "button", class: "danger", "aria-label": `Promote ${topic}`, onclick: () => promote(mirror, topic) }, "Promote…")));
+    mayChange && h("td", { class: "num" }, !isOutward(mirror) && !states.includes("refused") && h("button", { type: "button", class: "danger", "aria-label": `Promote ${topic}`, onclick: () => promote(mirror, topic) }, "Promote…")));
 }
 
 const partitionRow = (one) => h("tr", { "data-partition": `${one.topic}-${one.partition}` },
@@ -129,7 +132,7 @@ async function openOne() {
   const tile = (label, ...value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
   const { definition, unlisted } = mirror;
   const missing = mirror.not_copied ?? [];
-  const pairs = [["From", definition.from], ["Topics", definition.topics], ["Groups", definition.groups ?? "none"],
+  const pairs = [definition.to ? ["To", definition.to] : ["From", definition.from], ["Topics", definition.topics], ["Groups", definition.groups ?? "none"],
     ["Access rules and quotas", definition.acls ? "copied" : "not copied"], ["Limit", definition.rate === null ? "none: gives way to other clients" : `${bytes(definition.rate)}/s`]];
   actions(mirror);
   show(view,
