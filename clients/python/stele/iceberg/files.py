@@ -115,7 +115,7 @@ class DayFiles:
     """
 
     def __init__(self, table: Table, times: Callable[[RecordBatch], Array] | None) -> None:
-        self.is_kept = False
+        self.is_kept: bool = False
         self._times = times
         self._target_bytes = int(table.properties["write.target-file-size-bytes"])
         # By day, that which got rows last at the end.

@@ -57,7 +57,7 @@ class IcebergWriter:
         self._client = Client(options.broker)
         self._http: Client | None = None
         self._values = ValueDecoder(lambda: SchemaRegistry(config=registry_config(self._client.config)))
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._error = ""
         self._is_running = False
         # Guards what follows.

@@ -77,8 +77,8 @@ class TopicWriter:
     """Writes the table of one topic, a turn at a time; one thread at a time."""
 
     def __init__(self, spec: TopicSpec, tables: Tables, values: ValueDecoder) -> None:
-        self.spec = spec
-        self.status = TopicStatus()
+        self.spec: TopicSpec = spec
+        self.status: TopicStatus = TopicStatus()
         self._tables = tables
         self._values = values
         self._kind: TableKind = KEY_VALUE if spec.mode == "key_value" else VALUE_SCHEMA
