@@ -131,20 +131,28 @@ class IcebergCatalog:
         return text
 
     async def _read_object(self, scheme: str, bucket: str, key: str) -> bytes:
-        # The extra with the stores need not be installed for a warehouse in a directory.
+        # In a thread, because it imports much the first time.
+        store = await asyncio.to_thread(self._store, f"{scheme}://{bucket}")
         from ..storage.shared.store.object_store import ObjectNotFound, ObjectStoreError
-        from ..storage.shared.store.urls import open_object_store
 
-        url = f"{scheme}://{bucket}"
-        store = self._stores.get(url)
-        if store is None:
-            store = self._stores[url] = open_object_store(f"{url}?{self._options}" if self._options else url)
         try:
             return await store.get(key, bytes_max=METADATA_BYTES_MAX)
         except ObjectNotFound:
             raise FileNotFoundError(key) from None
         except ObjectStoreError as error:
             raise OSError(str(error)) from error
+
+    def _store(self, url: str) -> ObstoreStore:
+        store = self._stores.get(url)
+        if store is None:
+            try:
+                from ..storage.shared.store.urls import open_object_store
+            except ImportError as error:
+                raise OSError(
+                    f"a bucket needs the extra bucket ({error}): pip install 'stele-broker[bucket]'"
+                ) from error
+            store = self._stores[url] = open_object_store(f"{url}?{self._options}" if self._options else url)
+        return store
 
 
 def _unavailable(reason: str) -> StorageUnavailable:
