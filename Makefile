@@ -33,7 +33,7 @@ TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.
 CLUSTER_SUITES = tests/integration/test_interoperability.py tests/conformance tests/integration/spark \
-	tests/integration/cdc tests/integration/test_conditional_produce.py
+	tests/integration/cdc tests/integration/test_conditional_produce.py tests/integration/mirror/test_mirror_of_kafka.py
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
@@ -169,6 +169,6 @@ $(DEVELOPMENT): pyproject.toml | $(BIN)/python
 	@$(OWN_VENV)
 	@echo "installing the broker, its client and the tools of development into $(VENV): 1.8 GB, most of it Spark; minutes"
 	@set -o pipefail; $(PINNED) $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-		--editable '.[cdc,cluster,demo,dev,load,oauth,otel,pipelines,protobuf,spark]' | \
+		--editable '.[cdc,cluster,demo,dev,iceberg,load,oauth,otel,pipelines,protobuf,spark]' | \
 		sed -unE 's/^((Collecting|Building wheels for|Installing) .{0,80}).*/  \1/p'
 	@touch $@ $(RUNTIME)

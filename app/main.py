@@ -27,6 +27,7 @@ from stele.wire.record_batch import load_codec
 
 from . import logs, process_memory
 from .broker.listeners import Endpoint
+from .broker.mirrors import LEASE as MIRRORS_LEASE
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
 from .composition import (
@@ -40,7 +41,8 @@ from .composition import (
     start_problem,
 )
 from .errors import SteleError
-from .mirrors.supervisor import Mirrors
+from .iceberg.supervisor import IcebergTables
+from .mirrors.supervisor import KafkaAccess, Mirrors
 from .network.accept_loop import AcceptOptions
 from .network.admission import (
     Admission,
@@ -53,6 +55,7 @@ from .registry.service import SchemaRegistry
 from .replication import ReplicaBucket, open_bucket, open_replica
 from .restoring import prepare_directory
 from .security import audit
+from .security.credentials import key_id_of
 from .security.forwarding import forwarding_key
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
@@ -60,6 +63,8 @@ from .security.tls.listener_tls import InvalidTlsFiles, ListenerTls
 from .security.tls.reload import TlsReload
 from .security.tls.settings import listener_tls, peer_tls
 from .settings import ListenerName, Settings, unknown_settings, unknown_variables
+from .sql.snapshots import Snapshots
+from .sql.statements import SqlStatements
 from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
@@ -124,6 +129,24 @@ def _own_url(settings: Settings, listener: _Port, scheme: str, tls_scheme: str) 
     # A certificate names the host that clients know. It is trusted as it is, whatever its issuer.
     where = _join((settings.advertised_host or _reachable(host), port))
     return f"{tls_scheme}://{where}?ca_file={quote(str(listener.tls.options.certificate_file.absolute()))}"
+
+
+def _own_kafka(settings: Settings, listener: _Port, api_key: str) -> KafkaAccess:
+    """Return how the broker's own mirrors reach its Kafka listener; as ``_own_url``."""
+    host, port = listener.address
+    properties: dict[str, str] = {}
+    if listener.tls is not None:
+        properties["ssl.ca.location"] = str(listener.tls.options.certificate_file.absolute())
+    if api_key:
+        properties |= {
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": key_id_of(api_key),
+            "sasl.password": api_key,
+        }
+    protocol = ("SASL_" if api_key else "") + ("PLAINTEXT" if listener.tls is None else "SSL")
+    properties["security.protocol"] = protocol
+    advertised = settings.advertised_host if listener.tls is not None else None
+    return KafkaAccess(_join((advertised or _reachable(host), port)), properties)
 
 
 def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
@@ -360,6 +383,8 @@ async def _start_listeners(
     limits: _Limits,
     cdc: CdcSupervisor,
     mirrors: Mirrors,
+    sql: SqlStatements,
+    iceberg: IcebergTables,
     traces: Traces | None,
 ) -> _Listeners:
     broker, security = parts.broker, parts.security
@@ -395,6 +420,8 @@ async def _start_listeners(
         replica=parts.replica,
         schemas=parts.registry.values,
         mirrors=mirrors,
+        sql=sql,
+        iceberg=iceberg,
     )
     servers: dict[ListenerName, HttpListener] = {"http": http}
     await parts.registry.start()
@@ -487,10 +514,21 @@ async def run(settings: Settings) -> None:
         security.process_key("cdc"),
         _own_url(settings, ports["registry"], "http", "https") if "registry" in ports else "",
     )
-    mirrors = Mirrors(settings, broker, own_url, security.process_key("mirrors"))
+    mirrors = Mirrors(
+        settings,
+        broker,
+        parts.groups,
+        own_url,
+        security.process_key("mirrors"),
+        kafka=_own_kafka(settings, ports["kafka"], security.process_key("mirrors", "kafka")),
+    )
     await mirrors.open()
+    pool = None if shared is None else shared.stores.pool
+    iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
+    sql = SqlStatements(broker, Snapshots(iceberg.catalog.load))
+    iceberg.open()
     try:
-        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, traces)
+        listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, iceberg, traces)
     except OSError:
         # A port was taken meanwhile. The logs are closed in order, or the next start would recover them.
         parts.begin_close()
@@ -507,6 +545,12 @@ async def run(settings: Settings) -> None:
     if shared is not None and cdc.is_wanted:
         cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
         shared.cluster.hold(cdc.lease, cdc)
+    if shared is not None and iceberg.is_able:
+        iceberg.run_by_lease(partial(shared.cluster.is_held, iceberg.lease))
+        shared.cluster.hold(iceberg.lease, iceberg)
+    if shared is not None:
+        mirrors.run_by_lease(partial(shared.cluster.is_held, MIRRORS_LEASE))
+        shared.cluster.hold(MIRRORS_LEASE, mirrors)
     if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.
@@ -515,6 +559,7 @@ async def run(settings: Settings) -> None:
         if shared is None:
             cdc.start()
             mirrors.start()
+            iceberg.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -525,7 +570,7 @@ async def run(settings: Settings) -> None:
         await shared.leave()
     await reload.close()
     # Its processes are clients of the listeners, so they stop first.
-    await asyncio.gather(cdc.close(), mirrors.close())
+    await asyncio.gather(cdc.close(), mirrors.close(), iceberg.close(), sql.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

@@ -79,6 +79,10 @@ class CdcSettings(BaseModel):
     )
     tables: str = Field(default="", description="Tables to capture, as SCHEMA.TABLE, separated by commas.")
     channels: str = Field(default="", description="NOTIFY channels to capture, separated by commas.")
+    messages: str = Field(
+        default="",
+        description="Topics that pg_logical_emit_message may name, separated by commas, * at the end for any; none for none. If empty, all with tables.",
+    )
     slot: str = Field(default="stele", description="Name of the replication slot.")
     publication: str = Field(default="stele", description="Name of the publication.")
     prefix: str = Field(default="pg", description="Prefix of the topics of tables: PREFIX.SCHEMA.TABLE.")
@@ -101,9 +105,12 @@ class CdcSettings(BaseModel):
         default="envelope",
         description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
     )
-    format: Literal["json", "avro", "json-schema"] = Field(
+    format: Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"] = Field(
         default="json",
-        description="Format of values: json, or avro or json-schema with a schema in the registry of this broker.",
+        description="Format of values: json, avro or json-schema with a schema in the registry of this broker, or debezium or debezium-schemas.",
+    )
+    decimals: Literal["precise", "string", "double"] = Field(
+        default="precise", description="Decimals in Debezium's envelope: precise, string or double."
     )
     snapshot: Literal["initial", "never"] = Field(
         default="initial", description="Whether to copy the existing rows of a table first: initial or never."
@@ -194,6 +201,33 @@ class Settings(BaseModel):
     mirror_secrets_dir: Path | None = Field(
         default=None,
         description="Directory of the files that mirrors may name as ${file:NAME} for secrets of their sources.",
+    )
+
+    # ── SQL ──
+    sql_statements_max: int = Field(
+        default=2, ge=0, le=64, description="SQL statements at a time, each in a process; 0 turns SQL off."
+    )
+    sql_memory_bytes_max: int = Field(
+        default=512 * MIB, ge=256 * MIB, description="Memory of a process that runs a SQL statement."
+    )
+    sql_threads: int = Field(default=2, ge=1, le=256, description="Threads of a SQL statement.")
+    sql_timeout_ms: int = Field(default=60_000, ge=1, description="Time of a SQL statement.")
+    sql_scan_bytes_max: int = Field(
+        default=4096 * MIB, ge=1, description="Bytes of batches that a SQL statement may read from logs."
+    )
+    sql_rows_max: int = Field(default=1_000_000, ge=1, description="Rows of the answer to a SQL statement.")
+    sql_answer_bytes_max: int = Field(
+        default=256 * MIB, ge=1, description="Bytes of the answer to a SQL statement."
+    )
+
+    # ── Iceberg tables ──
+    iceberg_enable: bool = Field(
+        default=True,
+        description="Write the tables of topics with stele.iceberg.mode beside the broker (extra iceberg); false: with stele iceberg run elsewhere.",
+    )
+    iceberg_warehouse: str | None = Field(
+        default=None,
+        description="Where Iceberg tables are: a directory or s3://BUCKET/PREFIX?endpoint=URL; if unset, iceberg/warehouse in the data directory.",
     )
 
     # ── shared storage ──
@@ -744,7 +778,7 @@ def is_secret(name: str) -> bool:
 
 # Variables that are no settings of the broker: of the client library and the commands, and of the tests.
 _OTHER_VARIABLES = re.compile(
-    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
+    r"(API_KEY|CA|CERTIFICATE|KEY|PASSWORD)_FILE|API_KEY|CDC_.+|CLIENT_.+|ICEBERG_(BROKER|CATALOG|SILENCE)|MIRROR_(BROKER|DEFINITION|SECRET_.+)|NEW_PASSWORD|PASSWORD|(REGISTRY_)?URL|USER"
     r"|(CONFORMANCE|CONSOLE|FAULTS|TEST|TORTURE)(_.+)?|.+_SEED"
 )
 

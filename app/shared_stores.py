@@ -33,6 +33,7 @@ class SharedStores:
 
     def __init__(self, pool: PostgresPool, *, incarnation: UUID) -> None:
         # Commits of offsets and heartbeats must not wait for changes of topics, or for each other.
+        self.pool = pool
         self.traffic = traffic = pool.traffic
         self._session = PostgresSession(pool.connector, traffic=traffic)
         database = PostgresDatabase(self._session)

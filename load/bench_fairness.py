@@ -46,13 +46,18 @@ _RECORDS = "/v1/topics/values/records?acks=1"
 
 def p99_ms(client: Client, samples: int) -> float:
     """Return the 99th percentile of the milliseconds from a produce to its answer."""
+    return percentile(single_produces_ms(client, samples), 0.99)
+
+
+def single_produces_ms(client: Client, samples: int) -> list[float]:
+    """Return the milliseconds from each produce to its answer."""
     taken: list[float] = []
     for _ in range(samples):
         start = time.perf_counter()
         client.simple_produce("probe", b"x" * 100)
         taken.append((time.perf_counter() - start) * 1000)
         time.sleep(PAUSE_S)
-    return percentile(taken, 0.99)
+    return taken
 
 
 # ── JSON values ──

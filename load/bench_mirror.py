@@ -2,7 +2,7 @@
 
 The yardstick is MirrorMaker, which produces the same topic to the same kind of broker again. Both are timed from the
 moment when the first records are there, so that the start of a JVM does not count. CPU time is that of the target and of
-what copies; that of the source is left out.
+what copies; that of the source is left out. The p99 of single produces beside a copy is compared with the one before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from stele import Client, UnknownTopicError
 from stele.broker_process import BrokerProcess
 
 from .apache_kafka import ApacheKafka, apache_kafka, java
-from .harness import Benchmark
+from .bench_fairness import single_produces_ms
+from .harness import Benchmark, percentile
 from .mirror_maker import MAIN, write_properties
 from .process_usage import cpu_seconds
 from .results import Measure, at_least, at_most
@@ -95,6 +96,21 @@ def by_mirror(kafka: ApacheKafka, records: int) -> Copied:
         return timed(broker, records, lambda: cpu_seconds(broker.pid))
 
 
+def beside_a_mirror(kafka: ApacheKafka, records: int, samples: int, rate: int | None) -> tuple[float, float]:
+    """Return the p99 of single produces in ms while records are copied, and before that."""
+    with quiet_broker() as broker, Client(broker.binary_url) as client:
+        single_produces_ms(client, samples)
+        before_ms = percentile(single_produces_ms(client, samples), 0.99)
+        body = {"from": kafka.bootstrap, "topics": TOPIC, "rate": rate}
+        httpx.put(f"{broker.http_url}/v1/mirrors/bench", json=body).raise_for_status()
+        while not end_of(client):
+            time.sleep(_LOOK_S)
+        taken_ms: list[float] = []
+        while len(taken_ms) < samples and end_of(client) < records:
+            taken_ms += single_produces_ms(client, 50)
+        return percentile(taken_ms, 0.99), before_ms
+
+
 @contextmanager
 def mirror_maker(source: str, target: str) -> Generator[int]:
     """Run MirrorMaker; yield its process id."""
@@ -124,6 +140,11 @@ def by_mirror_maker(kafka: ApacheKafka, records: int) -> Copied:
 def main() -> None:
     bench = Benchmark(__file__, __doc__, rounds=3)
     bench.add("--megabytes", type=int, default=1000, quick=100, help="of the topic (default: 1000)")
+    bench.add("--samples", type=int, default=2000, quick=200, help="produces of which a p99 is")
+    bench.add(
+        "--rate", type=int, default=None, help="limit of the copy beside which they are, in bytes per second"
+    )
+    bench.add("--only-beside", action="store_true", default=False, help="measure only these")
     with bench.run() as options, apache_kafka() as kafka:
         records = options.megabytes * 1_000_000 // RECORD_BYTES
         make_topic(kafka)
@@ -131,10 +152,26 @@ def main() -> None:
         fill(kafka, records)
         ours: list[Copied] = []
         theirs: list[Copied] = []
+        beside: list[tuple[float, float]] = []
         for number in range(options.rounds):
             bench.say(f"round {number + 1} of {options.rounds}")
+            beside.append(beside_a_mirror(kafka, records, options.samples, options.rate))
+            if options.only_beside:
+                continue
             ours.append(by_mirror(kafka, records))
             theirs.append(by_mirror_maker(kafka, records))
+        bench.row(
+            "p99 of single produces beside a copy, and before it",
+            baseline="the same broker before",
+            value=Measure(
+                unit="ms",
+                stele=[one for one, _ in beside],
+                baseline=[one for _, one in beside],
+                goal=at_most(1.5),
+            ),
+        )
+        if options.only_beside:
+            return
         bench.row(
             f"a copy of {options.megabytes} MB in {PARTITIONS} partitions, records of 1 kB",
             table="work",

@@ -39,6 +39,8 @@ BENCHMARKS = (
     ("bench_spark_read",),
     ("bench_cdc",),
     ("bench_mirror",),
+    ("bench_iceberg",),
+    ("bench_sql",),
     ("bench_cluster",),
     ("bench_cluster_events",),
 )

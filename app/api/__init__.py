@@ -9,6 +9,7 @@
 - ``rights``, ``guarded_route`` required rights per route, and their check
 - ``encoded_slash``             routes on which an encoded slash is part of a name
 - ``errors``                    the error tree as RFC 9457 problem documents
+- ``replaced_problems``         errors of other APIs in their place
 - ``http``                      HTTP below the application
 - ``records``, ``record_selection``, ``record_encoding``   records in requests and responses; which records, how much of
   each; with which schemas

@@ -34,6 +34,7 @@ from ..monitor.sampler import Sampler
 from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..transactions.services import Transactions
 from ..work_budget import Steps, at_once, in_turns
 from . import openapi
@@ -67,15 +68,17 @@ from .routes import (
     users,
 )
 from .routes import groups as group_routes
+from .routes import iceberg as iceberg_routes
 from .routes import mirrors as mirrors_routes
 from .routes import (
     replica as replica_routes,
 )
+from .routes import sql as sql_routes
 from .routes import (
     transactions as transaction_routes,
 )
 from .sessions import Sessions, cookie_name
-from .state import ApiState, CdcView, MirrorsView, ReplicaView
+from .state import ApiState, CdcView, IcebergView, MirrorsView, ReplicaView
 from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
@@ -139,6 +142,8 @@ def create_application(
     replica: ReplicaView | None = None,
     schemas: SchemaValues | None = None,
     mirrors: MirrorsView | None = None,
+    sql: SqlStatements | None = None,
+    iceberg: IcebergView | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -176,6 +181,8 @@ def create_application(
         replica,
         schemas,
         mirrors,
+        sql,
+        iceberg,
     )
     app.state.stele = state
     app.state.http_traffic = traffic
@@ -184,7 +191,7 @@ def create_application(
     counts = app.state.request_counts = RequestCounts(registry)
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
-    for part in (cdc, mirrors):
+    for part in (cdc, mirrors, iceberg):
         if part is not None:
             registry.register(part.collector)
     for router in (
@@ -204,7 +211,9 @@ def create_application(
         transactions_admin.route.router,
         cdc_routes.route.router,
         mirrors_routes.route.router,
+        iceberg_routes.route.router,
         replica_routes.route.router,
+        sql_routes.route.router,
         quotas.route.router,
         overview.route.router,
         users.route.router,

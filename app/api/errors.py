@@ -39,6 +39,9 @@ class ProblemKind:
 # A test checks that every leaf of the error tree has an entry.
 PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.InvalidRequest: ProblemKind(400, "invalid-request", "Invalid request", ErrorCode.INVALID_REQUEST),
+    errors.StatementStopped: ProblemKind(
+        400, "statement-stopped", "Statement was stopped at a limit", ErrorCode.POLICY_VIOLATION
+    ),
     errors.UnknownTopic: ProblemKind(
         404, "unknown-topic", "Unknown topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ),
@@ -452,6 +455,7 @@ _FIELDS = (
     "next_offset",
     "expected",
     "limit",
+    "setting",
     "differences",
     "quota",
     "retry_after_ms",

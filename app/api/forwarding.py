@@ -1,4 +1,4 @@
-"""Forward group requests to their coordinator, and accept forwarded ones.
+"""Forward requests about groups and mirrors to the broker with their lease, and accept forwarded ones.
 
 ``ForwardGroups`` runs after the login; the coordinator gets the principal and the address of the client, signed.
 ``AcceptForwarded`` replaces the login for requests with a signature. A forwarded request is not forwarded
@@ -22,9 +22,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.forwarding import SIGNATURE_REFUSED_STATUS, ForwardedRequest, Forwarder, headers_of
+from ..broker.mirrors import LEASE as MIRRORS_LEASE
 from ..clock import Clock
+from ..cluster.group_shards import lease_of_group
 from ..cluster.membership import Member
-from ..errors import NotCoordinator
+from ..errors import NotCoordinator, StorageUnavailable
 from ..security.forwarding import HEADER, ForwardedClient, SignedRequest, sign, verify
 from ..security.policy import ListenerSecurity
 from ..security.principal import ANONYMOUS
@@ -38,6 +40,7 @@ BODY_BYTES_MAX = 1 << 20
 # As ``app.tcp.kafka.connection`` has it for a request without records, and its header.
 KAFKA_BODY_BYTES_MAX = (4 << 20) + (1 << 16)
 _GROUPS_PATH = "/v1/groups"
+_MIRRORS_PATH = "/v1/mirrors"
 # Parameters of a list of groups that each broker applies to its own.
 _LIST_FILTERS = frozenset(("search", "prefix", "after"))
 _LIST_PAGE = 10_000
@@ -92,16 +95,16 @@ class Forwarding:
 
 
 class ForwardGroups:
-    """ASGI middleware that forwards requests for groups."""
+    """ASGI middleware that forwards requests for groups and mirrors."""
 
     def __init__(self, app: ASGIApp, forwarding: Forwarding) -> None:
         self._app = app
         self._forwarding = forwarding
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        group = _group_of(scope)
-        member = None if group is None else self._forwarding.forwarder.target(group)
-        if group is None or member is None or "stele.forwarded" in scope:
+        lease = _lease_of(scope)
+        member = None if lease is None else self._forwarding.forwarder.holder(lease)
+        if lease is None or member is None or "stele.forwarded" in scope:
             scope["stele.forwarding"] = self._forwarding
             await self._app(scope, receive, send)
             return
@@ -111,7 +114,7 @@ class ForwardGroups:
             return
         client = ForwardedClient(scope["stele.principal"], peer_of(scope).host)
         request = _request(self._forwarding, client, scope, body)
-        passing = asyncio.create_task(self._pass(group, member, request, send))
+        passing = asyncio.create_task(self._pass(lease, member, request, send))
         # If the client closes its connection, that to the coordinator ends, too.
         leaving = asyncio.create_task(_disconnected(receive))
         try:
@@ -120,12 +123,18 @@ class ForwardGroups:
                 # A client that has ended its stream gets the response, as from the coordinator itself.
                 await passing
         except NotCoordinator as error:
-            await error_response(error)(scope, receive, send)
+            if lease == MIRRORS_LEASE:
+                reason = "the broker that runs them does not answer, and another one is about to"
+                await error_response(StorageUnavailable("the request about mirrors", reason))(
+                    scope, receive, send
+                )
+            else:
+                await error_response(error)(scope, receive, send)
         finally:
             await _end(passing, leaving)
 
-    async def _pass(self, group: str, member: Member, request: ForwardedRequest, send: Send) -> None:
-        response = await self._forwarding.forwarder.send(group, member, request)
+    async def _pass(self, lease: str, member: Member, request: ForwardedRequest, send: Send) -> None:
+        response = await self._forwarding.forwarder.ask(member, lease, request)
         headers = headers_of(response.headers, NOT_RETURNED)
         headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -292,15 +301,18 @@ def target_of(scope: Scope) -> str:
     return (path + b"?" + query if query else path).decode("latin-1")
 
 
-def _group_of(scope: Scope) -> str | None:
-    """Return the group that the path names, None if it names none."""
+def _lease_of(scope: Scope) -> str | None:
+    """Return the lease on what the path names, None if any broker may answer."""
     if scope["type"] != "http":
         return None
     # As it was sent: a slash in the name of a group is encoded.
     path = target_of(scope).partition("?")[0]
+    if path == _MIRRORS_PATH or path.startswith(f"{_MIRRORS_PATH}/"):
+        return MIRRORS_LEASE
     if not path.startswith(f"{_GROUPS_PATH}/"):
         return None
-    return unquote(path.removeprefix(f"{_GROUPS_PATH}/").partition("/")[0]) or None
+    group = unquote(path.removeprefix(f"{_GROUPS_PATH}/").partition("/")[0])
+    return lease_of_group(group) if group else None
 
 
 @dataclass(frozen=True, slots=True)

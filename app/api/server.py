@@ -25,6 +25,7 @@ from ..registry.values import SchemaValues
 from ..security.policy import ListenerSecurity
 from ..security.tls.listener_tls import ListenerTls
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..tracing import Traces
 from ..transactions.services import Transactions
 from .application import create_application
@@ -36,8 +37,9 @@ from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http.cross_site import RefuseCrossSite
 from .http.request_ids import RequestIds
 from .http.traffic import CountedProtocol, HttpTraffic, counted_protocol, refuse
+from .routes.iceberg_catalog import iceberg_errors, mount_iceberg
 from .routes.status import VERSION
-from .state import CdcView, MirrorsView, ReplicaView
+from .state import CdcView, IcebergView, MirrorsView, ReplicaView
 
 _PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
 # What a plaintext client at a listener with TLS gets to read.
@@ -145,6 +147,8 @@ class HttpServer(HttpListener):
         replica: ReplicaView | None = None,
         schemas: SchemaValues,
         mirrors: MirrorsView | None = None,
+        sql: SqlStatements | None = None,
+        iceberg: IcebergView | None = None,
     ) -> None:
         settings = broker.settings
         # Its listener is a server of its own; all are sampled and shown together.
@@ -162,7 +166,10 @@ class HttpServer(HttpListener):
             replica=replica,
             schemas=schemas,
             mirrors=mirrors,
+            sql=sql,
+            iceberg=iceberg,
         )
+        mount_iceberg(application)
         self.application, state = application, application.state
         # Traces are made by the application, of every request.
         served: ASGIApp = (
@@ -188,7 +195,7 @@ class HttpServer(HttpListener):
             traces.instrument(application)
         super().__init__(
             # Outermost, because the application answers a failure in its outermost layer.
-            RequestIds(RefuseCrossSite(authenticated, settings)),
+            iceberg_errors(RequestIds(RefuseCrossSite(authenticated, settings))),
             state.http_traffic,
             settings,
             admission=admission,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from ..broker.broker import Broker
 from ..broker.mirrors import MirrorDefinition
-from ..broker.producing.copies import EndedTransaction
+from ..broker.producing.copies import CutCopy, EndedTransaction
 from ..groups.services import Groups, GroupServices
 from ..monitor.loop_probe import LoopProbe
 from ..monitor.sampler import Sampler
@@ -24,6 +24,7 @@ from ..registry.values import SchemaValues
 from ..security.acls import Acls
 from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..sql.statements import SqlStatements
 from ..storage.replica.status import ReplicaStatus
 from ..transactions.services import Transactions
 from .records.page import PageRoom
@@ -50,6 +51,27 @@ class MirrorsView(Protocol):
     async def promote(
         self, name: str, topic_name: str | None = None
     ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
+    async def truncate(self, name: str, topic_name: str | None = None) -> Sequence[CutCopy]: ...
+
+
+class IcebergCatalogView(Protocol):
+    """The catalog of the Iceberg tables; ``app.iceberg.catalog`` documents it."""
+
+    @property
+    def client_properties(self) -> Mapping[str, str]: ...
+    async def list_tables(self) -> list[str]: ...
+    async def load(self, name: str) -> tuple[str, bytes] | None: ...
+
+
+class IcebergView(Protocol):
+    """The topics that are tables; ``app.iceberg.supervisor`` documents it."""
+
+    @property
+    def collector(self) -> Collector: ...
+    def status(self) -> Mapping[str, Any]: ...
+    def status_of(self, topic: str) -> Mapping[str, Any]: ...
+    @property
+    def catalog(self) -> IcebergCatalogView: ...
 
 
 class ReplicaView(Protocol):
@@ -79,12 +101,17 @@ class ApiState:
     schemas: SchemaValues | None = None
     # None if the broker runs none.
     mirrors: MirrorsView | None = None
+    # None if the application runs no SQL.
+    sql: SqlStatements | None = None
+    # None if the application knows of no tables.
+    iceberg: IcebergView | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(
         default_factory=lambda: StreamSlots("live tails with conditions", FILTERED_TAILS_MAX)
     )
     table_slots: StreamSlots = field(default_factory=lambda: StreamSlots("table snapshots", TABLES_MAX))
+    sql_slots: StreamSlots = field(init=False)
     tail_reads: TailReads = field(init=False)
     page_room: PageRoom = field(default_factory=PageRoom)
     verifications: Verifications = field(default_factory=Verifications)
@@ -92,6 +119,8 @@ class ApiState:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tail_reads", TailReads(self.broker))
+        slots = StreamSlots("SQL statements", self.settings.sql_statements_max)
+        object.__setattr__(self, "sql_slots", slots)
 
 
 def api_state(request: Request) -> ApiState:

@@ -35,7 +35,7 @@ _CONSUMES = {
     "GET": re.compile(
         f"{_PARTITION}/records(/[^/]+)?|{_TOPIC}/records|{_TOPIC}/search|{_TOPIC}/table|{_TOPIC}/keys/.+"
     ),
-    "POST": re.compile(f"{_TOPIC}/search|/v1/groups/[^/]+/(share/)?poll"),
+    "POST": re.compile(f"{_TOPIC}/search|/v1/sql|/v1/groups/[^/]+/(share/)?poll"),
 }
 _API, _QUOTAS = "/v1/", "/v1/quotas"
 _STREAMED = b"application/x-ndjson"

@@ -130,7 +130,11 @@ class Broker:
         )
         # Listeners call it directly.
         self.copies = Copies(
-            engine=engine, topics=self._topics, producers=self._producers, appender=self._appender
+            engine=engine,
+            topics=self._topics,
+            producers=self._producers,
+            appender=self._appender,
+            activity=lambda: self.counts.appended_batches + self.counts.fetched_bytes,
         )
         engine.observe_appends(
             lambda name: self._tail_subscriptions.readable(*name),
@@ -416,7 +420,7 @@ class Broker:
         self._topic_changes.observe_deletions(observer)
 
     def observe_topics(self, observer: Callable[[str], object]) -> None:
-        """Call ``observer`` with the name of each topic that is created, deleted or grown."""
+        """Call ``observer`` with the name of each topic that is created, deleted, grown, or made a table."""
         self._topic_changes.observe(observer)
 
     # ── produce ──

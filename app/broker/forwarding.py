@@ -1,4 +1,4 @@
-"""Forward group requests over HTTP to the broker that coordinates the group.
+"""Forward requests over HTTP to the broker that coordinates the group, or runs the mirrors.
 
 There is one hop at most.
 
@@ -78,9 +78,10 @@ class Forwarder:
 
     def target(self, group: str) -> Member | None:
         """Return the other broker that has the lease on a group, None if this one has it, or none is known to."""
-        return self._holder(lease_of_group(group))
+        return self.holder(lease_of_group(group))
 
-    def _holder(self, name: str) -> Member | None:
+    def holder(self, name: str) -> Member | None:
+        """Return the other broker that has a lease, None if this one has it, or none is known to."""
         lease = self._cluster.lease(name)
         if lease is None or lease.broker_id == self._broker_id:
             return None
@@ -88,7 +89,7 @@ class Forwarder:
 
     def shards_elsewhere(self) -> list[tuple[Member, str]]:
         """Return the other brokers with leases on groups, each with one of these."""
-        found = {holder.incarnation: (holder, n) for n in SHARD_LEASES if (holder := self._holder(n))}
+        found = {holder.incarnation: (holder, n) for n in SHARD_LEASES if (holder := self.holder(n))}
         return list(found.values())
 
     def shards_without_broker(self) -> int:
@@ -112,7 +113,7 @@ class Forwarder:
         sending = asyncio.create_task(self._send(member, request))
         try:
             while not sending.done():
-                current = self._holder(lease)
+                current = self.holder(lease)
                 if current is None or current.incarnation != member.incarnation:
                     raise NotCoordinator(None)
                 await asyncio.wait((sending, self._cluster.moved()), return_when=asyncio.FIRST_COMPLETED)

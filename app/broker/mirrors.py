@@ -1,7 +1,8 @@
-"""Which mirrors there are: what each copies from where. The catalog keeps them."""
+"""Which mirrors there are: what each copies, from where or to where. The catalog keeps them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from .catalog_thread import CatalogThread
 # Of the rows of the catalog's table of configurations.
 MIRROR_KIND = "mirror"
 MIRRORS_MAX = 20
+# In a cluster, the broker with this lease runs all mirrors.
+LEASE = "mirrors"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _SERVER = re.compile(r"(?:[a-zA-Z0-9._-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}")
 _SERVERS_MAX = 50
@@ -31,9 +34,10 @@ _REFERENCE = re.compile(r"\$\{(?:env:STELE_MIRROR_SECRET_[A-Z0-9_]{1,100}|file:[
 class MirrorDefinition:
     """What a mirror copies.
 
-    ``servers`` are ``HOST:PORT``, separated by commas; ``topics`` and ``groups`` are regular expressions of whole names,
-    ``groups`` None for none. ``source`` has the properties of the connection, by the names of Kafka's clients, and
-    ``rate_bytes_s`` is the limit of all copying, None for none.
+    ``servers`` are ``HOST:PORT`` of the other cluster, separated by commas: the source, or the target if it is outward.
+    ``topics`` and ``groups`` are regular expressions of whole names, ``groups`` None for none. ``source`` has the
+    properties of the connection to the other cluster, by the names of Kafka's clients, and ``rate_bytes_s`` is the limit
+    of all copying, None for none. ``offsets`` says whether outward copies keep theirs.
     """
 
     name: str
@@ -44,22 +48,28 @@ class MirrorDefinition:
     source: Mapping[str, str] = field(default_factory=dict[str, str])
     rate_bytes_s: int | None = None
     is_paused: bool = False
+    is_outward: bool = False
+    offsets: str = "equal"
 
     def as_document(self) -> dict[str, Any]:
         """Return what the API shows, and what the process of the mirror gets."""
         return {
             "name": self.name,
-            "from": self.servers,
+            "from": None if self.is_outward else self.servers,
+            "to": self.servers if self.is_outward else None,
             "topics": self.topics,
             "groups": self.groups,
             "acls": self.acls,
-            "source": dict(self.source),
+            "source": {} if self.is_outward else dict(self.source),
+            "target": dict(self.source) if self.is_outward else {},
+            "offsets": self.offsets,
             "rate": self.rate_bytes_s,
         }
 
     def check(self) -> None:
         """Raises ``InvalidRequest``: it says what to change."""
-        if not _NAME.fullmatch(self.name):
+        # Browsers take the last two for steps of the path.
+        if not _NAME.fullmatch(self.name) or self.name in (".", ".."):
             raise InvalidRequest(
                 f"{self.name[:100]!r} cannot be the name of a mirror: use letters, digits, '.', '_' and '-', at most 100"
             )
@@ -75,7 +85,13 @@ class MirrorDefinition:
             if pattern is not None:
                 _check_pattern(what, pattern)
         if len(self.source) > _PROPERTIES_MAX:
-            raise InvalidRequest(f"the source has more than {_PROPERTIES_MAX} properties")
+            raise InvalidRequest(f"the connection has more than {_PROPERTIES_MAX} properties")
+        if self.is_outward and self.acls:
+            raise InvalidRequest("access rules and quotas are not copied to another cluster; leave out acls")
+        if self.offsets not in ("equal", "translate"):
+            raise InvalidRequest("offsets must be equal or translate")
+        if not self.is_outward and self.offsets != "equal":
+            raise InvalidRequest("copies here always have equal offsets; leave out offsets")
         for key, value in self.source.items():
             _check_property(key, value)
         if self.rate_bytes_s is not None and self.rate_bytes_s < 1024:
@@ -95,10 +111,10 @@ def _check_pattern(what: str, pattern: str) -> None:
 
 def _check_property(key: str, value: str) -> None:
     if len(key) > 200 or len(value) > _VALUE_CHARACTERS_MAX:
-        raise InvalidRequest(f"property {key[:80]!r} of the source is too long")
+        raise InvalidRequest(f"property {key[:80]!r} is too long")
     if "${" in value and not _REFERENCE.fullmatch(value):
         raise InvalidRequest(
-            f"property {key!r} of the source must be a value, or wholly ${{env:STELE_MIRROR_SECRET_…}}, or ${{file:NAME}} of "
+            f"property {key!r} must be a value, or wholly ${{env:STELE_MIRROR_SECRET_…}}, or ${{file:NAME}} of "
             "a file in the directory STELE_MIRROR_SECRETS_DIR"
         )
     if _SECRET.search(key.lower()) and not _REFERENCE.fullmatch(value):
@@ -114,14 +130,17 @@ class MirrorDefinitions:
     def __init__(self, catalog: CatalogThread) -> None:
         self._catalog = catalog
         self._known: dict[str, MirrorDefinition] = {}
+        self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        records = await self._catalog.run(lambda catalog: catalog.configs())
-        self._known = {
-            record.entity: MirrorDefinition(**json.loads(record.configs["definition"]))
-            for record in records
-            if record.kind == MIRROR_KIND
-        }
+        """Load all definitions; again, because other brokers may have changed some."""
+        async with self._lock:
+            records = await self._catalog.run(lambda catalog: catalog.configs())
+            self._known = {
+                record.entity: MirrorDefinition(**json.loads(record.configs["definition"]))
+                for record in records
+                if record.kind == MIRROR_KIND
+            }
 
     def all(self) -> list[MirrorDefinition]:
         return [self._known[name] for name in sorted(self._known)]
@@ -140,14 +159,16 @@ class MirrorDefinitions:
             raise InvalidRequest(
                 f"there are {MIRRORS_MAX} mirrors, which is the limit; one can copy many topics"
             )
-        await self._store(definition.name, {"definition": json.dumps(asdict(definition))})
-        self._known[definition.name] = definition
+        async with self._lock:
+            await self._store(definition.name, {"definition": json.dumps(asdict(definition))})
+            self._known[definition.name] = definition
 
     async def delete(self, name: str) -> None:
         """Forget a definition. Raises ``UnknownMirror``, and as the catalog does."""
         self.get(name)
-        await self._store(name, {})
-        self._known.pop(name, None)
+        async with self._lock:
+            await self._store(name, {})
+            self._known.pop(name, None)
 
     async def _store(self, name: str, configs: dict[str, Any]) -> None:
         record = ConfigRecord(kind=MIRROR_KIND, entity=name, configs=configs)

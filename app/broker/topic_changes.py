@@ -112,10 +112,11 @@ class TopicChanges:
     ) -> Topic:
         self._refuse_when_closing()
         await self._cluster.refresh()
+        before = self._topics.get(name)
         topic = await self._topics.alter(
             name, partitions=partitions, configs=configs, validate_only=validate_only
         )
-        if partitions is not None and not validate_only:
+        if not validate_only and (before is None or _has_changed(before, topic)):
             self._changed(name)
         return topic
 
@@ -129,7 +130,7 @@ class TopicChanges:
         if after is None:
             assert before is not None
             self._forget(before.name, before.topic_partitions())
-        elif before is None or before.partitions != after.partitions:
+        elif before is None or _has_changed(before, after):
             self._changed(after.name)
 
     def _forget(self, name: str, partitions: Sequence[TopicPartition]) -> None:
@@ -151,7 +152,7 @@ class TopicChanges:
         self._deletion_observers.append(observer)
 
     def observe(self, observer: Callable[[str], object]) -> None:
-        """Call ``observer`` with the name of each topic that is created, deleted or grown."""
+        """Call ``observer`` with the name of each topic that is created, deleted, grown, or made a table."""
         self._change_observers.append(observer)
 
     def _changed(self, name: str) -> None:
@@ -161,3 +162,8 @@ class TopicChanges:
     def _refuse_when_closing(self) -> None:
         if self._is_closing:
             raise BrokerClosing
+
+
+def _has_changed(before: Topic, after: Topic) -> bool:
+    """Return whether observers of topics want to know of a change."""
+    return before.partitions != after.partitions or before.config.iceberg_mode != after.config.iceberg_mode

@@ -17,6 +17,8 @@ _COUNTERS = (
     ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again and that were stored already."),
     ("transactions", "stele_cdc_transactions", "Committed transactions processed."),
     ("notifications", "stele_cdc_notifications", "Notifications processed."),
+    ("messages", "stele_cdc_messages", "Messages of pg_logical_emit_message processed."),
+    ("refused_messages", "stele_cdc_refused_messages", "Messages kept in the topic of refused messages."),
     ("failures", "stele_cdc_failures", "Failures of the connector, each followed by a restart."),
 )
 _TABLE_COUNTERS = (

@@ -19,6 +19,7 @@
     │   │   ├── InvalidPartitionCount
     │   │   └── TooManyPartitions    more than the broker may have in total
     │   ├── UnknownMirror
+    │   ├── StatementStopped         a SQL statement has reached a limit
     │   ├── InvalidConfig            an unknown name, a value out of bounds, or two that contradict
     │   ├── InvalidReplicationFactor
     │   ├── InvalidReplicaAssignment
@@ -127,6 +128,7 @@ from .base import (
     ReadMemoryFull,
     RequestError,
     RequestTimedOut,
+    StatementStopped,
     SteleError,
     forget_frames,
 )
@@ -329,6 +331,7 @@ __all__ = [
     "RequestError",
     "RequestTimedOut",
     "StaleMemberEpoch",
+    "StatementStopped",
     "SteleError",
     "StorageError",
     "StorageFull",

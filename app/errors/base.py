@@ -17,6 +17,12 @@ class InvalidRequest(RequestError):
         self.reason = reason
 
 
+class StatementStopped(RequestError):
+    def __init__(self, reason: str, *, setting: str, value: int) -> None:
+        super().__init__(f"{reason} ({setting} is {value})")
+        self.setting = setting
+
+
 class RequestTimedOut(SteleError):
     def __init__(self, what: str, *, timeout_ms: int) -> None:
         super().__init__(

@@ -16,9 +16,10 @@ class TopicError(RequestError):
 
 
 class UnknownTopic(TopicError):
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, *, instead: str = "") -> None:
+        """``instead`` is what to write in its place."""
         super().__init__(
-            f"topic {short(topic)!r} does not exist; create it, or produce to it",
+            f"topic {short(topic)!r} does not exist; {instead or 'create it, or produce to it'}",
             topic=topic,
         )
 

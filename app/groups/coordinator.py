@@ -429,6 +429,26 @@ class GroupCoordinator:
         offsets = GroupOffsets(group, self.table) if live is None else live.offsets
         return (yield from offsets.committed(partitions, require_stable=require_stable))
 
+    async def cut_offsets(self, topic: str, partition: int, end_offset: int) -> list[str]:
+        """Move committed offsets past the end of a log that was cut back to its end; return their groups.
+
+        Members of these groups find that their positions are out of range.
+
+        Raises ``GroupStoreFailed``: some were not moved.
+        """
+        moved: list[str] = []
+        async for group in visited(self.table.names()):
+            live = self.table.groups.get(group)
+            known = None if live is None else live.offsets.records.get((topic, partition))
+            if live is None or known is None or known.offset <= end_offset:
+                continue
+            offset = OffsetToCommit(
+                topic=topic, partition=partition, offset=end_offset, metadata=known.metadata
+            )
+            await self._keep_offsets(live, CommitRequest(group=group, offsets=[offset]))
+            moved.append(group)
+        return moved
+
     def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
         """Delete committed offsets, and pending ones of the same partitions.
 

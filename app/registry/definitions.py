@@ -28,6 +28,17 @@ DEFAULT_MODE = "READWRITE"
 VERSION_MAX = 2**31 - 1
 
 
+class Rule(NamedTuple):
+    """How a new schema is compared with an old one.
+
+    By ``level`` BACKWARD the new one reads data of the old one, by FORWARD the other way round, by FULL both.
+    ``is_lenient``: data is written with the properties that a JSON Schema names, and readers ignore others.
+    """
+
+    level: str
+    is_lenient: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchema:
     """The body of a request that registers, looks up or checks a schema.

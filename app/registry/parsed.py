@@ -14,6 +14,7 @@ from stele.schemas.definitions import InvalidSchema, ParsedSchema, Reference
 
 from . import types
 from .contents import Content, digest
+from .definitions import Rule
 from .names import Name
 from .registrations import Comparisons, Missing
 from .state import State, Version
@@ -91,18 +92,18 @@ class ParsedSchemas:
                 content.normalized, content.canonical = await asyncio.to_thread(digests, schema)
             except InvalidSchema:
                 content.normalized = content.canonical = b""
-        for version, level in missing.comparisons:
-            comparisons.problems[version.content, level] = await self._compare(state, version, level, new)
+        for version, rule in missing.comparisons:
+            comparisons.problems[version.content, rule] = await self._compare(state, version, rule, new)
 
     async def _compare(
-        self, state: State, version: Version, level: str, new: ParsedSchema
+        self, state: State, version: Version, rule: Rule, new: ParsedSchema
     ) -> tuple[str, ...]:
         try:
             old = await self.of(state, version)
         except InvalidSchema as error:
             return (f"it is no valid schema of type {version.content.schema_type}: {error.reason}",)
         async with self._gate:
-            return await asyncio.to_thread(types.incompatibilities, new, old, level)
+            return await asyncio.to_thread(types.incompatibilities, new, old, rule)
 
 
 def digests(schema: ParsedSchema) -> tuple[bytes, bytes]:

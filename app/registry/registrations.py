@@ -14,7 +14,7 @@ from stele.schemas.definitions import Reference
 
 from .contents import Content, digest
 from .decisions import nulls, with_highest_ids
-from .definitions import DEFAULT_LEVEL, LEVELS, VERSION_MAX, Json
+from .definitions import DEFAULT_LEVEL, LEVELS, VERSION_MAX, Json, Rule
 from .errors import (
     IdMismatch,
     IncompatibleSchema,
@@ -54,19 +54,19 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """What was found out about a proposal: by level why it does not fit stored schemas; empty if it does."""
+    """What was found out about a proposal: by rule why it does not fit stored schemas; empty if it does."""
 
-    problems: dict[tuple[Content, str], tuple[str, ...]] = field(
-        default_factory=dict[tuple[Content, str], tuple[str, ...]]
+    problems: dict[tuple[Content, Rule], tuple[str, ...]] = field(
+        default_factory=dict[tuple[Content, Rule], tuple[str, ...]]
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Do this and ask again: find the digests of stored schemas, and compare the proposal with them by levels."""
+    """Do this and ask again: find the digests of stored schemas, and compare the proposal with them by rules."""
 
     digests: Sequence[Version] = ()
-    comparisons: Sequence[tuple[Version, str]] = ()
+    comparisons: Sequence[tuple[Version, Rule]] = ()
 
 
 class Registration(NamedTuple):
@@ -187,8 +187,7 @@ def check_version(
     version = live[-1] if number is None else next((one for one in live if one.number == number), None)
     if version is None:
         raise VersionNotFound(cast("int", number))
-    config = state.config(proposal.name)
-    return _problems([version], _pairwise(_level(config)), comparisons)
+    return _problems([version], _pairwise(state.config(proposal.name)), comparisons)
 
 
 def incompatibilities(
@@ -202,10 +201,8 @@ def incompatibilities(
     if isinstance(group, str):
         wanted = _property(content, group)
         versions = [version for version in versions if _property(version.content, group) == wanted]
-    level = _level(config)
-    return _problems(
-        versions if level.endswith("_TRANSITIVE") else versions[:1], _pairwise(level), comparisons
-    )
+    is_transitive = _level(config).endswith("_TRANSITIVE")
+    return _problems(versions if is_transitive else versions[:1], _pairwise(config), comparisons)
 
 
 def proposed_content(state: State, proposal: Proposal, *, is_verbatim: bool) -> Content:
@@ -378,15 +375,15 @@ def _replaced(state: State, subject: Subject | None, schema_id: int, number: int
 # ── compatibility ──
 
 
-def _problems(versions: Iterable[Version], level: str, comparisons: Comparisons) -> list[str] | Missing:
+def _problems(versions: Iterable[Version], rule: Rule, comparisons: Comparisons) -> list[str] | Missing:
     """Return why a schema does not fit the first of ``versions`` that it does not fit."""
-    if level == "NONE":
+    if rule.level == "NONE":
         return []
-    missing: list[tuple[Version, str]] = []
+    missing: list[tuple[Version, Rule]] = []
     for version in versions:
-        found = comparisons.problems.get((version.content, level))
+        found = comparisons.problems.get((version.content, rule))
         if found is None:
-            missing.append((version, level))
+            missing.append((version, rule))
             if len(missing) == _COMPARED_AT_ONCE:
                 break
         elif found and not missing:
@@ -399,9 +396,9 @@ def _level(config: Mapping[str, object]) -> str:
     return level if level in LEVELS else DEFAULT_LEVEL
 
 
-def _pairwise(level: str) -> str:
+def _pairwise(config: Mapping[str, object]) -> Rule:
     """Return how one pair of schemas is compared; over how many versions it goes is another matter."""
-    return level.removesuffix("_TRANSITIVE")
+    return Rule(_level(config).removesuffix("_TRANSITIVE"), config.get("compatibilityPolicy") == "LENIENT")
 
 
 def _property(content: Content, name: str) -> object:

@@ -263,8 +263,9 @@ class SchemaRegistry:
     ) -> RegisteredSchema:
         """Return one version.
 
-        ``text_format`` is ``serialized``, for a descriptor of Protobuf in base64; others are ignored, and so is
-        ``reference_format`` but for ``qualified``, with which subjects of references have their context.
+        ``text_format`` is ``serialized``, for a descriptor of Protobuf in base64, or ``resolved``, for a schema of Avro
+        with all that its references define; others are ignored, and so is ``reference_format`` but for ``qualified``,
+        with which subjects of references have their context.
 
         Raises ``SubjectNotFound``, ``VersionNotFound``, ``InvalidVersion``.
         """
@@ -543,14 +544,14 @@ class SchemaRegistry:
     ) -> RegisteredSchema:
         content = version.content
         text: str | None = None
-        if text_format == types.SERIALIZED and content.schema_type == "PROTOBUF":
+        if types.has_format(content.schema_type, text_format):
             try:
                 schema = await self._parsed.of(self._topic.state, version)
             except InvalidSchema:
                 # It is shown as it is: its other registry has let it in.
                 pass
             else:
-                text = await asyncio.to_thread(types.serialized, schema)
+                text = await asyncio.to_thread(types.formatted, schema, text_format)
         references = content.references
         if reference_format == "qualified":
             references = tuple(

@@ -11,11 +11,11 @@ from typing import Any
 
 from stele.schemas.definitions import InvalidSchema, ParsedSchema
 
-from .definitions import TYPES
+from .definitions import TYPES, Rule
 
 _MODULES = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
-# The format in which Protobuf has a text of its own: a descriptor in base64.
-SERIALIZED = "serialized"
+# Other texts of schemas: a descriptor in base64, and the text without references.
+_FORMATS = {("PROTOBUF", "serialized"), ("AVRO", "resolved")}
 
 
 def parse(schema_type: str, text: str, references: Mapping[str, str], *, is_registered: bool) -> ParsedSchema:
@@ -34,22 +34,25 @@ def parse(schema_type: str, text: str, references: Mapping[str, str], *, is_regi
     return module.parse(text, references)
 
 
-def serialized(schema: ParsedSchema) -> str | None:
-    """Return the text of a schema in the format ``SERIALIZED``; None if its type has none."""
-    return getattr(schema, SERIALIZED, None)
+def has_format(schema_type: str, text_format: str) -> bool:
+    """Return whether schemas of a type have another text of this format."""
+    return (schema_type, text_format) in _FORMATS
 
 
-def incompatibilities(new: ParsedSchema, old: ParsedSchema, level: str) -> tuple[str, ...]:
-    """Return why a new schema does not fit an old one; empty if it does.
+def formatted(schema: ParsedSchema, text_format: str) -> str:
+    """Return the text of a schema in a format that its type has."""
+    return getattr(schema, text_format)
 
-    By ``level`` BACKWARD the new one reads data of the old one, by FORWARD the other way round, by FULL both.
-    """
+
+def incompatibilities(new: ParsedSchema, old: ParsedSchema, rule: Rule) -> tuple[str, ...]:
+    """Return why a new schema does not fit an old one; empty if it does."""
     if new.type != old.type:
         return (f"it is of type {old.type}, and the new schema of type {new.type}",)
     module: Any = import_module(f".compatibility.{_MODULES[new.type]}", __package__)
+    policy = {"is_lenient": True} if rule.is_lenient and new.type == "JSON" else {}
     problems: list[str] = []
-    if level in ("BACKWARD", "FULL"):
-        problems += module.incompatibilities(new, old)
-    if level in ("FORWARD", "FULL"):
-        problems += module.incompatibilities(old, new)
+    if rule.level in ("BACKWARD", "FULL"):
+        problems += module.incompatibilities(new, old, **policy)
+    if rule.level in ("FORWARD", "FULL"):
+        problems += module.incompatibilities(old, new, **policy)
     return tuple(problems)

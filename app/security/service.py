@@ -66,12 +66,12 @@ class Security:
             authorizer=self.authorizer,
         )
 
-    def process_key(self, name: str) -> str:
+    def process_key(self, name: str, listener: ListenerName = "binary") -> str:
         """Return a key for a process that the broker runs, by the name of its part.
 
-        It is empty if the binary listener has no logins.
+        It is empty if the listener has no logins.
         """
-        if mode_of(self._settings, "binary") == "none":
+        if mode_of(self._settings, listener) == "none":
             return ""
         return self.credentials.internal_key(name, now_ms=self.authenticator.now_ms())
 

@@ -647,11 +647,55 @@ class EmbeddedEngine:
     async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
         log = self._logs.disk[topic_partition]
         if offset > log.log_end_offset:
+            # First: a start takes the offsets that are left out for deleted ones, not for lost ones.
+            await self._manager.checkpoints.move_start(log, offset)
+        if self._logs.disk.get(topic_partition) is log and offset > log.log_end_offset:
             try:
                 log.skip_to(offset)
             except OSError as error:
                 raise self._log_dir.refuse(log.directory, error) from error
         await self.delete_records(topic_partition, offset)
+
+    async def cut_copy(self, topic_partition: TopicPartition, offset: int) -> int:
+        # As with deletions: what is saved must be in force.
+        cut = asyncio.create_task(self._cut_copy(self._logs.disk[topic_partition], offset))
+        self._deletions.add(cut)
+        cut.add_done_callback(self._deletions.discard)
+        return await asyncio.shield(cut)
+
+    async def _cut_copy(self, log: DiskLog, offset: int) -> int:
+        name, checkpoints = log.topic_partition, self._manager.checkpoints
+        self._cleaner.abort(log)
+        async with log.upkeep, checkpoints.lock:
+            await self._flusher.flush([log])
+            await self._flusher.quiesce(log)
+            if self._logs.disk.get(name) is not log:
+                raise UnknownTopic(name.topic)
+            if offset >= log.log_end_offset:
+                return log.log_end_offset
+            try:
+                cut = await self._log_dir.in_thread(log.plan_cut, offset)
+            except OSError as error:
+                raise self._log_dir.refuse(log.directory, error) from error
+            for segment in cut.removed:
+                self._reader.open_segments.forget(segment)
+            log.cut_back(cut)
+            self._keys.forget(log)
+            self._waiters.wake(name)
+            try:
+                # First, so that the next start looks for batches after it, whatever is left of them.
+                await checkpoints.save([name])
+                log.epochs.truncate_to(log.log_end_offset)
+                await self._log_dir.in_thread(log.remove_cut, cut)
+            except (OSError, StorageError) as error:
+                # Memory and disk differ now, so nothing may be written.
+                cause = error if isinstance(error, OSError) else OSError(str(error))
+                raise self._log_dir.fail(log.directory, cause) from error
+        logger.warning("%s was cut back to offset %d", log.directory, log.log_end_offset)
+        return log.log_end_offset
+
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Do nothing: no other broker appends."""
 
     async def end_copies(self, topic_partition: TopicPartition) -> None:
         log = self._logs.disk[topic_partition]

@@ -90,6 +90,10 @@ class ProducerState(Protocol):
         """
         ...
 
+    def blank(self) -> ProducerState:
+        """Return a state of the same partition that knows nothing."""
+        ...
+
     def snapshot(self) -> bytes: ...
     def restore(self, data: bytes) -> None:
         """Start from a snapshot. Raises ``ValueError`` if it is damaged."""
@@ -480,7 +484,7 @@ class LogEngine(Protocol):
         compared with it when the batch gets its offset. One that is stored already is a repeat, whatever the end is.
 
         ``is_copy``: they keep the offsets, leader epochs and times that they have, in a topic with ``stele.mirror``. The first
-        begins at the log end offset or later; no producer is asked for its state.
+        begins at ``expected_end`` or later, where the log ends; no producer is asked for its state.
 
         Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
         an idempotent producer that was refused for a reason that passes, later ones are out of order until
@@ -499,6 +503,23 @@ class LogEngine(Protocol):
         """Begin a copy at ``offset``, and delete what is before: its source has no more records up to there.
 
         Raises ``StorageError``: it begins where it did.
+        """
+        ...
+
+    async def cut_copy(self, topic_partition: TopicPartition, offset: int) -> int:
+        """Remove the batches of a copy that end after ``offset``, as if they had never come; return the new end.
+
+        The end may be earlier: whole batches go, and a compacted copy loses all, because records before ``offset`` may
+        have gone because of later ones. Nothing may be appended meanwhile. It lasts when this returns.
+
+        Raises ``StorageError``: the directory has stopped, or nothing was removed.
+        """
+        ...
+
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Accept no copies any more, whichever broker is asked; ``end_copies`` of each follows.
+
+        A caller that has the partitions to itself sees to that by itself. Raises ``StorageError``.
         """
         ...
 

@@ -34,6 +34,7 @@ Visibility = Literal["synced", "appended"]
 Acks = Literal["synced", "replicated"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 CompressionType = Literal["producer", "uncompressed", "zstd", "lz4", "snappy", "gzip"]
+IcebergMode = Literal["off", "key_value", "value_schema"]
 SchemaValidation = Literal["none", "id", "content"]
 # In the order in which they were set. Empty: neither deleted nor compacted.
 CleanupPolicy = Literal["delete", "compact", "delete,compact", "compact,delete", ""]
@@ -110,6 +111,9 @@ class TopicConfig:
     mirror: str = ""
     # The id of the topic that it is or was a copy of.
     mirror_source_id: str = ""
+    iceberg_mode: IcebergMode = "off"
+    iceberg_commit_interval_ms: int = 60_000
+    iceberg_snapshot_retention_ms: int = 24 * 3600 * 1000
 
     def as_strings(self) -> dict[str, str]:
         """Return every configuration as it is shown, by its Kafka name."""
@@ -498,6 +502,24 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         ConfigType.STRING,
         _topic_id,
         "The id of the topic that this one is or was a copy of, set by its mirror; it changes nothing.",
+    ),
+    "stele.iceberg.mode": ConfigEntry(
+        "iceberg_mode",
+        ConfigType.STRING,
+        choice("off", "key_value", "value_schema"),
+        "Write the topic as an Iceberg table (extra iceberg): with the columns of a record, or with the fields of its value.",
+    ),
+    "stele.iceberg.commit.interval.ms": ConfigEntry(
+        "iceberg_commit_interval_ms",
+        ConfigType.LONG,
+        int64(100),
+        "Time between two snapshots of the table.",
+    ),
+    "stele.iceberg.snapshot.retention.ms": ConfigEntry(
+        "iceberg_snapshot_retention_ms",
+        ConfigType.LONG,
+        int64(0),
+        "How long a snapshot of the table can be read after the next one has replaced it.",
     ),
     "stele.key.schema.validation": ConfigEntry(
         "key_schema_validation",

@@ -16,6 +16,7 @@ _BUG = "the broker failed to process the request; its log has the error"
 # A test proves that every leaf of the tree has a row.
 ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    errors.StatementStopped: ErrorCode.POLICY_VIOLATION,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
     errors.TopicRecreated: ErrorCode.UNKNOWN_TOPIC_ID,

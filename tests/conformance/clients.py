@@ -184,8 +184,23 @@ KARAPACE = "karapace"
 REGISTRY_GO = "registry-go"
 REGISTRY_JS = "registry-js"
 FLINK = "flink-sql"
+# Compared with the broker's own connector to PostgreSQL (``test_debezium``), and a reader of what that writes.
+DEBEZIUM = "debezium"
+DEBEZIUM_JDBC = "debezium-jdbc"
 _PROGRAMS = frozenset(
-    {SPARK, TOOLS, CONNECT, STREAMS, MIRROR_MAKER, KARAPACE, REGISTRY_GO, REGISTRY_JS, FLINK}
+    {
+        SPARK,
+        TOOLS,
+        CONNECT,
+        STREAMS,
+        MIRROR_MAKER,
+        KARAPACE,
+        REGISTRY_GO,
+        REGISTRY_JS,
+        FLINK,
+        DEBEZIUM,
+        DEBEZIUM_JDBC,
+    }
 )
 # Makes topics and writes what others are asked to read.
 REFERENCE = next(client for client in CLIENTS if client.name == "confluent-kafka")

@@ -93,6 +93,8 @@ PROGRAMS = {
     "kafka-connect": "Kafka Connect",
     "kafka-streams": "Kafka Streams",
     "mirror-maker": "MirrorMaker",
+    "debezium": "Debezium's connector for PostgreSQL",
+    "debezium-jdbc": "Debezium's JDBC sink",
     "karapace": "Karapace",
     "registry-go": "franz-go's registry client",
     "registry-js": "KafkaJS' registry client",

@@ -137,6 +137,10 @@ class Worker:
             config["topic.creation.default.replication.factor"] = "1"
         else:
             config["topics"] = TOPIC
+        return self.put(name, config)
+
+    def put(self, name: str, config: dict[str, str]) -> dict[str, str]:
+        """Create or change a connector, and return its configuration."""
 
         def accepted() -> bool:
             try:

@@ -376,6 +376,10 @@ def test_a_client_is_shown_what_it_may_use(
     # Keys of others are listed for those who may see users, and deleted by those who may change them.
     expect(rows(page, "keys")).to_have_count(1 if "Users" in sections else 0)
     expect(rows(page, "keys").get_by_role("button")).to_have_count(1 if "New user…" in buttons else 0)
+    page.get_by_role("link", name="Mirrors").click()
+    expect(page.get_by_text("You may not see mirrors")).to_have_count(0 if "Users" in sections else 1)
+    expect(page.get_by_text("No mirrors yet.")).to_have_count(1 if "Users" in sections else 0)
+    expect(page.get_by_role("button", name="New mirror…")).to_have_count(1 if "New user…" in buttons else 0)
 
 
 def test_without_rules_the_page_says_so(open_page: Open) -> None:

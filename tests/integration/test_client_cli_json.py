@@ -18,7 +18,7 @@ from tests.support.made_replica import made_replica
 from tests.support.warm_processes import run_stele
 
 # They run until they are stopped, or print records in the formats of records.
-WITHOUT = {"serve", "produce", "consume", "table", "cdc", "mirror run", "pipeline run"}
+WITHOUT = {"serve", "produce", "consume", "table", "cdc", "iceberg run", "mirror run", "pipeline run"}
 
 
 def leaves(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -72,6 +72,7 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
         batch = group.poll()
         assert batch is not None
         batch.ack()
+    run("sql", "select count(*) from json")
     run("groups list")
     run("groups describe", "json-group")
     run("groups configure", "json-share", "--config", "errors.deadletterqueue.topic.name=dlq.json")
@@ -96,11 +97,12 @@ def documents(stele_broker_session: BrokerProcess, directory: Path) -> dict[str,
     run("schemas delete", "json-value", "--yes")
     mirrored = ("json", "--from", "127.0.0.1:1", "--topics", "none")
     run("mirror create", *mirrored)
-    for command in ("list", "status", "pause", "resume", "promote", "delete"):
+    for command in ("list", "status", "pause", "resume", "truncate", "promote", "delete"):
         if command == "delete":
-            run("mirror create", *mirrored)
-        yes = ("--yes",) if command in ("promote", "delete") else ()
+            run("mirror create", "json", "--to", "127.0.0.1:1", "--topics", "none", "--offsets", "translate")
+        yes = ("--yes",) if command in ("truncate", "promote", "delete") else ()
         run(f"mirror {command}", *(() if command == "list" else ("json",)), *yes)
+    run("iceberg status")
     run("quotas set", "producer_byte_rate=1000000000", "--for-client-id", "json")
     run("quotas list")
     run("quotas remove", "--for-client-id", "json")

@@ -64,6 +64,7 @@ NOT_RUN = {
     "echo 'N14228:from kcat' | kcat": "make conformance CLIENTS=kcat runs it",
     "kafka-": "Apache Kafka's own tools: make conformance CLIENTS=kafka-tools runs them",
     "spark-submit": "tests/integration/spark runs it",
+    "spark-shell": "tests/conformance/test_iceberg_tables.py has such a session",
     "python -m": "the module exists (checked)",
     ".venv/bin/python -m": "the module exists (checked)",
     "docker compose --profile cluster": "test_compose.py runs the services as processes",
@@ -73,6 +74,17 @@ NOT_RUN = {
 HANGS_S = 500
 # What a page's Python expects to be there.
 PRELUDES = {
+    "docs/iceberg.md": """
+        import time
+        from stele import Client
+        from pyiceberg.catalog import load_catalog
+
+        with Client() as client:
+            configs = {"stele.iceberg.mode": "key_value", "stele.iceberg.commit.interval.ms": 100}
+            client.alter_topic("orders", configs=configs)
+        while not load_catalog("", type="rest", uri="http://127.0.0.1:8080/iceberg").table_exists("stele.orders"):
+            time.sleep(0.1)
+        """,
     "docs/groups.md": """
         from stele import AsyncClient, Client
 

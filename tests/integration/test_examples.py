@@ -55,6 +55,11 @@ def test_what_is_produced_is_consumed(protocol: str, broker: BrokerProcess) -> N
     assert run("produce_and_consume.py", url) == "the sum of all values is 49950.0\n"
 
 
+def test_a_topic_is_read_as_a_table(broker: BrokerProcess) -> None:
+    printed = "50 of the first 50 records are rows of stele.readings\n"
+    assert run("read_tables.py", broker.http_url) == printed
+
+
 def test_a_web_service_stores_and_serves_orders(broker: BrokerProcess) -> None:
     order = {"customer": "ada", "items": ["chisel"]}
     service = subprocess.Popen(

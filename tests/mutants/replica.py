@@ -46,10 +46,17 @@ REPLICA_MUTANTS = (
     # What was read is perhaps that of another topic, which has the paths of a deleted one.
     _mutant(
         "segment_uploads",
-        "        self._check_open(one.log for one in planned)\n",
+        "        self._check_open((one.log, one.piece.segment) for one in planned)\n",
         "",
         _UPLOADS,
         "path_of_a_deleted",
+    ),
+    _mutant(
+        "segment_uploads",
+        "            if segment.is_cut or not self._is_open(log):\n",
+        "            if not self._is_open(log):\n",
+        _UPLOADS,
+        "cut_back_meanwhile",
     ),
     # After an upload that failed, the logs count as unchanged …
     _mutant(

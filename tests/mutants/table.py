@@ -22,6 +22,19 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── copies of tables beside the stream ──
+    Mutant(
+        "clients/python/stele/cdc/windows.py",
+        "            if xid < self._floor or xid % _XIDS in self._xids:\n",
+        "            if xid < self._floor:\n",
+        "tests/unit/stele/cdc/test_windows.py",
+    ),
+    Mutant(
+        "clients/python/stele/cdc/windows.py",
+        " and whole not in self.running)",
+        ")",
+        "tests/unit/stele/cdc/test_windows.py",
+    ),
     # ── copies of mirrors ──
     Mutant(
         "app/storage/recovery/loader.py",
@@ -64,6 +77,83 @@ MUTANTS = (
         "        if False:\n",
         f"{_BROKER}/test_copies.py",
         "nothing_else_writes",
+    ),
+    Mutant(
+        "app/storage/logs/cuts.py",
+        "    for segment in reversed(cut.removed):\n",
+        "    for segment in cut.removed:\n",
+        "tests/unit/storage/test_cut_copies.py",
+        "crash_leaves",
+    ),
+    Mutant(
+        "app/storage/logs/cuts.py",
+        "        if offset > active.next_offset:\n",
+        "        if False:\n",
+        "tests/unit/storage/test_cut_copies.py",
+        "as_if_the_rest",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "                await checkpoints.save([name])\n",
+        "",
+        "tests/unit/storage/test_cut_copies.py",
+        "as_if_the_rest or crash_leaves",
+    ),
+    Mutant(
+        "clients/python/stele/mirror/divergence.py",
+        "        elif _is_original(header) and any(\n",
+        "        elif any(\n",
+        "tests/unit/stele/mirror/test_divergence.py",
+        "batches_are_compared",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "            expected.check(self.next_offset)\n",
+        "            pass\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "one_of_two_brokers",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "        if self.row.copy_phase is CopyPhase.ENDED:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "ordinary_topic",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "                        place.base_offset - place.hole,\n",
+        "                        place.base_offset,\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "bytes_of_its_source",
+    ),
+    Mutant(
+        "app/storage/shared/log.py",
+        "            self.epochs.note(*entry)\n\n",
+        "            pass\n\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "one_of_two_brokers",
+    ),
+    Mutant(
+        "app/storage/shared/runs/batches.py",
+        "        if end_offset is not None and first_offset >= end_offset:\n",
+        "        if False:\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "open_transaction_within_a_run",
+    ),
+    Mutant(
+        "app/storage/shared/engine.py",
+        "            await self._meta.forget_producers(self._logs[topic_partition].log_id)\n",
+        "            pass\n",
+        f"{_BROKER}/test_shared_copies.py",
+        "ordinary_topic",
+    ),
+    Mutant(
+        "app/broker/producing/copy_pace.py",
+        "        self._seen = self._activity()\n        self._free_at_s = ended_s",
+        "        self._free_at_s = ended_s",
+        "tests/unit/broker/test_copy_pace.py",
+        "waits_for_nobody",
     ),
     # ── contracts of topics ──
     Mutant(
@@ -189,7 +279,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/storage/shared/log.py",
-        "        self.history, self.epochs = row.history, _epochs_of(row)\n",
+        "        self.history, self.epochs = row.history, self._epochs_of(row)\n",
         "        self.history = row.history\n",
         f"{_STORAGE}/shared/test_histories.py",
         "diverges",

@@ -118,9 +118,14 @@ class Replay:
 
     Holds what must be true of every record on the way: positions of the stream rise in each
     partition, so nothing is there twice or out of order; a row that is read or created was not there.
+
+    ``is_resumed``: a copy may go on beside the stream. Then changes of rows come before the rows were read, and a row
+    that is read is the one that the changes before it have made, if there were any. None is read twice.
     """
 
-    def __init__(self, broker: str, topic: str) -> None:
+    def __init__(self, broker: str, topic: str, *, is_resumed: bool = False) -> None:
+        self._is_resumed = is_resumed
+        self._was_read: set[bytes] = set()
         self._broker = broker
         self.topic = topic
         self.rows: dict[bytes, dict[str, Any]] = {}
@@ -148,6 +153,10 @@ class Replay:
                 if came:
                     give_up_s = time.monotonic() + TIMEOUT_S
                 assert time.monotonic() < give_up_s, (self.topic, len(self.records), len(self.rows))
+
+    def forget_reads(self) -> None:
+        """Allow that all rows are read once more."""
+        self._was_read.clear()
 
     def read_all(self) -> None:
         """Read what is there now."""
@@ -187,13 +196,22 @@ class Replay:
             case "t":
                 # It stands in every partition; the rows of this one are gone.
                 self.rows = {k: row for k, row in self.rows.items() if row["#"] != record.partition}
+                self._was_read = {k for k in self._was_read if k in self.rows}
             case "d":
                 assert key is not None
-                del self.rows[key]
+                assert self._is_resumed or key in self.rows
+                self.rows.pop(key, None)
             case "u":
                 assert key is not None
+                assert self._is_resumed or key in self.rows
                 unchanged = {name: self.rows[key][name] for name in event.get("unchanged", [])}
                 self.rows[key] = {**event["after"], **unchanged, "#": record.partition}
+            case "r" if self._is_resumed:
+                assert key is not None
+                assert key not in self._was_read, record
+                self._was_read.add(key)
+                row = {**event["after"], "#": record.partition}
+                assert self.rows.setdefault(key, row) == row, record
             case _:
                 assert key is not None
                 assert key not in self.rows, record

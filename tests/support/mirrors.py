@@ -112,9 +112,16 @@ def run_mirror(
     environment: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Generator[MirrorProcess]:
-    """Run a mirror of ``bootstrap`` into ``broker``; ``more`` are fields of its definition."""
+    """Run a mirror of ``bootstrap`` into ``broker``; ``more`` are fields of its definition.
+
+    With ``to``, it copies from ``broker`` into that cluster, which ``bootstrap`` must be, too.
+    """
     definition = {"name": "test", "from": bootstrap, "topics": topics, **more}
-    process = MirrorProcess(definition, broker.binary_url, environment or {})
+    address = broker.binary_url
+    if more.get("to") == bootstrap:
+        del definition["from"]
+        address = broker.kafka_bootstrap
+    process = MirrorProcess(definition, address, environment or {})
     try:
         yield process
         process.stop()

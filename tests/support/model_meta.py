@@ -32,6 +32,7 @@ from app.storage.shared.meta import (
     CleaningPlan,
     CommitAnswer,
     CommittedRun,
+    CopyPhase,
     KeptLog,
     KeyRuns,
     KnownLog,
@@ -251,12 +252,16 @@ class ModelMeta:
                     run.length,
                     run.max_timestamp,
                     is_merged=False,
+                    cleaned_until=run.cleaned_until,
                 )
             )
         for row in decision.logs.values():
             log = self._logs[row.log_id]
             if not log.row.unmerged_bytes:
                 log.unmerged_since_ms = self._now_ms()
+            if row.copy_phase is CopyPhase.COPIED:
+                log.row = row
+                continue
             if row.epoch < self.history and decision.runs:
                 log.epochs = [
                     *_needed(log.epochs, row.log_start, self.history - 86400),
@@ -292,6 +297,28 @@ class ModelMeta:
         self.inline, self._log_ids_skipped = inline, skipped
         self.history += 1
         self.on_history()
+
+    # ── copies of a mirror ──
+
+    async def skip_copies(self, log_id: int, *, expected_end: int, offset: int) -> LogRow | None:
+        row = self._row(log_id)
+        if row is None or row.copy_phase is CopyPhase.ENDED or row.next_offset != expected_end:
+            return row
+        self._delete_oldest(log_id, list(self.runs_of[log_id]))
+        await self.forget_producers(log_id)
+        self._open = {key: first for key, first in self._open.items() if key.log_id != log_id}
+        self._aborted.pop(log_id, None)
+        self._logs[log_id].row = row.skipped_to(offset)
+        return self._row(log_id)
+
+    async def end_copies(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
+        ended = {log_id: row.ended_copy() for log_id in log_ids if (row := self._row(log_id)) is not None}
+        for log_id, row in ended.items():
+            self._logs[log_id].row = row
+        return ended
+
+    async def forget_producers(self, log_id: int) -> None:
+        self._producers = {key: row for key, row in self._producers.items() if key.log_id != log_id}
 
     # ── T2 ──
 
@@ -480,7 +507,7 @@ class ModelMeta:
         planned = [_place(run) for run in plan.runs]
         at = places.index(planned[0]) if row is not None and planned[0] in places else -1
         is_outdated = row is None or at < 0 or places[at : at + len(planned)] != planned
-        if is_outdated or not merged.cleaned_until:
+        if is_outdated or not merged.keeps_claim:
             self._claims.pop(log_id, None)
         if row is None or is_outdated:
             self.objects[merged.key] = ModelObject(

@@ -16,7 +16,7 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_b
 from app.cluster.shared_transactions import Decide, EndOfTransaction, T, Updated
 from app.cluster.transaction_store import TransactionRecord
 from app.storage.shared.commit_rules import IdRow, ProducerKey
-from app.storage.shared.meta import ObjectWrite, PartitionId, RunWrite
+from app.storage.shared.meta import CopyPhase, ObjectWrite, PartitionId, RunWrite
 from app.storage.shared.runs.object_format import ObjectRun, footer_bytes, header_bytes
 from app.storage.shared.store.object_keys import MARKERS, ObjectKeys
 from app.storage.shared.write_buffer import object_run
@@ -122,8 +122,8 @@ class ModelTransactions:
         return bool(offsets)
 
     def open_keys(self, producer_ids: Collection[int]) -> list[ProducerKey]:
-        """Return where transactions of these producers are open; not in logs that were deleted."""
-        live = {row.log_id for row in self._meta.live_logs}
+        """Return where transactions of these producers are open; not in copies, nor in logs that were deleted."""
+        live = {row.log_id for row in self._meta.live_logs if row.copy_phase is not CopyPhase.COPIED}
         opened = self._meta.open_in_logs()
         return sorted(key for key in opened if key.producer_id in producer_ids and key.log_id in live)
 

@@ -200,14 +200,14 @@ class SchemaTopic:
                 assert content.canonical is None or content.normalized is None
                 content.canonical = digest(canonical(content.text))
                 content.normalized = digest(normalized(content.text))
-            for version, level in outcome.comparisons:
+            for version, rule in outcome.comparisons:
                 old = version.content.text
                 problems: list[str] = []
-                if level in ("BACKWARD", "FULL") and not reads(text, old):
+                if rule.level in ("BACKWARD", "FULL") and not reads(text, old):
                     problems.append("does not read old data")
-                if level in ("FORWARD", "FULL") and not reads(old, text):
+                if rule.level in ("FORWARD", "FULL") and not reads(old, text):
                     problems.append("is not read by the old schema")
-                comparisons.problems[version.content, level] = tuple(problems)
+                comparisons.problems[version.content, rule] = tuple(problems)
 
     def delete_version(self, subject: str, version: str | int, *, permanent: bool = False) -> int:
         name, number = Name.parse(subject), decisions.version_number(version)

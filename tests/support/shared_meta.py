@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, cast
 from uuid import UUID
 
+from stele.wire.control_record import MarkerType
 from stele.wire.record_batch import LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 
 from app.storage.shared.meta import (
@@ -88,6 +89,7 @@ def written_object(
     is_inline: bool = False,
     claims: Sequence[Mapping[int, TransactionClaim]] = (),
     expected_ends: Sequence[Mapping[int, ExpectedEnd]] = (),
+    are_copies: bool = False,
 ) -> ObjectWrite:
     """Return an object with these batches, by log; ``claims`` and ``expected_ends`` are those of each of ``runs``."""
     position = 8
@@ -106,11 +108,20 @@ def written_object(
                 ),
                 claims=claims[at] if claims else {},
                 expected_ends=expected_ends[at] if expected_ends else {},
+                copies={index: _marker_in(header) for index, header in enumerate(headers)}
+                if are_copies
+                else {},
             )
         )
         position += sum(header.size for header in headers)
     inline = key.encode().ljust(position, b".") if is_inline else None
     return ObjectWrite(key=key, uploader=UPLOADERS[0], size=position, runs=writes, inline=inline)
+
+
+def _marker_in(header: BatchHeader) -> MarkerType | None:
+    if not header.is_control:
+        return None
+    return MarkerType.ABORT if header.size == ABORT_BYTES else MarkerType.COMMIT
 
 
 def told(answer: Any) -> Any:
@@ -167,6 +178,9 @@ class RandomCalls:
             self._create: 2,
             self._commit: 30,
             self._commit_again: 4,
+            self._copy: 10,
+            self._skip_copies: 2,
+            self._end_copies: 1,
             self._fence: 3,
             self._read: 10,
             self._by_time: 3,
@@ -341,6 +355,54 @@ class RandomCalls:
             if log is not None:
                 self.ends[log.log_id] = log.next_offset
 
+    async def _copy(self) -> None:
+        """Append what a mirror copies, with holes, mostly at the end of the log."""
+        random, log_id = self.random, self._copied_log()
+        end = max(0, self.ends.get(log_id, 0) + random.choice([0] * 9 + [-1]))
+        headers: list[BatchHeader] = []
+        ends: dict[int, ExpectedEnd] = {}
+        for at in range(random.randint(1, 4)):
+            ends[at] = ExpectedEnd(end, TopicPartition("orders", 0))
+            producer_id, is_marker = random.choice([NO_PRODUCER_ID, 1, 2]), random.random() < 0.3
+            header = (
+                marker(producer_id, 0, size=random.choice([ABORT_BYTES, COMMIT_BYTES]))
+                if is_marker and producer_id != NO_PRODUCER_ID
+                else batch(
+                    random.randint(1, 4),
+                    producer_id=producer_id,
+                    producer_epoch=-1 if producer_id == NO_PRODUCER_ID else random.choice([0, 0, 0, 1]),
+                    base_sequence=-1 if producer_id == NO_PRODUCER_ID else random.randint(0, 50),
+                    attributes=TRANSACTIONAL if producer_id == 2 else 0,
+                )
+            )
+            offset = end + random.choice([0, 0, 3])
+            headers.append(replace(header, base_offset=offset, partition_leader_epoch=offset // 20))
+            end = headers[-1].next_offset
+        written = written_object(self._new_key(), [(log_id, headers)], expected_ends=[ends], are_copies=True)
+        answer: CommitAnswer = await self.both(lambda meta: meta.commit_objects([written]))
+        self.committed.append(([written], answer))
+        if (log := answer[0][0].log) is not None:
+            self.ends[log_id] = log.next_offset
+
+    def _copied_log(self) -> int:
+        """Return one of the logs that are mostly copies."""
+        copies = [log_id for log_id in self.logs if log_id % 3 == 0]
+        return self.random.choice(copies) if copies else self._log()
+
+    async def _skip_copies(self) -> None:
+        log_id = self._copied_log()
+        end = max(0, self.ends.get(log_id, 0) + self.random.choice([0, 0, -1]))
+        offset = end + self.random.randint(1, 30)
+        row = await self.both(lambda meta: meta.skip_copies(log_id, expected_end=end, offset=offset))
+        if row is not None:
+            self.ends[log_id] = row.next_offset
+
+    async def _end_copies(self) -> None:
+        some = [self._copied_log(), self._log()]
+        rows = await self.both(lambda meta: meta.end_copies(sorted(set(some))))
+        for log_id in rows:
+            await self.both(lambda meta, log_id=log_id: meta.forget_producers(log_id))
+
     async def _commit_again(self) -> None:
         if self.committed:
             objects, answer = self.random.choice(self.committed)
@@ -475,6 +537,7 @@ class RandomCalls:
                 max_timestamp=self.random.choice([-1, 500]),
                 sparse_index=b"",
                 cleaned_until=runs[-1].last_offset + 1,
+                keeps_claim=True,
                 keys=self.random.choice([None, ByteSpan(8 + length, 56)]),
                 gone_markers=[
                     aborted.last_offset

@@ -38,6 +38,12 @@ FOREIGN = {
         "KafkaShareConsumer",
         "schema.registry.url",
     ),
+    "Debezium": (
+        "time.precision.mode=adaptive",
+        "include.unknown.datatypes=false",
+        "ExtractNewRecordState",
+    ),
+    "Apache Iceberg": ("stele.stele.orders.snapshots", "rest.auth.type=basic"),
     "object stores, whose variables the library of the stores reads": (
         "AWS_ROLE_ARN",
         "AWS_SERVER_SIDE_ENCRYPTION",

@@ -24,6 +24,7 @@ from ...groups.services import group_count, share_counts
 from ...monitor.group_sampler import OTHERS
 from ...monitor.loop_probe import BUCKETS_S as HOLD_BUCKETS_S
 from ...monitor.sampler import StickyNames, TopicSize, resident_bytes
+from ...sql.statements import SqlStatements
 from ..state import ApiState
 from .cluster import cluster_metrics
 from .listeners import listener_metrics
@@ -167,6 +168,28 @@ def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
     broker.observe_syncs(observe)
 
 
+def _sql(sql: SqlStatements, active: int) -> Iterable[Metric]:
+    totals = sql.totals
+    yield GaugeMetricFamily("stele_sql_statements_active", "SQL statements in progress.", value=active)
+    yield GaugeMetricFamily(
+        "stele_sql_processes", "Processes that run SQL statements or wait for one.", value=sql.processes
+    )
+    ended = CounterMetricFamily(
+        "stele_sql_statements",
+        "SQL statements by result; stopped means that the client disconnected or the broker shut down.",
+        labels=("end",),
+    )
+    for end, number in totals.ended.items():
+        ended.add_metric((end,), number)
+    yield ended
+    yield CounterMetricFamily(
+        "stele_sql_scanned_bytes", "Bytes of batches read for SQL statements.", value=totals.scanned_bytes
+    )
+    yield CounterMetricFamily(
+        "stele_sql_answer_bytes", "Bytes of answers to SQL statements.", value=totals.answer_bytes
+    )
+
+
 class _BrokerCounters(Collector):
     """Read the counters of the broker and the listeners per scrape.
 
@@ -282,6 +305,8 @@ class _BrokerCounters(Collector):
         for end, number in searches.ended.items():
             ended.add_metric((end,), number)
         yield ended
+        if state.sql is not None:
+            yield from _sql(state.sql, state.sql_slots.taken)
         yield from self._cleaner()
         yield from cluster_metrics(state.broker)
         if state.replica is not None:

@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
-from ..errors import MEDIA_TYPE
+from ..replaced_problems import ReplaceProblems
 from ..requests import preferred
 
 # The first is the default.
@@ -45,32 +45,12 @@ def encode_error(problem: Mapping[str, Any]) -> tuple[bytes, str]:
     return msgspec.json.encode(error), MEDIA_TYPES[0]
 
 
-class RegistryErrors:
-    """ASGI middleware that replaces problem documents; it is the outermost one."""
+def _encode_for(scope: Scope, problem: Mapping[str, Any]) -> tuple[int, bytes, str]:
+    body, media_type = encode_error(problem)
+    accept = ", ".join(Headers(scope=scope).getlist("accept"))
+    return problem["status"], body, preferred(accept, MEDIA_TYPES) or media_type
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message | None = None
-
-        async def send_error(message: Message) -> None:
-            nonlocal start
-            if message["type"] == "http.response.start":
-                if (b"content-type", MEDIA_TYPE.encode()) in message["headers"]:
-                    start = message
-                    return
-            elif start is not None:
-                # A problem document comes in one piece.
-                body, media_type = encode_error(msgspec.json.decode(message["body"]))
-                accept = ", ".join(Headers(scope=scope).getlist("accept"))
-                fields = {
-                    b"content-type": (preferred(accept, MEDIA_TYPES) or media_type).encode(),
-                    b"content-length": b"%d" % len(body),
-                }
-                kept = [(name, value) for name, value in start["headers"] if name not in fields]
-                await send({**start, "headers": [*kept, *fields.items()]})
-                message = {**message, "body": body}
-            await send(message)
-
-        await self._app(scope, receive, send_error)
+def registry_errors(app: ASGIApp) -> ASGIApp:
+    """Return ``app`` with errors of the registry in place of its problem documents."""
+    return ReplaceProblems(app, _encode_for)

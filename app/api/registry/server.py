@@ -16,7 +16,7 @@ from ..http.request_ids import RequestIds
 from ..http.traffic import refuse
 from ..server import HttpListener, HttpServer
 from .application import create_registry_application, mount_registry
-from .errors import RegistryErrors, encode_error
+from .errors import encode_error, registry_errors
 
 
 class RegistryServer(HttpListener):
@@ -47,13 +47,13 @@ class RegistryServer(HttpListener):
             if security.credentials is not None:
                 security.credentials.observe_revocations(authenticate.revoke)
         super().__init__(
-            RegistryErrors(RequestIds(RefuseCrossSite(authenticated, settings))),
+            registry_errors(RequestIds(RefuseCrossSite(authenticated, settings))),
             traffic,
             settings,
             admission=admission,
             accept=accept,
             tls=tls,
             security=security,
-            refusing=RegistryErrors(refuse),
+            refusing=registry_errors(refuse),
             problem_encoder=encode_error,
         )

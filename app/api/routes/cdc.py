@@ -45,6 +45,8 @@ class CdcConnector(TypedDict):
     repeated: NotRequired[int]
     transactions: NotRequired[int]
     notifications: NotRequired[int]
+    messages: NotRequired[int]
+    refused_messages: NotRequired[int]
     commit_ms: NotRequired[int]
     failures: NotRequired[int]
     last_error: NotRequired[str | None]

@@ -29,6 +29,9 @@ _Properties = Annotated[
     ),
 ]
 
+# With ``equal``, copies in another cluster keep the offsets; with ``translate``, committed offsets are translated.
+_Offsets = Annotated[str, one_of("MirrorOffsets", "equal", "translate")]
+
 
 class MirroredPartition(TypedDict):
     partition: int
@@ -37,6 +40,12 @@ class MirroredPartition(TypedDict):
     lag: int | None
     state: str
     error: str | None
+    common_end: NotRequired[
+        Annotated[
+            int,
+            Shown("of a copy that has diverged: it and the source are the same before this offset"),
+        ]
+    ]
 
 
 class MirroredTopicState(TypedDict):
@@ -53,11 +62,14 @@ MirrorDocument = TypedDict(
     "MirrorDocument",
     {
         "name": str,
-        "from": str,
+        "from": Annotated[str | None, Shown("brokers of the source; null if it copies to another cluster")],
+        "to": Annotated[str | None, Shown("brokers of the target; null if it copies to this broker")],
         "topics": str,
         "groups": str | None,
         "acls": bool,
         "source": _Properties,
+        "target": _Properties,
+        "offsets": _Offsets,
         "rate": int | None,
     },
 )
@@ -69,6 +81,9 @@ class Mirror(TypedDict):
     restarts: int
     definition: MirrorDocument
     lag: NotRequired[Annotated[int | None, Shown("offsets of the source that are not copied yet")]]
+    source_records: NotRequired[
+        Annotated[int, Shown("offsets of the source in all, from where the copies begin")]
+    ]
     stopped: NotRequired[Annotated[int, Shown("partitions that wait for a person")]]
     bytes_per_s: NotRequired[float]
     copied_bytes: NotRequired[int]
@@ -97,14 +112,31 @@ class Promotion(TypedDict):
     promoted: list[PromotedTopic]
 
 
-class MirrorBody(Struct, forbid_unknown_fields=True, rename={"servers": "from"}):
-    """What a mirror copies."""
+class CutCopy(TypedDict):
+    topic: str
+    partition: int
+    before: Annotated[int, Shown("where the copy ended")]
+    after: int
+    groups: Annotated[
+        list[str], Shown("groups whose committed offsets were past the new end, and are there now")
+    ]
 
-    servers: Annotated[str, Shown("brokers of the source to begin with: HOST:PORT,…")]
+
+class Truncation(TypedDict):
+    truncated: list[CutCopy]
+
+
+class MirrorBody(Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
+    """What a mirror copies, from a source to this broker or from here to a target."""
+
     topics: Annotated[str, Shown("regular expression of whole names")]
+    origin: Annotated[str | None, Shown("brokers of the source to begin with: HOST:PORT,…")] = None
+    to: Annotated[str | None, Shown("brokers of the target to begin with, instead of a source")] = None
     groups: Annotated[str | None, Shown("regular expression of the groups whose offsets are copied")] = None
     acls: Annotated[bool, Shown("whether access rules and quotas are copied")] = False
     source: _Properties = field(default_factory=dict[str, str])
+    target: _Properties = field(default_factory=dict[str, str])
+    offsets: _Offsets = "equal"
     rate: Annotated[int | None, Shown("limit of all copying in bytes per second", minimum=1024)] = None
     paused: bool = False
 
@@ -115,7 +147,14 @@ class PromotionBody(Struct, forbid_unknown_fields=True):
     topic: Annotated[str | None, Shown("one copy; without it all, and the mirror is deleted")] = None
 
 
+class TruncationBody(Struct, forbid_unknown_fields=True):
+    """What to cut back."""
+
+    topic: Annotated[str | None, Shown("one copy; without it all that have diverged")] = None
+
+
 _BODY = JsonBody(MirrorBody, '{"from": "kafka:9092", "topics": "orders\\\\..*", "groups": ".*"}')
+_TRUNCATION = JsonBody(TruncationBody, '{"topic": "orders.eu"}', is_required=False)
 _PROMOTION = JsonBody(PromotionBody, '{"topic": "orders.eu"}', is_required=False)
 
 
@@ -152,21 +191,28 @@ async def get_mirror(request: Request) -> Mirror:
 
 @route("PUT /v1/mirrors/{mirror}", "Create or change a mirror", body=_BODY)
 async def put_mirror(request: Request) -> Mirror:
-    """Copy topics of another Kafka cluster, with the same offsets, until they are promoted.
+    """Copy topics of another Kafka cluster, with the same offsets, until they are promoted; or topics to one, with `to`.
 
     A mirror that exists goes on with what the body says; with `paused` it rests.
     """
     name = request.path_params["mirror"]
     body = await _BODY.read(request)
+    servers, is_outward = body.origin or body.to, body.origin is None
+    if servers is None or None not in (body.origin, body.to):
+        raise InvalidRequest("a mirror needs either from or to: HOST:PORT of brokers of another cluster")
+    if body.source if is_outward else body.target:
+        raise InvalidRequest("source has the properties of a mirror with from, target those of one with to")
     definition = MirrorDefinition(
         name=name,
-        servers=body.servers,
+        servers=servers,
         topics=body.topics,
         groups=body.groups,
         acls=body.acls,
-        source=body.source,
+        source=body.target if is_outward else body.source,
         rate_bytes_s=body.rate,
         is_paused=body.paused,
+        is_outward=is_outward,
+        offsets=body.offsets,
     )
     mirrors = _mirrors(request)
     await mirrors.put(definition)
@@ -206,5 +252,29 @@ async def promote_mirror(request: Request) -> Promotion:
                 ],
             }
             for topic, ended in promoted
+        ]
+    }
+
+
+@route("POST /v1/mirrors/{mirror}/truncate", "Cut back copies", body=_TRUNCATION, errors=(404,))
+async def truncate_mirror(request: Request) -> Truncation:
+    """Delete the records of copies that their source has lost, where it has diverged, and go on with what it has.
+
+    `common_end` of a partition says where it is cut. Committed offsets past the new end are moved there.
+    """
+    name = request.path_params["mirror"]
+    body = await _TRUNCATION.read(request)
+    cut = await _mirrors(request).truncate(name, body.topic)
+    _log(request, "truncate-mirror", name)
+    return {
+        "truncated": [
+            {
+                "topic": one.topic_partition.topic,
+                "partition": one.topic_partition.partition,
+                "before": one.before,
+                "after": one.after,
+                "groups": list(one.groups),
+            }
+            for one in cut
         ]
     }

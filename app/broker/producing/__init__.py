@@ -8,5 +8,5 @@
 - ``producer_state``, ``producers``   idempotent producers: each batch once, in order; and named ones
 - ``transaction_gate``   the interface of appends to transactions
 - ``appending``        checks and the append
-- ``copies``           what mirrors write, and how a copy ends
+- ``copy_pace``, ``copies``   how mirrors give way to other clients; what they write, and how a copy ends
 """

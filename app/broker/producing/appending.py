@@ -215,11 +215,21 @@ class Appender:
         return PendingProduce(*topic_partition, ticket, acks, sync)
 
     def append_copies(
-        self, topic_partition: TopicPartition, batches: bytearray | memoryview, headers: list[rb.BatchHeader]
-    ) -> None:
+        self,
+        topic_partition: TopicPartition,
+        batches: bytearray | memoryview,
+        headers: list[rb.BatchHeader],
+        expected_end: int,
+    ) -> AppendTicket:
         """Append batches of a mirror, which keep their offsets; see ``Copies``."""
-        self._engine.append(topic_partition, batches, headers, sync=False, is_copy=True)
-        self._count(headers, len(batches))
+        ticket = self._engine.append(
+            topic_partition, batches, headers, sync=False, expected_end=expected_end, is_copy=True
+        )
+        if ticket.is_placed:
+            self._count(headers, len(batches))
+        else:
+            self._count_when_placed(headers, len(batches), ticket)
+        return ticket
 
     # ── markers ──
 

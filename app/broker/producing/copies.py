@@ -6,6 +6,8 @@ where its mirror goes on, so a batch is stored once, whatever crashed in between
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -27,6 +29,7 @@ from ...storage.topic_partition import TopicPartition
 from ...work_budget import WorkBudget
 from ..topics import Topic, Topics
 from .appending import Appender
+from .copy_pace import CopyPace
 from .producers import Producers
 from .transaction_gate import MarkerOrder
 
@@ -55,17 +58,36 @@ class EndedTransaction:
     first_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutCopy:
+    """A copy that was cut back from ``before`` to ``after``; ``groups`` had committed offsets past that."""
+
+    topic_partition: TopicPartition
+    before: int
+    after: int
+    groups: Sequence[str]
+
+
 class Copies:
     """The copies of one broker."""
 
     def __init__(
-        self, *, engine: LogEngine, topics: Topics, producers: Producers, appender: Appender
+        self,
+        *,
+        engine: LogEngine,
+        topics: Topics,
+        producers: Producers,
+        appender: Appender,
+        activity: Callable[[], int],
     ) -> None:
+        """``activity``: see ``CopyPace``."""
+        self._pace = CopyPace(activity)
         self._engine = engine
         self._topics = topics
         self._producers = producers
         self._appender = appender
-        self._promoting: set[str] = set()
+        # Topics that take no copies now: they are promoted, or cut back.
+        self._changing: set[str] = set()
         self._is_closing = False
 
     def begin_close(self) -> None:
@@ -89,29 +111,37 @@ class Copies:
 
         Raises:
             UnknownTopic, UnknownPartition, TopicRecreated, InvalidRequest: there is no such copy.
-            UnexpectedEnd: the copy ends elsewhere; nothing was appended.
+            UnexpectedEnd: the copy ends elsewhere; nothing was appended, but its log start may have moved.
             InvalidBatch: the batches cannot be those of a log from there on; nothing was appended.
             StorageFull, StorageUnavailable, LogDirFailed, BrokerClosing: nothing was appended.
         """
         name = self._copy(topic_name, topic_id, partition)
+        if not batches or log_start_offset > self._engine.state(name).log_end_offset:
+            # Another broker may have appended; with batches, the engine compares the end when it stores them.
+            await self._engine.refresh([name])
+            self._copy(topic_name, topic_id, partition)
         if log_start_offset > self._engine.state(name).log_end_offset:
             self._check_end(name, expected_end)
             await self._engine.skip_to(name, log_start_offset)
             self._copy(topic_name, topic_id, partition)
             expected_end = log_start_offset
         if batches:
-            headers = await _checked(batches)
-            is_large = len(headers) == 1 and headers[0].size > self._engine.large_bytes
-            if is_large:
-                batches = memoryview(batches)
-                await self._engine.write_ahead(name, batches, headers[0], is_copy=True)
-            self._copy(topic_name, topic_id, partition)
-            self._check_end(name, expected_end)
-            if headers[0].base_offset < expected_end:
-                raise InvalidBatch(
-                    f"it begins at offset {headers[0].base_offset}, and {name} ends at {expected_end}"
-                )
-            self._appender.append_copies(name, batches, headers)
+            async with self._pace:
+                headers = await _checked(batches)
+                is_large = len(headers) == 1 and headers[0].size > self._engine.large_bytes
+                if is_large:
+                    batches = memoryview(batches)
+                    await self._engine.write_ahead(name, batches, headers[0], is_copy=True)
+                self._copy(topic_name, topic_id, partition)
+                self._check_end(name, expected_end)
+                if headers[0].base_offset < expected_end:
+                    raise InvalidBatch(
+                        f"it begins at offset {headers[0].base_offset}, and {name} ends at {expected_end}"
+                    )
+                ticket = self._appender.append_copies(name, batches, headers, expected_end)
+            if ticket.future is not None:
+                await asyncio.shield(ticket.future)
+                self._copy(topic_name, topic_id, partition)
         state = self._engine.state(name)
         if state.log_start_offset < log_start_offset:
             await self._engine.delete_records(name, log_start_offset)
@@ -134,7 +164,7 @@ class Copies:
         topic = self._topics.topic(topic_name)
         if topic.topic_id != topic_id:
             raise TopicRecreated(topic_name, str(topic_id))
-        if not topic.config.mirror or topic_name in self._promoting:
+        if not topic.config.mirror or topic_name in self._changing:
             raise InvalidRequest(f"topic {topic_name!r} is no copy of a mirror; nothing was stored")
         return self._topics.partition(topic_name, partition)
 
@@ -154,15 +184,32 @@ class Copies:
             raise InvalidRequest(
                 f"topic {topic_name!r} is no copy of a mirror, so there is nothing to promote"
             )
-        self._promoting.add(topic_name)
+        self._changing.add(topic_name)
         try:
+            await self._engine.stop_copies(topic.topic_partitions())
             ended = await self._end_transactions(topic)
             for name in topic.topic_partitions():
                 await self._engine.end_copies(name)
             await self._topics.alter(topic_name, partitions=None, configs={MIRROR: None}, ends_mirror=True)
         finally:
-            self._promoting.discard(topic_name)
+            self._changing.discard(topic_name)
         return ended
+
+    async def cut(self, name: TopicPartition, offset: int) -> int:
+        """Remove the batches of a copy that end after ``offset``, which its source has lost; return its new end.
+
+        Its mirror does not run meanwhile. What was removed is copied again from there, as the source has it now.
+
+        Raises:
+            UnknownTopic, UnknownPartition, InvalidRequest: there is no such copy.
+            StorageError, BrokerClosing: nothing was removed, or the data directory has stopped.
+        """
+        self._copy(name.topic, self._topics.topic(name.topic).topic_id, name.partition)
+        self._changing.add(name.topic)
+        try:
+            return await self._engine.cut_copy(name, offset)
+        finally:
+            self._changing.discard(name.topic)
 
     async def _end_transactions(self, topic: Topic) -> list[EndedTransaction]:
         orders: list[MarkerOrder] = []
@@ -192,10 +239,14 @@ class Copies:
                     )
                 await budget.visit()
         await self._producers.reserve_ids(newest_id)
+        stored: list[asyncio.Future[None]] = []
         for order in orders:
             # ``end_copies`` syncs them.
-            self._appender.append_markers([order], sync=False)
+            (ticket,) = self._appender.append_markers([order], sync=False)
+            if ticket.future is not None:
+                stored.append(ticket.future)
             await budget.visit()
+        await asyncio.gather(*stored)
         return ended
 
 

@@ -111,6 +111,10 @@ class ProducerStates:
         # For producers without state: epoch and sequence of a batch that the disk had no room for.
         self._refused: dict[int, tuple[int, int]] = {}
 
+    def blank(self) -> ProducerStates:
+        """Return a state of the same partition that knows nothing."""
+        return ProducerStates(self._clock, named_epochs=self._named_epochs, arrivals=self._arrivals)
+
     def __len__(self) -> int:
         return len(self._producers)
 

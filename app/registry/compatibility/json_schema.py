@@ -68,24 +68,29 @@ _OF_OTHERS = frozenset(("properties", "patternProperties", "additionalProperties
 _INFINITY = float("inf")
 
 
-def incompatibilities(reader: JsonSchema, writer: JsonSchema) -> Problems:
+def incompatibilities(reader: JsonSchema, writer: JsonSchema, *, is_lenient: bool = False) -> Problems:
     """Return why data written with ``writer`` cannot be read with ``reader``; nothing if it can.
+
+    ``is_lenient``: writers leave out properties that their schema does not name, and readers ignore those that theirs
+    does not. So optional properties can be added and removed, whatever ``additionalProperties`` says. An object
+    without ``properties`` is a map, of which this does not hold.
 
     Each problem begins with its place in the schema of the reader, a JSON pointer after ``#``.
     """
     try:
-        return list(dict.fromkeys(find_problems(reader.root, writer.root, "all")))
+        return list(dict.fromkeys(_Comparison(is_lenient).compare(reader.root, writer.root, "all")))
     except (TooComplex, RecursionError):
         return ["#: the schemas are too complex to compare"]
 
 
 def find_problems(reader: Node, writer: Node, mode: _Mode) -> Problems:
     """Return why a node does not accept all that another one does. Raises ``TooComplex``."""
-    return _Comparison().compare(reader, writer, mode)
+    return _Comparison(is_lenient=False).compare(reader, writer, mode)
 
 
 class _Comparison:
-    def __init__(self) -> None:
+    def __init__(self, is_lenient: bool) -> None:
+        self._is_lenient = is_lenient
         self._budget = Budget(STEPS_MAX)
         self._known = Knowledge(self._budget)
         self._texts: dict[Node, str] = {}
@@ -379,15 +384,20 @@ class _Comparison:
         properties: dict[str, Node] = words.get("properties", {})
         bases = [base.keywords for base in known.bases(values)]
         theirs: set[str] = set[str]().union(*(base.get("properties", ()) for base in bases))
+        is_lenient = self._is_lenient and mode != "exactly any"
         marks = {name for name, node in properties.items() if node.keywords.keys() & {"const", "enum"}}
         # Those that mark an alternative first: most alternatives differ in them.
         for name in [*sorted(marks), *sorted(theirs.union(properties) - marks)]:
             inner = known.of_property(values, name)
             for target in known.applied(reader, name):
+                is_added = inner == ANY and name not in theirs
+                is_other = target.is_false and target is words.get("additionalProperties")
+                if is_lenient and (is_other or (is_added and theirs)):
+                    continue
                 problems = yield from self._why_not(inner, target, mode, is_inside=True)
                 if problems and target.is_false:
                     problems = [_problem(target, f"the property {quote(name)} is no longer accepted")]
-                elif problems and inner == ANY and name not in theirs:
+                elif problems and is_added:
                     text = f"the property {quote(name)} was added to an open object: it could have any value"
                     problems = [_problem(target, text)]
                 yield from problems
@@ -407,7 +417,10 @@ class _Comparison:
     ) -> _Finding:
         """Check the properties that neither schema names: those that match ``pattern``, or none of ``patterns``."""
         known = self._known
+        is_lenient = self._is_lenient and mode != "exactly any"
         problems: Problems = []
+        if is_lenient and target.is_false and pattern is None:
+            return
         for base in [words for words in bases if words.keys() & _OF_OTHERS] or [{}]:
             theirs: dict[str, Node] = base.get("patternProperties", {})
             if pattern in theirs:
@@ -417,7 +430,9 @@ class _Comparison:
                     known.accepted(node) for each, node in theirs.items() if pattern or each not in patterns
                 ]
                 rest = base.get("additionalProperties")
-                possible.append(known.accepted(rest) if rest else ANY)
+                inner = known.accepted(rest) if rest else ANY
+                if inner != ANY or not (is_lenient and "properties" in base):
+                    possible.append(inner)
             for inner in possible:
                 problems = yield from self._why_not(inner, target, mode, is_inside=True)
                 if problems:

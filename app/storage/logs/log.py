@@ -44,6 +44,7 @@ from ..segments.reader import Extent, extent_from, extent_with_records, find_tim
 from ..segments.segment import Segment
 from ..segments.transaction_index import AbortedEntry, overlapping
 from ..topic_config import TopicConfig
+from .cuts import LogCut, plan_cut, remove_cut
 from .flush_work import FlushWork
 from .high_watermark import HighWatermark
 from .partition_log import Span, check_offset
@@ -479,6 +480,53 @@ class DiskLog:
                 self._unsealed.remove(segment)
             paths += segment.paths
         return paths
+
+    # ── cutting a copy back ──
+
+    def plan_cut(self, offset: int) -> LogCut:
+        """Return how the log is to end at ``offset`` or before, which changes nothing; for threads.
+
+        Raises ``OSError``.
+        """
+        if (self.config.is_compacted or self.first_dirty) and self.compacted_until > offset:
+            # Records before the cut may have gone because of records after it.
+            offset = min(offset, self.log_start_offset)
+        return plan_cut(
+            self._partition,
+            list(self.segments),
+            offset,
+            blank=self.producer_state.blank(),
+            new_segment=lambda base_offset: new_segment(
+                self._partition, base_offset, self.config, self._clock, may_have_holes=True
+            ),
+        )
+
+    def remove_cut(self, cut: LogCut) -> None:
+        """Remove what is cut off from the disk; for threads. Raises ``OSError``."""
+        remove_cut(self._partition, cut)
+
+    def cut_back(self, cut: LogCut) -> None:
+        """End where ``cut`` says, in memory: its caller makes that last before anything is appended.
+
+        All was synced before. ``epochs`` stay, until the earlier end is saved: a start reads those that follow it from the log.
+        """
+        for segment in cut.removed:
+            segment.is_cut = True
+            segment.release()
+        kept = len(cut.kept)
+        self.segments[kept:] = [cut.active]
+        self._bases[kept:] = [cut.active.base_offset]
+        self.deletions += 1
+        end_offset = self.log_end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.recovery_point = end_offset
+        self.producer_state.restore(cut.producers)
+        self._last_aborted = max(segment.aborted.last_offset for segment in self.segments)
+        self.first_dirty = min(self.first_dirty, end_offset)
+        self.compacted_until = min(self.compacted_until, end_offset)
+        self._unsealed, self._in_flush = [], []
+        self._is_on_disk = False
+        self.note_change()
 
     # ── compaction ──
 

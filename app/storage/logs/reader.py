@@ -216,6 +216,10 @@ class LogReader:
                 except WouldBlockError:
                     in_thread = self._waiting_for(log.is_remote_at(offset))
                     return _Found(await in_thread(search, False), aborted_search)
+            except CorruptLog:
+                if log.deletions == deletions:
+                    raise
+                # Its end was cut off meanwhile.
             except OSError as error:
                 if isinstance(error, FileNotFoundError):
                     if self._logs.find(log.topic_partition) is not log:
@@ -248,6 +252,9 @@ class LogReader:
             raise LogDirFailed(path, "the file is gone") from None
         except OSError as error:
             raise self._log_dir.unreadable(path, error) from error
+        if extent is not None and extent.segment.is_cut:
+            # The next read reports what is left.
+            return b""
         if extent is not None and len(data) != extent.size:
             raise CorruptLog(
                 path=path,

@@ -181,18 +181,18 @@ class SegmentUploads:
         while rest:
             rest = await self._upload_once(kind, rest, bytes_max)
 
-    def _check_open(self, logs: Iterable[DiskLog]) -> None:
-        """Check that what was just read was theirs: another topic of the same name may have their paths."""
-        for log in logs:
-            if not self._is_open(log):
-                raise SegmentVanished(f"{log.directory} was deleted")
+    def _check_open(self, read: Iterable[tuple[DiskLog, Segment]]) -> None:
+        """Check that what was just read was theirs: another topic of the same name, or other records, may be there."""
+        for log, segment in read:
+            if segment.is_cut or not self._is_open(log):
+                raise SegmentVanished(f"{segment.path} was deleted, or cut back")
 
     def _free_slot(self, _upload: asyncio.Task[None]) -> None:
         self._slots.release()
 
     async def _upload_once(self, kind: str, planned: Sequence[_Planned], bytes_max: int) -> list[_Planned]:
         built = await self._in_thread(partial(build_object, [one.piece for one in planned], bytes_max))
-        self._check_open(one.log for one in planned)
+        self._check_open((one.log, one.piece.segment) for one in planned)
         key = await self._bucket.put(kind, built.data)
         rest: list[_Planned] = []
         budget = WorkBudget()
@@ -272,7 +272,7 @@ class SegmentUploads:
         try:
             while piece is not None:
                 built = await self._in_thread(partial(build_object, [piece], self._options.segment_bytes))
-                self._check_open([log])
+                self._check_open([(log, segment)])
                 key = await self._bucket.put(SEALED, built.data)
                 spans.append(built.runs[0].span(key))
                 piece = built.runs[0].rest

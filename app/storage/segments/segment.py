@@ -88,6 +88,7 @@ class Segment:
         "created_ms",
         "has_key_index",
         "indexes",
+        "is_cut",
         "is_pinned",
         "is_sealed",
         "last_append",
@@ -121,6 +122,8 @@ class Segment:
         self.last_append = (INT64_MAX, 0)
         self.is_sealed = False
         self.is_pinned = False
+        # The log was cut back before its end: other batches may come to be where it had some.
+        self.is_cut = False
         self.may_have_holes = may_have_holes
         # The log if it is in a bucket alone.
         self.remote: RemoteLog | None = None

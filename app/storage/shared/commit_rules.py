@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from stele.wire.control_record import MarkerType
 from stele.wire.record_batch import BatchHeader
 
 from ...errors import (
+    InvalidRequest,
     InvalidTransactionState,
     ProducerFenced,
     SteleError,
@@ -26,6 +28,7 @@ from ..topic_partition import TopicPartition
 from .meta import (
     BatchPlace,
     CommitAnswer,
+    CopyPhase,
     ExpectedEnd,
     LogRow,
     ObjectWrite,
@@ -51,6 +54,7 @@ class NewRun(NamedTuple):
     position: int
     length: int
     max_timestamp: int
+    cleaned_until: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +158,13 @@ class _Ids:
         raise InvalidTransactionState(produce.transactional_id, reason)
 
 
+def copy_ended(topic_partition: TopicPartition) -> InvalidRequest:
+    """Return the error of a mirror that writes to what was its copy."""
+    return InvalidRequest(
+        f"{topic_partition} is no copy of a mirror any more, or is being promoted; nothing was stored"
+    )
+
+
 @dataclass(slots=True)
 class _Log:
     """A log while batches are placed in it."""
@@ -169,6 +180,52 @@ class _Log:
     opened: dict[int, int] = field(default_factory=dict[int, int])
     opened_before: Mapping[int, int] = field(default_factory=dict[int, int])
     aborted: list[AbortedTransaction] = field(default_factory=list[AbortedTransaction])
+    # The leader epochs of the batches that were copied now, with their first offsets.
+    copied_epochs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    has_copies: bool = False
+
+    def place_copy(self, header: BatchHeader, marker: MarkerType | None, expected: ExpectedEnd) -> BatchPlace:
+        """Store a batch at the offset that it has, or say why not; no producer is asked for its state."""
+        if self.row.copy_phase is CopyPhase.ENDED:
+            return BatchPlace(-1, error=copy_ended(expected.topic_partition))
+        try:
+            expected.check(self.next_offset)
+        except UnexpectedEnd as error:
+            return BatchPlace(-1, error=error)
+        hole = header.base_offset - self.next_offset
+        if header.has_producer_id:
+            if header.is_control:
+                if marker is not None:
+                    self._end(header, header.base_offset, is_abort=marker is MarkerType.ABORT)
+            elif header.base_sequence >= 0:
+                self._note(header)
+        known = self.copied_epochs or self.row.copied_epochs
+        if header.partition_leader_epoch > (known[-1][0] if known else -1):
+            self.copied_epochs.append((header.partition_leader_epoch, header.base_offset))
+        self.has_copies = True
+        self.next_offset = header.next_offset
+        self.added_bytes += header.size
+        return BatchPlace(header.base_offset, hole=hole)
+
+    def _end(self, header: BatchHeader, offset: int, *, is_abort: bool) -> None:
+        """Note the marker at ``offset``, of an epoch that is not over."""
+        producer_id = header.producer_id
+        known = self.known.get(producer_id)
+        if known is None or known.epoch < header.producer_epoch:
+            # After a marker with a new epoch, the producer begins with sequence 0.
+            self.known[producer_id] = ProducerSequences(header.producer_epoch, is_whole=known is not None)
+            self.changed.add(producer_id)
+        first_offset = self.opened.pop(producer_id, None)
+        if is_abort and first_offset is not None:
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
+
+    def _note(self, header: BatchHeader) -> None:
+        """Note a batch of a producer that is stored at its base offset."""
+        producer_id = header.producer_id
+        self.known[producer_id] = sequences_after(self.known.get(producer_id), header)
+        self.changed.add(producer_id)
+        if header.is_transactional:
+            self.opened.setdefault(producer_id, header.base_offset)
 
     def place(
         self,
@@ -182,6 +239,10 @@ class _Log:
         """Give a batch its offsets, or say why not."""
         base_offset = self.next_offset
         producer_id = header.producer_id
+        if self.has_copies or self.row.copy_phase is CopyPhase.COPIED:
+            return BatchPlace(
+                -1, error=InvalidRequest("the partition is a copy of a mirror; nothing was stored")
+            )
         if header.is_control and header.has_producer_id:
             known = self.known.get(producer_id)
             if known is not None and header.producer_epoch < known.epoch:
@@ -189,13 +250,7 @@ class _Log:
                     producer_id=producer_id, epoch=header.producer_epoch, current_epoch=known.epoch
                 )
                 return BatchPlace(-1, error=fenced)
-            if known is None or known.epoch < header.producer_epoch:
-                # After a marker with a new epoch, the producer begins with sequence 0.
-                self.known[producer_id] = ProducerSequences(header.producer_epoch, is_whole=known is not None)
-                self.changed.add(producer_id)
-            first_offset = self.opened.pop(producer_id, None)
-            if is_abort and first_offset is not None:
-                self.aborted.append(AbortedTransaction(producer_id, first_offset, base_offset))
+            self._end(header, base_offset, is_abort=is_abort)
         elif header.has_producer_id:
             known = self.known.get(producer_id)
             try:
@@ -214,11 +269,7 @@ class _Log:
                 return BatchPlace(-1, error=error)
             if stored is not None:
                 return BatchPlace(stored.base_offset, is_duplicate=True)
-            placed = replace(header, base_offset=base_offset)
-            self.known[producer_id] = sequences_after(known, placed)
-            self.changed.add(producer_id)
-            if header.is_transactional:
-                self.opened.setdefault(producer_id, base_offset)
+            self._note(replace(header, base_offset=base_offset))
         elif expected is not None:
             try:
                 expected.check(base_offset)
@@ -237,7 +288,18 @@ class _Log:
             unmerged_bytes=self.row.unmerged_bytes + self.added_bytes,
             first_open=self._first_open,
             last_aborted=self.aborted[-1].last_offset if self.aborted else self.row.last_aborted,
+            copy_phase=CopyPhase.COPIED if self.has_copies else self.row.copy_phase,
+            copied_epochs=self._copied_epochs,
         )
+
+    @property
+    def _copied_epochs(self) -> tuple[tuple[int, int], ...]:
+        """Return the leader epochs of copies that are not all deleted."""
+        if not self.copied_epochs:
+            return self.row.copied_epochs
+        epochs = [*self.row.copied_epochs, *self.copied_epochs]
+        first = max((at for at, (_, start) in enumerate(epochs) if start <= self.row.log_start), default=0)
+        return tuple(epochs[first:])
 
     @property
     def _first_open(self) -> int | None:
@@ -312,7 +374,9 @@ def decide_commit(
 
 def _places(log: _Log, run: RunWrite) -> list[BatchPlace]:
     return [
-        log.place(
+        log.place_copy(header, run.copies[index], run.expected_ends[index])
+        if index in run.copies
+        else log.place(
             header,
             is_abort=index in run.aborts,
             needs_state=index in run.needs_state,
@@ -324,36 +388,40 @@ def _places(log: _Log, run: RunWrite) -> list[BatchPlace]:
 
 
 def _rows(object_at: int, run: RunWrite, places: Iterable[BatchPlace]) -> list[NewRun]:
-    """Return the rows of one run: one, unless batches in between got no new offsets."""
+    """Return the rows of one run: one, unless batches in between got no new offsets, or copies are beside others."""
     rows: list[NewRun] = []
     position = run.position
-    is_open = False
+    is_open = is_of_copies = False
     # A deleted log has no places.
-    for header, place in zip(run.headers, places, strict=False):
+    for index, (header, place) in enumerate(zip(run.headers, places, strict=False)):
         if place.error is not None or place.is_duplicate:
             is_open = False
         else:
             last_offset = place.base_offset + header.last_offset_delta
-            if is_open:
+            is_copy = index in run.copies
+            cleaned_until = last_offset + 1 if is_copy else 0
+            if is_open and is_copy == is_of_copies:
                 row = rows[-1]
                 rows[-1] = row._replace(
                     last_offset=last_offset,
                     length=row.length + header.size,
                     max_timestamp=max(row.max_timestamp, header.max_timestamp),
+                    cleaned_until=cleaned_until,
                 )
             else:
                 rows.append(
                     NewRun(
                         run.log_id,
-                        place.base_offset,
+                        place.base_offset - place.hole,
                         last_offset,
                         object_at,
                         position,
                         header.size,
                         header.max_timestamp,
+                        cleaned_until,
                     )
                 )
-            is_open = True
+            is_open, is_of_copies = True, is_copy
         position += header.size
     return rows
 

@@ -319,7 +319,8 @@ class Committer:
         for log in list(rotation.by_log):
             kept: list[QueuedAppend] = []
             for append in rotation.by_log[log]:
-                refused = await self._refused.error(log, append.headers[0])
+                is_copy = append.copies is not None
+                refused = None if is_copy else await self._refused.error(log, append.headers[0])
                 if refused is None:
                     kept.append(append)
                 elif not append.future.done():
@@ -461,11 +462,15 @@ class Committer:
         if not places:
             # The topic was deleted.
             error = UnknownTopic(append.log.topic_partition.topic)
+        is_copy = append.copies is not None
         if error is not None:
-            future.set_exception(self._refused.verdict(append.log, append.headers[0], error))
+            future.set_exception(
+                error if is_copy else self._refused.verdict(append.log, append.headers[0], error)
+            )
             return
         last = append.headers[-1]
-        self._refused.accepted(append.log, last)
+        if not is_copy:
+            self._refused.accepted(append.log, last)
         append.ticket.place(
             base_offset=places[0].base_offset,
             last_offset=places[-1].base_offset + last.last_offset_delta,
@@ -489,7 +494,8 @@ class Committer:
         for log, appends in pending.rotation.by_log.items():
             for append in appends:
                 if not append.future.done():
-                    self.refused(log, append.headers[0])
+                    if append.copies is None:
+                        self.refused(log, append.headers[0])
                     append.future.set_exception(error)
 
 
@@ -515,28 +521,32 @@ def _note_runs(
     size = 0
     run: RunRead | None = None
     position = appends[0].position
-    headers = (header for append in appends for header in append.headers)
-    for header, batch in zip(headers, place.places, strict=True):
+    headers = ((append.copies is not None, header) for append in appends for header in append.headers)
+    for (is_copy, header), batch in zip(headers, place.places, strict=True):
         if batch.error is None and not batch.is_duplicate:
             size += header.size
+            first_offset = batch.base_offset - batch.hole
             last_offset = batch.base_offset + header.last_offset_delta
-            if run is not None and run.last_offset + 1 == batch.base_offset:
+            cleaned_until = last_offset + 1 if is_copy else 0
+            if run is not None and run.last_offset + 1 == first_offset and bool(run.cleaned_until) == is_copy:
                 run = run._replace(
                     last_offset=last_offset,
                     length=run.length + header.size,
                     max_timestamp=max(run.max_timestamp, header.max_timestamp),
+                    cleaned_until=cleaned_until,
                 )
             else:
                 if run is not None:
                     log.note_run(run, now_ms)
                 run = RunRead(
-                    base_offset=batch.base_offset,
+                    base_offset=first_offset,
                     last_offset=last_offset,
                     object=ref,
                     position=position,
                     length=header.size,
                     max_timestamp=max(NO_TIMESTAMP, header.max_timestamp),
                     is_merged=False,
+                    cleaned_until=cleaned_until,
                 )
         elif run is not None:
             log.note_run(run, now_ms)

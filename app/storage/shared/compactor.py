@@ -322,6 +322,7 @@ class Compactor:
             cleaned.built,
             cleaned_until=mapped_end,
             gone_markers=cleaned.gone_markers,
+            keeps_claim=True,
         )
         if replaced is None:
             raise _PlanOutdatedError

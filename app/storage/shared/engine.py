@@ -30,7 +30,14 @@ from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, set_log_append_time, settle_create_time
 
 from ...clock import Clock
-from ...errors import InvalidConfig, StorageError, StorageUnavailable, UnknownTopic
+from ...errors import (
+    InvalidBatch,
+    InvalidConfig,
+    StorageError,
+    StorageUnavailable,
+    UnexpectedEnd,
+    UnknownTopic,
+)
 from ..disk_views import DiskViews
 from ..engine import (
     AppendTicket,
@@ -46,18 +53,18 @@ from ..engine import (
 )
 from ..keys.newest_offsets import NewestOffsets
 from ..sequences import ProducerView
-from ..topic_config import MIRROR, TopicConfig
+from ..topic_config import TopicConfig
 from ..topic_partition import ByPartition, TopicPartition
 from ..transactional_produce import TransactionalProduce
 from ..waiters import Waiters
-from .commit_rules import view_of
+from .commit_rules import copy_ended, view_of
 from .committer import Committer
 from .compactor import Compactor
 from .histories import Histories
 from .key_reader import SharedKeyReader
 from .log import SharedLog
 from .log_ends import LogEnds
-from .meta import Meta, MetaUnavailable, StoreKind
+from .meta import CopyPhase, Meta, MetaUnavailable, StoreKind
 from .options import SharedOptions
 from .reader import SharedReader
 from .runs.merged_objects import MergedObjects
@@ -70,6 +77,12 @@ from .upkeep import Upkeep
 from .write_buffer import QueuedAppend, Rotation, WriteBuffer
 
 _T = TypeVar("_T")
+
+# Leader epochs of histories are seconds since 2025, and none is in force before its second (ADR-0071). One that was copied
+# may be ahead of the clock by that much, or of the first months: the next history is above, and waits for its second.
+_EPOCHS_BEGIN_MS = 1_735_689_600_000
+_EPOCHS_AHEAD_S = 60
+_COPIED_EPOCH_FREE = 1 << 24
 
 
 class SharedEngine:
@@ -292,8 +305,6 @@ class SharedEngine:
                 config.storage,
                 "brokers with shared storage have no topics in memory; use disk",
             )
-        if config.mirror:
-            raise InvalidConfig(MIRROR, config.mirror, "brokers with shared storage take no copies yet")
         for name, value, is_on in (
             ("stele.acks", config.acks, config.acks == "replicated"),
             ("remote.storage.enable", "true", config.remote_storage_enable),
@@ -371,10 +382,11 @@ class SharedEngine:
         expected_end: int | None = None,
         is_copy: bool = False,
     ) -> AppendTicket:
-        assert not is_copy, "check_config allows no copies"
         log = self._logs[topic_partition]
         header = headers[0]
-        marker = read_marker(batches, header) if header.is_control else None
+        copies = self._copies(batches, headers) if is_copy else None
+        assert copies is None or expected_end is not None, "copies come with the end that they expect"
+        marker = read_marker(batches, header) if header.is_control and not is_copy else None
         if admit is not None:
             admit(header)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -386,14 +398,16 @@ class SharedEngine:
             headers=headers,
             ticket=ticket,
             future=future,
-            log_append_time_ms=self._stamp(log.config, batches, headers),
+            log_append_time_ms=NO_TIMESTAMP if is_copy else self._stamp(log.config, batches, headers),
             needs_state=needs_state,
             is_abort=marker is not None and marker.type is MarkerType.ABORT,
             transaction=transaction if header.is_transactional else None,
             expected_end=expected_end,
+            copies=copies,
         )
         if self._is_closing or not self._buffer.has_room(append.buffered_bytes):
-            self._committer.refused(log, header)
+            if not is_copy:
+                self._committer.refused(log, header)
             waiting = f"{self._buffer.buffered_bytes} bytes of earlier appends wait for it"
             reason = "the broker is closing" if self._is_closing else waiting
             raise StorageUnavailable(f"the append to {topic_partition}", reason)
@@ -405,6 +419,20 @@ class SharedEngine:
         elif self._linger is None:
             self._linger = self._begin_linger()
         return ticket
+
+    def _copies(
+        self, batches: bytearray | memoryview, headers: Sequence[BatchHeader]
+    ) -> list[MarkerType | None]:
+        """Return the type of the marker in each batch of a mirror. Raises ``InvalidBatch``."""
+        newest = (self._clock.now_ms() - _EPOCHS_BEGIN_MS) // 1000 + _EPOCHS_AHEAD_S
+        for header in headers:
+            if header.partition_leader_epoch > max(newest, _COPIED_EPOCH_FREE):
+                raise InvalidBatch(
+                    f"leader epoch {header.partition_leader_epoch} of the source is ahead of the clock here; those of Stele"
+                    " are seconds since 2025: compare the clocks"
+                )
+        markers = (read_marker(batches, header) if header.is_control else None for header in headers)
+        return [None if marker is None else marker.type for marker in markers]
 
     def _begin_linger(self) -> asyncio.TimerHandle:
         """Wait until ``linger_ms`` after the last object was begun.
@@ -569,10 +597,49 @@ class SharedEngine:
         return row.log_start
 
     async def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
-        raise AssertionError("check_config allows no copies")
+        log = self._logs[topic_partition]
+        expected_end = log.next_offset
+        try:
+            row = await self._meta.skip_copies(log.log_id, expected_end=expected_end, offset=offset)
+        except MetaUnavailable as error:
+            raise _unavailable("skipping what the source has deleted", error) from error
+        if row is None:
+            raise UnknownTopic(topic_partition.topic)
+        log.update(row)
+        self._start_moved(log)
+        if log.has_news:
+            self._grown(log, 1)
+        if row.copy_phase is CopyPhase.ENDED:
+            raise copy_ended(topic_partition)
+        if row.log_start != offset:
+            raise UnexpectedEnd(
+                **topic_partition._asdict(), expected=expected_end, log_end_offset=row.next_offset
+            )
+
+    async def cut_copy(self, topic_partition: TopicPartition, offset: int) -> int:
+        raise StorageError(
+            f"copies on shared storage cannot be cut back, so {topic_partition} stays as it is"
+        )
+
+    async def stop_copies(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        logs = {log.log_id: log for log in map(self._logs.__getitem__, topic_partitions)}
+        try:
+            rows = await self._meta.end_copies(list(logs))
+        except MetaUnavailable as error:
+            raise _unavailable("the promotion", error) from error
+        for log_id, log in logs.items():
+            if log_id not in rows:
+                raise UnknownTopic(log.topic_partition.topic)
+            log.update(rows[log_id])
+            if log.has_news:
+                self._grown(log, 1)
 
     async def end_copies(self, topic_partition: TopicPartition) -> None:
-        raise AssertionError("check_config allows no copies")
+        # An id of another cluster may be that of a producer here, whose batches are not repeats of those that were copied.
+        try:
+            await self._meta.forget_producers(self._logs[topic_partition].log_id)
+        except MetaUnavailable as error:
+            raise _unavailable("the promotion", error) from error
 
     async def enforce_retention(self) -> int:
         return await self._upkeep.enforce_retention()

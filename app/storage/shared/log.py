@@ -20,7 +20,7 @@ from ..engine import LogState
 from ..recovery.checkpoint import LeaderEpochs
 from ..topic_config import TopicConfig
 from ..topic_partition import TopicPartition
-from .meta import KnownLog, LogRow, PartitionId, RunRead
+from .meta import CopyPhase, KnownLog, LogRow, PartitionId, RunRead
 
 # Runs that are kept per log; older ones are found by a query.
 _RECENT_RUNS = 256
@@ -69,7 +69,7 @@ class SharedLog:
         self.is_dropped = False
         # The epoch of the history of the metadata that all this is from.
         self.history = row.history
-        self.epochs = _epochs_of(row)
+        self.epochs = self._epochs_of(row)
         # See ``LogEngine.compacted_until``: that of all runs that this broker has planned to read.
         self.compacted_until = 0
         # What readers were told of: the last stable offset and the end.
@@ -90,6 +90,17 @@ class SharedLog:
         self.log_start_offset = max(self.log_start_offset, row.log_start)
         self.last_stable_offset = max(self.last_stable_offset, row.last_stable)
         self.last_aborted = max(self.last_aborted, row.last_aborted)
+        for entry in row.copied_epochs:
+            self.epochs.note(*entry)
+
+    def _epochs_of(self, row: LogRow) -> LeaderEpochs:
+        """Return the epochs of a log, with that of the records that it gets next, unless these are copies."""
+        epochs = LeaderEpochs(row.copied_epochs)
+        for entry in row.epochs:
+            epochs.note(*entry)
+        if row.copy_phase is CopyPhase.ENDED or not self.config.mirror:
+            epochs.note(row.history, row.next_offset)
+        return epochs
 
     def adopt(self, row: LogRow) -> LostRecords | None:
         """Take over what the metadata say in another history.
@@ -104,7 +115,7 @@ class SharedLog:
             (start for epoch, start in row.epochs if epoch > self.history), default=row.next_offset
         )
         lost = LostRecords(kept_end, self.next_offset) if kept_end < self.next_offset else None
-        self.history, self.epochs = row.history, _epochs_of(row)
+        self.history, self.epochs = row.history, self._epochs_of(row)
         self.log_start_offset, self.next_offset = row.log_start, row.next_offset
         self.last_stable_offset, self.last_aborted = row.last_stable, row.last_aborted
         self.size_bytes = row.size_bytes
@@ -205,13 +216,6 @@ class SharedLog:
             if size >= max_bytes:
                 break
         return runs
-
-
-def _epochs_of(row: LogRow) -> LeaderEpochs:
-    """Return the epochs of a log, with that of the records that it gets next."""
-    epochs = LeaderEpochs(row.epochs)
-    epochs.note(row.history, row.next_offset)
-    return epochs
 
 
 def of_another_history() -> StorageUnavailable:

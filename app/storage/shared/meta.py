@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from stele.wire.control_record import MarkerType
 from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
@@ -109,6 +110,17 @@ class KnownLog(NamedTuple):
     history: int
 
 
+class CopyPhase(IntEnum):
+    """Whether a log is the copy of a mirror; the values are stored.
+
+    ``NEVER``: nothing was copied yet. ``COPIED``: nothing else is accepted. ``ENDED``: no copies are accepted any more.
+    """
+
+    NEVER = 0
+    COPIED = 1
+    ENDED = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
     """The log of a partition, now.
@@ -123,6 +135,9 @@ class LogRow:
     anything. ``epoch`` is that in which the log got its last records; -1 if that was before there were any.
     ``epochs`` has the first offset in each, ascending; only ``create_logs`` and ``log_rows`` fill it.
     ``durability`` is that of what this session commits, as far as the metadata are concerned.
+
+    ``copied_epochs`` has the first offset in each leader epoch that was copied, ascending, and once the copy has ended that
+    of the epoch that began then.
     """
 
     log_id: int
@@ -138,6 +153,8 @@ class LogRow:
     epoch: int = -1
     epochs: Sequence[tuple[int, int]] = ()
     durability: Durability = Durability.SYNCED
+    copy_phase: CopyPhase = CopyPhase.NEVER
+    copied_epochs: tuple[tuple[int, int], ...] = ()
 
     @property
     def last_stable(self) -> int:
@@ -148,6 +165,27 @@ class LogRow:
     def moved_start(self, before_offset: int) -> LogRow:
         """Return the log after DeleteRecords: its start rises to ``before_offset``, at most to its end."""
         return replace(self, log_start=max(self.log_start, min(before_offset, self.next_offset)))
+
+    def skipped_to(self, offset: int) -> LogRow:
+        """Return a copy that has nothing before ``offset``, which is after its end."""
+        return replace(
+            self,
+            copy_phase=CopyPhase.COPIED,
+            log_start=offset,
+            next_offset=offset,
+            size_bytes=0,
+            unmerged_bytes=0,
+            merged_until=offset,
+            first_open=None,
+        )
+
+    def ended_copy(self) -> LogRow:
+        """Return a copy that takes no more copies: what follows has a later leader epoch than all of them."""
+        if self.copy_phase is CopyPhase.ENDED:
+            return self
+        latest = self.copied_epochs[-1][0] if self.copied_epochs else -1
+        begun = (max(self.history, latest + 1), self.next_offset)
+        return replace(self, copy_phase=CopyPhase.ENDED, copied_epochs=(*self.copied_epochs, begun))
 
 
 # ── commit (T1) ──
@@ -182,6 +220,9 @@ class RunWrite:
     (by index) that are markers of an abort, and for those that must begin with sequence 0 if nothing is known of
     their producer. Another control batch is the marker of a commit. A batch with a claim is compared with the
     transactional id that it names, and one with an expected end with the end of the log after all batches before it.
+
+    ``copies`` are the batches that keep the offsets that they have, with the type of the marker in each (None: none). Each
+    has an expected end, at or before its base offset.
     """
 
     log_id: int
@@ -191,6 +232,7 @@ class RunWrite:
     needs_state: frozenset[int] = frozenset()
     claims: Mapping[int, TransactionClaim] = field(default_factory=dict[int, TransactionClaim])
     expected_ends: Mapping[int, ExpectedEnd] = field(default_factory=dict[int, ExpectedEnd])
+    copies: Mapping[int, MarkerType | None] = field(default_factory=dict[int, MarkerType | None])
 
 
 class SilentUploader(NamedTuple):
@@ -228,12 +270,13 @@ class BatchPlace(NamedTuple):
     """The result of committing one batch.
 
     It has offsets from ``base_offset`` on: new ones, or with ``is_duplicate`` those of the first time. With
-    ``error`` it was refused, and ``base_offset`` is -1.
+    ``error`` it was refused, and ``base_offset`` is -1. Before a copy, ``hole`` offsets are left out.
     """
 
     base_offset: int
     is_duplicate: bool = False
     error: SteleError | None = None
+    hole: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +309,8 @@ class RunRead(NamedTuple):
 
     The first has ``base_offset``; those in the object mean nothing, except in merged objects.
     ``sparse_index`` is that of a merged run, empty otherwise. ``cleaned_until`` is not 0 if a pass of
-    compaction wrote the run: each record that it removed has a newer one of its key before this offset.
+    compaction wrote the run: each record that it removed has a newer one of its key before this offset. In a run of
+    copies, of which the source may have removed some, it is the end of the run.
     Such a run may have holes, and its batches have their own offsets. ``keys`` is where its key index is.
     """
 
@@ -368,7 +412,7 @@ class MergedObject:
 
     With ``inline`` its bytes are stored by the commit of the merge, otherwise they are uploaded. ``cleaned_until``
     and ``keys`` are those of ``RunRead``. ``gone_markers`` are the offsets of markers of aborts that a pass of
-    compaction has removed; the log forgets these transactions.
+    compaction has removed; the log forgets these transactions. ``keeps_claim``: the pass goes on with other runs.
     """
 
     key: str
@@ -382,6 +426,7 @@ class MergedObject:
     cleaned_until: int = 0
     keys: ByteSpan | None = None
     gone_markers: Sequence[int] = ()
+    keeps_claim: bool = False
 
     @property
     def store(self) -> StoreKind:
@@ -489,6 +534,26 @@ class Meta(Protocol):
             CommitUnknown: it is not known whether they are committed.
             ObjectFenced: some are fenced; none is committed, and none ever will be under these keys.
         """
+        ...
+
+    # ── copies of a mirror ──
+
+    async def skip_copies(self, log_id: int, *, expected_end: int, offset: int) -> LogRow | None:
+        """Begin a copy that ends at ``expected_end`` at ``offset`` anew, and forget all that is before; return the log.
+
+        It is unchanged if it ends elsewhere, or takes no copies any more. None if the log was deleted.
+        """
+        ...
+
+    async def end_copies(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
+        """Accept no copies in these logs from now on; return those that were not deleted, as they are then.
+
+        Leader epochs of the next history are above all of theirs.
+        """
+        ...
+
+    async def forget_producers(self, log_id: int) -> None:
+        """Forget the producers that a log knows, all of which have no transaction open in it."""
         ...
 
     # ── T2 ──
@@ -601,8 +666,7 @@ class Meta(Protocol):
     async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
         """Claim a log for a pass of compaction, as ``plan_merge`` does; None if it is claimed or deleted.
 
-        The pass puts its objects in place with ``commit_merge``, which leaves the claim of an object with
-        ``cleaned_until`` as it is.
+        The pass puts its objects in place with ``commit_merge``.
         """
         ...
 

@@ -33,8 +33,9 @@ from .compactor import Compactor
 from .log import SharedLog
 from .meta import KeptLog, MergePlan, Meta, MetaUnavailable, ObjectRef, StoreKind
 from .runs.batches import CorruptRunError, batches_of, index_run
-from .runs.builder import BuiltRun, key_index_of
+from .runs.builder import BuiltRun, key_index_of, whole_run
 from .runs.merged_objects import MergedObjects
+from .runs.sparse_index import SparseIndexBuilder
 from .store.object_keys import MERGED, WRITTEN, prefix_of, uploader_of
 from .store.object_store import DELETE_MAX, ObjectStore, ObjectStoreError
 from .upkeep_rules import is_look_due
@@ -213,15 +214,17 @@ class Upkeep:
             return None
         try:
             plan, indexing = await self.indexing_of(plan)
-            run = bytearray().join(await self._merged.load(plan.runs))
-            built = await asyncio.get_running_loop().run_in_executor(None, merged_run, plan, run, indexing)
+            loaded = await self._merged.load(plan.runs)
+            built = await asyncio.get_running_loop().run_in_executor(None, merged_run, plan, loaded, indexing)
         except CorruptRunError as error:
             logger.error("the runs of log %d are not merged: %s", plan.log.log_id, error)
             return False
         except ObjectStoreError as error:
             logger.warning("the runs of log %d are not merged: %s", plan.log.log_id, error)
             return False
-        size = await self._merged.replace(plan, built)
+        size = await self._merged.replace(
+            plan, built, cleaned_until=max(run.cleaned_until for run in plan.runs)
+        )
         if size is None:
             return False
         self._counts.merges += 1
@@ -322,22 +325,34 @@ class Upkeep:
                 self._counts.deleted_objects += len(part)
 
 
-def merged_run(plan: MergePlan, run: bytearray, indexing: KeyIndexing | None) -> BuiltRun:
+def merged_run(plan: MergePlan, loaded: Sequence[bytes], indexing: KeyIndexing | None) -> BuiltRun:
     """Return merged runs as one, with a key index if ``indexing`` is given; for threads.
 
-    Offsets are written into ``run``.
+    ``loaded`` has their bytes. The batches get their offsets; those of copies have them.
 
     Raises:
         CorruptRunError: a batch is damaged, or the runs have other offsets than the plan says.
     """
     base_offset, end_offset = plan.runs[0].base_offset, plan.runs[-1].last_offset + 1
-    sparse_index, next_offset = index_run(run, base_offset)
-    if next_offset != end_offset:
-        raise CorruptRunError(f"the batches end at offset {next_offset}, not {end_offset}", position=len(run))
+    has_copies = any(planned.cleaned_until for planned in plan.runs)
+    if has_copies:
+        run, index = bytearray(), SparseIndexBuilder()
+        for planned, data in zip(plan.runs, loaded, strict=True):
+            for batch, header in whole_run(planned, bytearray(data)):
+                index.add(header.base_offset - base_offset, len(run))
+                run += batch
+        sparse_index = index.build()
+    else:
+        run = bytearray().join(loaded)
+        sparse_index, next_offset = index_run(run, base_offset)
+        if next_offset != end_offset:
+            raise CorruptRunError(
+                f"the batches end at offset {next_offset}, not {end_offset}", position=len(run)
+            )
     keys = b""
     if indexing is not None:
         keys = key_index_of(
-            batches_of(run, base_offset, is_cleaned=False),
+            batches_of(run, base_offset, is_cleaned=has_copies),
             indexing.hasher,
             log_bytes=len(run),
             next_offset=end_offset,

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import crc32c
+from stele.wire.control_record import MarkerType
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ..engine import AppendTicket
 from ..transactional_produce import TransactionalProduce
 from .log import SharedLog
 from .meta import ExpectedEnd, PartitionId, RunWrite, TransactionClaim
-from .runs.object_format import Buffer, ObjectRun, SequenceExtent, footer_bytes, header_bytes
+from .runs.object_format import NO_OFFSET, Buffer, ObjectRun, SequenceExtent, footer_bytes, header_bytes
 
 # What an append takes besides its batches: its headers, its ticket, its part of the footer.
 _APPEND_OVERHEAD_BYTES = 512
@@ -31,7 +32,9 @@ class QueuedAppend:
     """One append that waits for its commit.
 
     ``position`` is that of its first batch in the object, once it is packed. ``future`` ends when the
-    append is committed, or with the error that prevents it. ``is_abort``: it is the marker of an abort.
+    append is committed, or with the error that prevents it. ``is_abort``: it is the marker of an abort. ``copies`` has the
+    type of the marker in each batch of a mirror (None: none); they are stored at the offsets that they have, if the log
+    ends at ``expected_end``.
     """
 
     log: SharedLog
@@ -44,6 +47,7 @@ class QueuedAppend:
     is_abort: bool = False
     transaction: TransactionalProduce | None = None
     expected_end: int | None = None
+    copies: Sequence[MarkerType | None] | None = None
     position: int = -1
 
     @property
@@ -91,7 +95,8 @@ class Rotation:
                 parts.append(append.batches)
                 position += append.size
             written = [(append.batches, append.headers) for append in appends]
-            runs.append(object_run(log.partition_id, written, start, position - start))
+            are_copies = all(append.copies is not None for append in appends)
+            runs.append(object_run(log.partition_id, written, start, position - start, are_copies=are_copies))
         parts.append(footer_bytes(runs))
         return PackedObject(b"".join(parts), runs)
 
@@ -101,14 +106,20 @@ def object_run(
     written: Sequence[tuple[Buffer, Sequence[BatchHeader]]],
     position: int,
     length: int,
+    *,
+    are_copies: bool = False,
 ) -> ObjectRun:
-    """Return what the footer of an object says of the batches of one partition."""
+    """Return what the footer of an object says of the batches of one partition.
+
+    With ``are_copies`` they have their own offsets, and so it needs to say nothing of their producers.
+    """
     crc, offsets, newest_ms = 0, 0, NO_TIMESTAMP
+    base_offset = written[0][1][0].base_offset if are_copies else NO_OFFSET
     sequences: list[SequenceExtent] = []
     for batches, headers in written:
         crc = crc32c.crc32c(batches, crc)
         for header in headers:
-            if header.has_producer_id:
+            if header.has_producer_id and not are_copies:
                 sequences.append(
                     SequenceExtent(
                         offsets,
@@ -118,7 +129,9 @@ def object_run(
                         header.last_offset_delta + 1,
                     )
                 )
-            offsets += header.last_offset_delta + 1
+            offsets = (
+                header.next_offset - base_offset if are_copies else offsets + header.last_offset_delta + 1
+            )
             newest_ms = max(newest_ms, header.max_timestamp)
     return ObjectRun(
         topic_id=partition_id.topic_id,
@@ -128,6 +141,7 @@ def object_run(
         offset_count=offsets,
         max_timestamp_ms=newest_ms,
         crc=crc,
+        base_offset=base_offset,
         sequences=tuple(sequences),
     )
 
@@ -139,6 +153,7 @@ def run_write(log: SharedLog, appends: Sequence[QueuedAppend]) -> RunWrite:
     needs_state: set[int] = set()
     claims: dict[int, TransactionClaim] = {}
     expected_ends: dict[int, ExpectedEnd] = {}
+    copies: dict[int, MarkerType | None] = {}
     for append in appends:
         # A batch of a producer, and so a marker, comes alone; so does that of a conditional append.
         if append.is_abort:
@@ -149,6 +164,13 @@ def run_write(log: SharedLog, appends: Sequence[QueuedAppend]) -> RunWrite:
             claims[len(headers)] = TransactionClaim(append.transaction, log.topic_partition)
         if append.expected_end is not None:
             expected_ends[len(headers)] = ExpectedEnd(append.expected_end, log.topic_partition)
+        for at, marker in enumerate(append.copies or ()):
+            # None is stored if the one before was refused, or the hole between them would be taken for one of the source.
+            copies[len(headers) + at] = marker
+            if at:
+                expected_ends[len(headers) + at] = ExpectedEnd(
+                    append.headers[at - 1].next_offset, log.topic_partition
+                )
         headers += append.headers
     return RunWrite(
         log_id=log.log_id,
@@ -158,6 +180,7 @@ def run_write(log: SharedLog, appends: Sequence[QueuedAppend]) -> RunWrite:
         needs_state=frozenset(needs_state),
         claims=claims,
         expected_ends=expected_ends,
+        copies=copies,
     )
 
 

@@ -26,11 +26,12 @@ package (``make lint`` checks this). Modules on one line do not import each othe
 - ``operations``                                              one class per request: its frame, its HTTP request
 - ``calls``, ``transport``                                    arguments → operations; operations → the broker
 - ``grouping``, ``registry``, ``tables``                      reading as a group; schemas; compacted topics as mappings
+- ``columns``                                                 values with a schema as columns of Arrow
 - ``transactions``                                            what becomes visible together
 - ``async_client``, ``client``                                single calls
 - ``consuming``, ``producing``                                readers that keep a position; batching writers
 - ``broker_process``, ``shared``                              a broker in its own process; one client per event loop
-- ``cdc``, ``fastapi``, ``mirror``, ``spark``, ``testing``    integrations: PostgreSQL, FastAPI, Kafka, Spark, pytest
+- ``cdc``, ``fastapi``, ``iceberg``, ``mirror``, ``spark``, ``sql``, ``testing``   integrations: PostgreSQL, FastAPI, Iceberg, Kafka, Spark, DuckDB, pytest
 - ``commands``                                                the subcommands of ``stele``
 - ``cli``                                                     the console script
 

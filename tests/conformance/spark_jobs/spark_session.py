@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def start_spark(jars: str) -> Any:
+def start_spark(jars: str, **configs: str) -> Any:
     """Return a session of two local cores with the jars of this directory.
 
     Only the results of a job go to the standard output.
@@ -24,6 +24,7 @@ def start_spark(jars: str) -> Any:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config(map=configs)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

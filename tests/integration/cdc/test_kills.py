@@ -103,7 +103,9 @@ def run_the_gauntlet(tmp_path: Path, *, rows: int, rounds: int, seed: int) -> No
         cdc = CdcProcess(
             pg, broker.binary_url, tmp_path / "cdc.log", "--tables", ",".join(f"public.{t}" for t in TABLES)
         )
-        replays = {table: Replay(broker.binary_url, f"pg.public.{table}") for table in TABLES}
+        replays = {
+            table: Replay(broker.binary_url, f"pg.public.{table}", is_resumed=True) for table in TABLES
+        }
         try:
             cdc.start()
             for number in range(rounds):

@@ -21,6 +21,7 @@ from stele.wire.record_batch import iter_headers
 
 from load.apache_kafka import ApacheKafka
 from tests.support.apache_kafka import start_kafka
+from tests.support.brokers import run_broker_or_cluster
 from tests.support.mirrors import assert_equal, partition_of, read_raw, run_mirror
 from tests.support.waiting import eventually
 
@@ -39,7 +40,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("target")) as broker:
+    with run_broker_or_cluster(tmp_path_factory.mktemp("target")) as broker:
         yield broker
 
 

@@ -25,12 +25,12 @@ from stele.mirror.groups import Groups
 from stele.mirror.properties import parse, resolved
 from stele.mirror.source import reads
 from stele.mirror.source.cluster import Source
-from stele.mirror.target import Target
+from stele.mirror.target import SteleTarget
 from stele.records import TopicPartition as Name
 
 from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, KEY, token
 from tests.support.certificates import Authority
-from tests.support.mirrors import assert_equal, partition_of, read_raw, run_mirror
+from tests.support.mirrors import TIMEOUT_S, assert_equal, partition_of, read_raw, run_mirror
 from tests.support.waiting import eventually
 
 _numbers = itertools.count()
@@ -60,6 +60,7 @@ def source(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
         "STELE_OAUTH_JWKS": str(key_set),
         "STELE_OAUTH_ISSUER": ISSUER,
         "STELE_OAUTH_AUDIENCE": AUDIENCE,
+        "STELE_MIRROR_SECRET_TARGET": BrokerLogin().password,
     }
     with run_broker(
         tmp_path_factory.mktemp("source") / "data", tls=tls, login=LOGIN, environment=environment
@@ -69,7 +70,9 @@ def source(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("target") / "data", login=BrokerLogin()) as broker:
+    with run_broker(
+        tmp_path_factory.mktemp("target") / "data", login=BrokerLogin(), environment=SECRETS
+    ) as broker:
         yield broker
 
 
@@ -176,6 +179,15 @@ def test_properties_that_cannot_be_used_are_explained_and_asked_again(
         status = mirror.await_status(lambda status: status["state"] == "failed")
         assert "must be the name of a file in the directory" in status["last_error"]
         assert mirror.process.poll() is None
+
+
+def test_a_mirror_ends_when_a_broker_of_a_cluster_is_silent(
+    source: BrokerProcess, target: BrokerProcess
+) -> None:
+    """It is paused, and another one is about to run the mirror."""
+    environment = {"STELE_MIRROR_SILENCE": "0.5"}
+    with run_mirror(target, source.kafka_bootstrap, "none", environment=environment) as mirror:
+        assert mirror.process.wait(TIMEOUT_S) == 0
 
 
 def test_a_certificate_for_another_host_is_not_trusted_unless_the_name_is_not_checked(
@@ -400,7 +412,7 @@ def test_a_broker_of_the_source_that_is_away_keeps_no_other_groups_back(tmp_path
 
             async def copy() -> None:
                 (address,) = addresses(source.kafka_bootstrap)
-                there, here = Source([address], lambda: parse({}, mirror="m")), Target(target.binary_url)
+                there, here = Source([address], lambda: parse({}, mirror="m")), SteleTarget(target.binary_url)
                 # Both before and after the one that answers.
                 await there.know({1: away, 2: address, 3: away})
                 groups = Groups(there, here, pattern=re.compile(".*"), end_of=lambda name: 2)
@@ -454,3 +466,42 @@ def test_batches_of_several_megabytes_are_copied(tmp_path: Path, topic: str) -> 
         with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
             mirror.await_level({Name(topic, 0): 4})
         assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+
+
+def test_brokers_with_logins_and_tls_copy_to_each_other(
+    source: BrokerProcess, target: BrokerProcess, topic: str
+) -> None:
+    """Outward mirrors, which log in to both sides; offsets stay equal, and committed ones follow."""
+    to_target = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": BrokerLogin().user,
+        "sasl.password": "${env:STELE_MIRROR_SECRET_TARGET}",
+    }
+    with http(source) as at_source, http(target) as at_target:
+        for here, broker, other, properties in (
+            (at_source, source, target, to_target),
+            (at_target, target, source, properties_of(source, "SCRAM-SHA-512")),
+        ):
+            name = f"{topic}-of-{'source' if broker is source else 'target'}"
+            put(broker, name, *map(str, range(100)))
+            offsets = {"offsets": [{"topic": name, "partition": 0, "offset": 42, "metadata": "x"}]}
+            here.put(f"/v1/groups/{name}/offsets", json=offsets).raise_for_status()
+            body = {"to": other.kafka_bootstrap, "topics": name, "groups": name, "target": properties}
+            here.put(f"/v1/mirrors/{name}", json=body).raise_for_status()
+
+            def status(here: httpx.Client = here, name: str = name) -> dict[str, Any]:
+                return here.get(f"/v1/mirrors/{name}").raise_for_status().json()
+
+            eventually(lambda status=status: status()["state"] == "level", "the mirror is level")
+            with Client(other.binary_url) as client:
+                records = client.fetch(name, offset=0).records
+            assert [record.value for record in records] == [b"%d" % number for number in range(100)]
+            there = at_target if here is at_source else at_source
+
+            def committed(there: httpx.Client = there, name: str = name) -> list[int]:
+                found = there.get(f"/v1/groups/{name}").json().get("partitions", ())
+                return [one["committed"] for one in found]
+
+            eventually(lambda committed=committed: committed() == [42], "the group is at 42")
+            here.delete(f"/v1/mirrors/{name}").raise_for_status()

@@ -173,6 +173,29 @@ def test_a_quota_limits_what_a_forwarded_poll_reads(brokers: Brokers) -> None:
     assert 20_000 <= sum(len(part.batches) for part in polled.partitions) < 40_000
 
 
+def test_any_broker_answers_for_the_mirrors(brokers: Brokers) -> None:
+    urls = [f"{process.http_url}/v1/mirrors" for process in brokers.processes.values()]
+
+    def is_shown(state: str) -> bool:
+        shown = [httpx.get(f"{url}/prod").json() for url in urls]
+        return (
+            all(each["state"] == state for each in shown) and shown[0]["definition"] == shown[1]["definition"]
+        )
+
+    # One of them does not run it.
+    maker, changer = urls
+    body = {"from": "127.0.0.1:1", "topics": "orders"}
+    assert httpx.put(f"{maker}/prod", json=body).status_code == 200
+    eventually(lambda: is_shown("failed"), "both brokers show why it copies nothing")
+    assert httpx.put(f"{changer}/prod", json={**body, "paused": True}).status_code == 200
+    assert is_shown("paused")
+    assert [len(httpx.get(url).json()["mirrors"]) for url in urls] == [1, 1]
+    missing = httpx.post(f"{changer}/prod/promote", json={"topic": "none"})
+    assert missing.status_code == 404, missing.text
+    assert httpx.delete(f"{changer}/prod").status_code < 300
+    assert [httpx.get(f"{url}/prod").status_code for url in urls] == [404, 404]
+
+
 @pytest.mark.parametrize("path", ["/v1/topics", "/v1/groups", f"{FRAME_PATH}/1", f"{KAFKA_FRAME_PATH}/x/1"])
 @pytest.mark.parametrize("values", [["forged"], ["", ""], ["AAAA.AAAA"]])
 def test_a_forged_signature_is_refused(brokers: Brokers, path: str, values: list[str]) -> None:

@@ -34,7 +34,9 @@ CONNECTOR: dict[str, Any] = {
     "state": "streaming",
     "lag_bytes": 0,
     "commit_ms": 0,
-    **dict.fromkeys(("events", "repeated", "transactions", "notifications", "failures"), 0),
+    **dict.fromkeys(
+        ("events", "repeated", "transactions", "notifications", "messages", "refused_messages", "failures"), 0
+    ),
     "tables": {"public.orders": {"copied": 0, "changes": 0}},
 }
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.types import ASGIApp
@@ -30,10 +30,12 @@ from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
+from app.iceberg.supervisor import IcebergTables
 from app.mirrors.supervisor import Mirrors
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
+from app.sql.statements import SqlStatements
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
 from tests.support.listeners import Listeners, listeners
@@ -101,7 +103,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/acls"): {"acls": [RULE]},
     # It has no such copy, so the mirror stays for the next call.
     ("POST", "/v1/mirrors/{mirror}/promote"): {"topic": "orders"},
+    ("POST", "/v1/mirrors/{mirror}/truncate"): {},
     ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
+    ("POST", "/v1/sql"): {"sql": "select * from orders"},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }
 MIRROR = MirrorDefinition(name="prod", servers="127.0.0.1:9092", topics="orders")
@@ -194,15 +198,18 @@ class World:
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
+        groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
-            raising(at.kafka.groups, self.faults, "groups"),
+            groups,
             raising(at.application.state.stele.transactions, self.faults, "transactions"),
             at.broker.settings,
             security=security,
-            mirrors=Mirrors(at.broker.settings, broker, ""),
+            mirrors=Mirrors(at.broker.settings, broker, groups, ""),
+            sql=SqlStatements(broker),
+            iceberg=IcebergTables(at.broker.settings, broker, ""),
         )
-        state: ApiState = application.state.stele
+        self.state = state = cast("ApiState", application.state.stele)
         application.state.stele = replace(
             state,
             acls=raising(state.acls, self.faults, "acls"),
@@ -253,7 +260,9 @@ async def world(path: Path) -> AsyncGenerator[World]:
         listener="http", authorizer=await authorizer_over(allows_without_acl=True), credentials=credentials
     )
     async with listeners(path) as at:
-        yield World(at, security)
+        there = World(at, security)
+        yield there
+        await there.state.sql.close()
     await credentials.close()
 
 

@@ -57,6 +57,9 @@ async def test_definitions_outlast_a_restart(tmp_path: Path) -> None:
         ({"source": {f"p{n}": "" for n in range(51)}}, "more than 50"),
         ({"source": {"p": "x" * 4001}}, "too long"),
         ({"rate_bytes_s": 10}, "1024 or more"),
+        ({"is_outward": True}, "access rules and quotas"),
+        ({"offsets": "others"}, "equal or translate"),
+        ({"offsets": "translate"}, "always have equal offsets"),
     ],
 )
 async def test_what_no_mirror_can_be_is_refused(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:

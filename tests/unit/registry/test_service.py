@@ -460,6 +460,31 @@ async def test_schemas_of_all_types_share_a_registry(registry: SchemaRegistry) -
     assert (await registry.schema_by_id(1, text_format="serialized")).text == STRING
 
 
+async def test_the_policy_of_a_subject_says_how_json_schemas_are_compared(registry: SchemaRegistry) -> None:
+    old, open_new = (
+        json.dumps({"type": "object", "properties": {name: {"type": "integer"} for name in names}})
+        for names in ("a", "ab")
+    )
+    await registry.register("a", new(old, schema_type="JSON"))
+    for policy, is_compatible in (("STRICT", False), ("lenient", True)):
+        await registry.set_config("a", {"compatibilityLevel": "FULL", "compatibilityPolicy": policy})
+        answer = await registry.check_compatibility("a", new(open_new, schema_type="JSON"))
+        assert answer.is_compatible is is_compatible
+    assert (await registry.register("a", new(open_new, schema_type="JSON"))).version == 2
+
+
+async def test_a_schema_of_avro_is_shown_with_what_it_refers_to(registry: SchemaRegistry) -> None:
+    item = '{"type": "record", "name": "shop.Item", "fields": [{"name": "id", "type": "int"}]}'
+    order = '{"type":"record","name":"Order","fields":[{"name":"a","type":"shop.Item"},{"name":"b","type":"shop.Item"}]}'
+    await registry.register("item", new(item))
+    await registry.register("order", new(order, Reference("shop.Item", "item", 1)))
+    shown = await registry.version("order", 1, text_format="resolved")
+    first, second = json.loads(shown.text)["fields"]
+    assert (first["type"]["fields"], second["type"]) == (json.loads(item)["fields"], "shop.Item")
+    assert (await registry.register("copy", new(shown.text))).version == 1
+    assert (await registry.version("order", 1, text_format="other")).text == order
+
+
 async def test_a_protobuf_schema_imports_another(registry: SchemaRegistry) -> None:
     item = 'syntax = "proto3"; package shop; message Item { string name = 1; }'
     order = 'syntax = "proto3"; import "item.proto"; message Order { shop.Item item = 1; }'

@@ -32,11 +32,22 @@ from ..commit_rules import (
     logs_of_producers,
     producer_keys,
 )
-from ..meta import CommitAnswer, CommitUnknown, LogRow, ObjectFenced, ObjectWrite, PartitionId, ProducerRow
+from ..meta import (
+    CommitAnswer,
+    CommitUnknown,
+    CopyPhase,
+    LogRow,
+    ObjectFenced,
+    ObjectWrite,
+    PartitionId,
+    ProducerRow,
+)
 from .runs import NOW_MS
 
 # One batch of ``producer_state.recent``: base sequence, last sequence, base offset.
 _BATCH = struct.Struct(">iiq")
+# One of ``logs.copied_epochs``: leader epoch and first offset.
+_EPOCH = struct.Struct(">iq")
 # What the session promises of its next COMMIT: a ``Durability``.
 _DURABILITY = (
     "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN 1"
@@ -46,10 +57,10 @@ _DURABILITY = (
 # The last two are the same for all rows: one look per query.
 LOG_COLUMNS = (
     "l.log_id, l.topic_id, l.part, l.log_start, l.next_offset, l.size_bytes, l.unmerged_bytes, l.merged_until, "
-    "l.first_open, l.last_aborted, l.epoch, (SELECT epoch FROM history), "
+    "l.first_open, l.last_aborted, l.epoch, l.copy_phase, l.copied_epochs, (SELECT epoch FROM history), "
     f"({_DURABILITY})"
 )
-LOG_WIDTH = 13
+LOG_WIDTH = 15
 EPOCH_COLUMNS = """
     ARRAY(SELECT e.epoch FROM log_epochs e WHERE e.log_id = l.log_id ORDER BY e.epoch),
     ARRAY(SELECT e.start_offset FROM log_epochs e WHERE e.log_id = l.log_id ORDER BY e.epoch)
@@ -103,8 +114,10 @@ _STORE = """
             AS n (log_id, next_offset, size_bytes, unmerged_bytes, first_open, last_aborted, epoch)
         WHERE l.log_id = n.log_id
     )
-    INSERT INTO batches (log_id, base_offset, last_offset, object_id, pos, len, max_ts)
-    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], %s::bigint[])
+    INSERT INTO batches (log_id, base_offset, last_offset, object_id, pos, len, max_ts, cleaned_until)
+    SELECT * FROM unnest(
+        %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], %s::bigint[], %s::bigint[]
+    )
 """
 # The first records of a log in this history. Epochs are seconds: what retention has deleted needs none after a day, in
 # which brokers that were paused may have come back.
@@ -142,6 +155,7 @@ _STORE_ABORTED = """
     INSERT INTO aborted_transactions (log_id, last_offset, producer_id, first_offset)
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
 """
+STORE_COPY = "UPDATE logs SET copy_phase = %s, copied_epochs = %b WHERE log_id = %s"
 LIST_PRODUCERS = """
     SELECT producer_id, epoch, is_whole, recent, (extract(epoch FROM last_at) * 1000)::bigint, first_offset
     FROM producer_state LEFT JOIN open_transactions USING (log_id, producer_id)
@@ -305,7 +319,7 @@ def _store(connection: Connection, objects: Sequence[ObjectWrite], known: _Known
                 [log.unmerged_bytes for log in logs],
                 [log.first_open for log in logs],
                 [log.last_aborted for log in logs],
-                [log.history for log in logs],
+                [_epoch_of(log) for log in logs],
                 [run.log_id for run in runs],
                 [run.base_offset for run in runs],
                 [run.last_offset for run in runs],
@@ -313,10 +327,15 @@ def _store(connection: Connection, objects: Sequence[ObjectWrite], known: _Known
                 [run.position for run in runs],
                 [run.length for run in runs],
                 [run.max_timestamp for run in runs],
+                [run.cleaned_until or None for run in runs],
             ),
             prepare=True,
         )
-        begun = [known.logs[log.log_id] for log in logs if log.epoch < log.history]
+        for log in logs:
+            before = known.logs[log.log_id]
+            if (log.copy_phase, log.copied_epochs) != (before.copy_phase, before.copied_epochs):
+                connection.execute(STORE_COPY, copy_values(log), prepare=True)
+        begun = [known.logs[log.log_id] for log in logs if log.epoch < _epoch_of(log)]
         if begun:
             connection.execute(
                 _BEGIN_EPOCHS,
@@ -394,7 +413,7 @@ def _commit_again(
 def log_row(row: Sequence[Any]) -> LogRow:
     """Return a log from ``LOG_COLUMNS``, and ``EPOCH_COLUMNS`` if the query has them."""
     log_id, topic_id, part, log_start, next_offset, size_bytes, unmerged_bytes, merged_until, *rest = row
-    first_open, last_aborted, epoch, history, durability, *epochs = rest
+    first_open, last_aborted, epoch, copy_phase, copied_epochs, history, durability, *epochs = rest
     return LogRow(
         log_id=log_id,
         partition_id=PartitionId(topic_id, part),
@@ -409,7 +428,19 @@ def log_row(row: Sequence[Any]) -> LogRow:
         epoch=epoch,
         epochs=tuple(zip(*epochs, strict=True)) if epochs else (),
         durability=Durability(durability),
+        copy_phase=CopyPhase(copy_phase),
+        copied_epochs=tuple(_EPOCH.iter_unpack(copied_epochs)) if copied_epochs else (),
     )
+
+
+def copy_values(log: LogRow) -> tuple[int, bytes, int]:
+    """Return the values of ``STORE_COPY``."""
+    return log.copy_phase.value, b"".join(_EPOCH.pack(*entry) for entry in log.copied_epochs), log.log_id
+
+
+def _epoch_of(log: LogRow) -> int:
+    """Return the newest history in which a log that gets batches has some of its own; a copy has those of its source."""
+    return log.epoch if log.copy_phase is CopyPhase.COPIED else log.history
 
 
 def _producer(row: Sequence[Any]) -> tuple[ProducerKey, ProducerRow]:

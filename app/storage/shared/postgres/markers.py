@@ -25,10 +25,11 @@ from .commit import place_objects
 # No coordinator has a number: what fences a producer is its epoch, which a commit compares under a lock.
 _COORDINATOR_EPOCH = 0
 
+# In a copy, the same id is that of a producer of another cluster.
 _OPEN = """
     SELECT o.log_id, l.topic_id, l.part, o.producer_id
     FROM open_transactions o JOIN logs l USING (log_id)
-    WHERE o.producer_id = ANY (%s::bigint[]) AND l.deleted_at IS NULL
+    WHERE o.producer_id = ANY (%s::bigint[]) AND l.deleted_at IS NULL AND l.copy_phase <> 1
     ORDER BY o.log_id, o.producer_id
 """
 

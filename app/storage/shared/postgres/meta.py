@@ -18,6 +18,7 @@ from ..meta import (
     RUNS_READ_MAX,
     CommitAnswer,
     CommittedRun,
+    CopyPhase,
     LogRow,
     MergedObject,
     MergePlan,
@@ -38,8 +39,10 @@ from .commit import (
     LIST_PRODUCERS,
     LOG_COLUMNS,
     LOG_WIDTH,
+    STORE_COPY,
     STORE_INLINE,
     commit_objects,
+    copy_values,
     listed_producer,
     log_row,
 )
@@ -84,6 +87,14 @@ _NEWEST_RUN = f"""
 _DELETE_OLDEST = """
     WITH gone AS (DELETE FROM batches WHERE log_id = %s AND last_offset <= %s RETURNING object_id)
     INSERT INTO suspects (object_id) SELECT DISTINCT object_id FROM gone
+"""
+_SKIP_COPIES = """
+    UPDATE logs SET log_start = %s, next_offset = %s, size_bytes = 0, unmerged_bytes = 0, merged_until = %s, first_open = NULL
+    WHERE log_id = %s
+"""
+_LOCK_LOGS = f"""
+    SELECT {LOG_COLUMNS} FROM logs l WHERE log_id = ANY (%s::bigint[]) AND deleted_at IS NULL
+    ORDER BY log_id FOR UPDATE
 """
 _UPDATE_LOG = """
     UPDATE logs SET log_start = %s, size_bytes = %s, unmerged_bytes = %s, merged_until = %s,
@@ -196,6 +207,42 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
         self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
     ) -> CommitAnswer:
         return await self._run(lambda connection: commit_objects(connection, objects, computed))
+
+    # ── copies of a mirror ──
+
+    async def skip_copies(self, log_id: int, *, expected_end: int, offset: int) -> LogRow | None:
+        def work(connection: Connection) -> LogRow | None:
+            with connection.transaction():
+                log, _ = _lock_log(connection, log_id)
+                if log is None or log.copy_phase is CopyPhase.ENDED or log.next_offset != expected_end:
+                    return log
+                after = log.skipped_to(offset)
+                connection.execute(_DELETE_OLDEST, (log_id, offset))
+                connection.execute(_FORGET_PRODUCERS.format("WHERE log_id = %s"), (log_id,))
+                connection.execute("DELETE FROM open_transactions WHERE log_id = %s", (log_id,))
+                connection.execute("DELETE FROM aborted_transactions WHERE log_id = %s", (log_id,))
+                connection.execute(_SKIP_COPIES, (offset, offset, offset, log_id))
+                connection.execute(STORE_COPY, copy_values(after))
+                return after
+
+        return await self._run(work)
+
+    async def end_copies(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
+        def work(connection: Connection) -> dict[int, LogRow]:
+            with connection.transaction():
+                ended = [log_row(row).ended_copy() for row in fetch(connection, _LOCK_LOGS, list(log_ids))]
+                for log in ended:
+                    connection.execute(STORE_COPY, copy_values(log))
+                newest = max((log.copied_epochs[-1][0] for log in ended), default=0)
+                connection.execute(
+                    "UPDATE history SET leader_epoch = %s WHERE leader_epoch < %s", (newest, newest)
+                )
+                return {log.log_id: log for log in ended}
+
+        return await self._run(work)
+
+    async def forget_producers(self, log_id: int) -> None:
+        await self._rows(_FORGET_PRODUCERS.format("WHERE log_id = %s"), log_id)
 
     # ── T2 ──
 
@@ -352,7 +399,7 @@ class PostgresMeta(PostgresPolls, PostgresCleaning):
                         rows = fetch(connection, "SELECT state::text FROM objects WHERE key = %s", merged.key)
                         return rows[0][0] != "f"
                     _replace_runs(connection, plan, merged, object_id)
-                    if not merged.cleaned_until:
+                    if not merged.keeps_claim:
                         connection.execute("DELETE FROM upkeep WHERE log_id = %s", (log_id,))
                     return True
             except _PlanOutdatedError:

@@ -97,12 +97,13 @@ def cut_cleaned(
     base_offset: int,
     *,
     from_offset: int,
+    end_offset: int | None = None,
     max_bytes: int,
     at_least_one: bool,
     skip_empty: bool,
     epochs: LeaderEpochs,
 ) -> Cut:
-    """Return batches as ``cut`` does, from a run that compaction has written: there may be holes.
+    """Return batches as ``cut`` does, from a run of compaction or of copies: there may be holes.
 
     ``base_offset`` is that of the first batch, or before it. With ``skip_empty`` batches without records are left
     out before the first that has some, because some clients do not advance past an answer of empty batches.
@@ -116,6 +117,8 @@ def cut_cleaned(
         if end - position < rb.HEADER_BYTES:
             return Cut(batches, base_offset, position, rb.HEADER_BYTES, empty)
         size, first_offset, next_offset = _measure_cleaned(data, position, base_offset)
+        if end_offset is not None and first_offset >= end_offset:
+            return Cut(batches, base_offset, position, 0, empty)
         if next_offset > from_offset:
             if len(batches) + size > max_bytes and (batches or not at_least_one):
                 return Cut(batches, base_offset, position, 0, empty)

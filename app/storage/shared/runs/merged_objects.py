@@ -61,11 +61,17 @@ class MergedObjects:
         return await asyncio.gather(*map(load, runs))
 
     async def replace(
-        self, plan: MergePlan, built: BuiltRun, *, cleaned_until: int = 0, gone_markers: Sequence[int] = ()
+        self,
+        plan: MergePlan,
+        built: BuiltRun,
+        *,
+        cleaned_until: int = 0,
+        gone_markers: Sequence[int] = (),
+        keeps_claim: bool = False,
     ) -> int | None:
         """Store a run and put it in the place of those of the plan.
 
-        ``cleaned_until`` and ``gone_markers``: see ``MergedObject``.
+        ``cleaned_until``, ``gone_markers`` and ``keeps_claim``: see ``MergedObject``.
         Returns the size of the object; None if the runs of the plan no longer exist.
 
         Raises:
@@ -86,6 +92,7 @@ class MergedObjects:
             cleaned_until=cleaned_until,
             keys=keys_span(built),
             gone_markers=gone_markers,
+            keeps_claim=keeps_claim,
         )
         try:
             if self._store is not None:

@@ -28,6 +28,8 @@ _RUN = struct.Struct(">16siqqIIqII")
 _SEQUENCES = struct.Struct(">Iqhii")
 _TRAILER = struct.Struct(">II8s")
 NO_OFFSET = -1
+# With the holes of a copy, a run may take more offsets.
+_COUNT_MAX = 2**32 - 1
 
 
 class SequenceExtent(NamedTuple):
@@ -48,7 +50,7 @@ class ObjectRun:
     """The batches of one partition that follow each other in an object.
 
     ``position`` and ``length`` are bytes in the object. ``offset_count`` is the number of offsets that the
-    batches take. ``base_offset`` is known in merged objects only, otherwise -1. ``crc`` is the CRC-32C of
+    batches take. ``base_offset`` is known in merged objects and of copies, otherwise -1. ``crc`` is the CRC-32C of
     the bytes as they are in the object.
     """
 
@@ -79,7 +81,7 @@ def footer_bytes(runs: Sequence[ObjectRun]) -> bytes:
                 run.base_offset,
                 run.position,
                 run.length,
-                run.offset_count,
+                min(run.offset_count, _COUNT_MAX),
                 run.max_timestamp_ms,
                 run.crc,
                 len(run.sequences),

@@ -301,6 +301,7 @@ def _cut(
         data,
         base_offset,
         from_offset=from_offset,
+        end_offset=end_offset,
         max_bytes=max_bytes,
         at_least_one=at_least_one,
         skip_empty=skip_empty,

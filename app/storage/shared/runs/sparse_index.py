@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 
 _ENTRY = struct.Struct(">II")
+# A hole of a copy may be larger; readers then begin at an entry before it.
+_OFFSET_MAX = 2**32 - 1
 # Bytes of batches between two entries: what a reader loads in vain at most.
 INTERVAL_BYTES = 64 << 10
 
@@ -22,7 +24,7 @@ class SparseIndexBuilder:
 
     def add(self, relative_offset: int, position: int) -> None:
         """Note where a batch begins."""
-        if position - self._indexed_until >= INTERVAL_BYTES:
+        if position - self._indexed_until >= INTERVAL_BYTES and relative_offset <= _OFFSET_MAX:
             self._entries += _ENTRY.pack(relative_offset, position)
             self._indexed_until = position
 

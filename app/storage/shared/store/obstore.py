@@ -46,9 +46,11 @@ class ObstoreStore:
                 return False
         return True
 
-    async def get(self, key: str) -> bytes:
+    async def get(self, key: str, *, bytes_max: int | None = None) -> bytes:
         async with _errors(key):
             result = await obstore.get_async(self._store, key)
+            if bytes_max is not None and result.meta["size"] > bytes_max:
+                raise ObjectStoreError(f"object {key!r} has more than {bytes_max} bytes")
             return (await result.bytes_async()).to_bytes()
 
     async def get_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:

@@ -62,7 +62,7 @@ def _decimal(value: bytes, scale: int) -> bytes:
     return binary(unscaled.to_bytes(length, "big", signed=True))
 
 
-def _days(value: bytes) -> int:
+def days(value: bytes) -> int:
     """Return the days from 1970 to a date such as ``2026-11-21`` or ``0044-03-15 BC``."""
     day, _, era = value.partition(b" ")
     year, month, number = map(int, day.split(b"-"))
@@ -78,7 +78,7 @@ def _infinity(value: bytes, bits: int) -> int | None:
 
 def _date(value: bytes) -> bytes:
     infinite = _infinity(value, 32)
-    return long(_days(value) if infinite is None else infinite)
+    return long(days(value) if infinite is None else infinite)
 
 
 def _timestamp(value: bytes) -> bytes:
@@ -91,7 +91,7 @@ def _timestamp(value: bytes) -> bytes:
     second, _, fraction = seconds.partition(b".")
     seconds_of_day = (int(hour) * 60 + int(minute)) * 60 + int(second)
     microseconds = (
-        _days(b" ".join((day, *era))) * _DAY_US + seconds_of_day * 10**6 + int(fraction.ljust(6, b"0"))
+        days(b" ".join((day, *era))) * _DAY_US + seconds_of_day * 10**6 + int(fraction.ljust(6, b"0"))
     )
     return long(microseconds)
 

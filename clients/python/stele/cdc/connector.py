@@ -16,8 +16,7 @@ from ..client import Client
 from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from .connection import break_connections
-from .copies import full_names
-from .errors import CdcError, Interrupted, Stopped, TransactionTimedOut
+from .errors import CdcError, Interrupted, Stopped, StreamedMessageError, TransactionTimedOut
 from .options import CdcOptions
 from .postgres import Postgres
 from .registered import table_forms
@@ -56,8 +55,9 @@ class Connector:
         self._stopping = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         self._client: Client | None = None
+        self._is_streaming = True
         # --snapshot again applies once, not to every retry.
-        self._again = full_names(options) if options.snapshot == "again" else set[str]()
+        self._again = options.full_names if options.snapshot == "again" else set[str]()
 
     def stop(self) -> None:
         """Stop ``run``, which first stores and confirms what it has read.
@@ -109,6 +109,7 @@ class Connector:
                 cause = error
             else:
                 continue
+            self._is_streaming = not isinstance(cause, StreamedMessageError)
             failures = 0 if self._status.events > stored_before else failures + 1
             pause_s = retry_pause_s(failures) * 4
             if self._stopping.is_set():
@@ -134,6 +135,7 @@ class Connector:
                     self._stopping,
                     self._wake_read,
                     self._again,
+                    is_streaming=self._is_streaming,
                 ).go()
         finally:
             self._client = None

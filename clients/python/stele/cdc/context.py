@@ -9,6 +9,7 @@ from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
 from .postgres import Postgres
 from .registered import TableForms
+from .schema_log import SchemaLog
 from .status import Status
 
 
@@ -24,6 +25,7 @@ class RunContext:
     postgres: Postgres
     writer: LogWriter
     forms: TableForms
+    schemas: SchemaLog
     stopping: threading.Event
 
     @property

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from . import state as state_of
+from .beside import SINCE, CopiesBeside
 from .connection import Connection
 from .context import RunContext
 from .errors import CdcError, Stopped
 from .events import Event, Position
 from .notation import quoted_table, split_name
-from .options import CdcOptions
+from .pgoutput import Row
 from .postgres import TableInfo
 from .published import Published, attached_partitions, interruption, published_tables
-from .replication import copy_rows, snapshot_connection
+from .replication import Part, copy_rows, snapshot_connection
 from .shapes import shape_of
 from .snapshot import parse_line
+from .state import ASK, COPY
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
+
+# Rows that one query of a copy reads, in the order of an index.
+_PART_ROWS = 100_000
 
 
 class Copies:
@@ -35,7 +41,9 @@ class Copies:
         state: state_of.State,
         notebook: state_of.Notebook,
         again: set[str],
+        reload: Callable[[], state_of.State],
     ) -> None:
+        """``reload`` loads the state again, for copies that were asked for meanwhile."""
         self._context = context
         self._options = context.options
         self._status = context.status
@@ -43,7 +51,7 @@ class Copies:
         self._state = state
         self._notebook = notebook
         self._again = again
-        self._wanted = full_names(context.options)
+        self._wanted = context.options.full_names
         self._published: dict[str, Published] = {}
         # The followed tables by OID, under which the stream names them whatever they were called.
         self._names: dict[int, str] = {}
@@ -51,15 +59,20 @@ class Copies:
         self._without_topic: set[str] = set()
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
+        self._may_go_on = False
+        self.beside = CopiesBeside(context, notebook, on_end=self._end, reload=reload)
 
     # ── before the stream ──
 
-    def begin(self) -> list[str]:
+    def begin(self, *, may_go_on: bool) -> list[str]:
         """Record the tables that are no longer followed; return those that must be copied.
+
+        ``may_go_on``: the slot has all changes since the copies of earlier runs began.
 
         Raises:
             CdcError, Interrupted, SteleClientError
         """
+        self._may_go_on = may_go_on and self._is_resumable
         # Before any snapshot: what is altered after this is noticed, at the latest by the next run.
         self._published = published_tables(self._postgres, self._options)
         self._names = {table.table_id: name for name, table in self._published.items()}
@@ -116,10 +129,13 @@ class Copies:
             for name in names:
                 table = self._postgres.table(*split_name(name))
                 has_rows = name in self._state.tables
+                # What was copied before is of another snapshot.
+                self._notebook.write(COPY + name, None, now_ms=_now_ms())
                 self._note(name, "begun", lsn)
                 self._copy(connection, table, lsn, is_repeated=has_rows)
                 self._context.writer.open(self._topic(name))
                 self._without_topic.discard(name)
+                self._notebook.write(COPY + name, None, now_ms=_now_ms())
                 self._note(name, "done", lsn)
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
@@ -158,11 +174,24 @@ class Copies:
         for name in sorted(self._wanted):
             # Also that of an empty table: from now on a topic that is missing was deleted.
             self._context.writer.open(self._topic(name))
+            if self._goes_on(name):
+                continue
             if not self._is_followed(name):
                 self._note(name, "done", lsn)
             elif not self._is_noted(name):
                 self._note(name, "done", self._state.tables[name].lsn)
         self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
+        self.beside.begin(
+            {
+                key: copy
+                for key, copy in self._state.copying.items()
+                if copy.table in self._wanted and (key.startswith(ASK) or self._goes_on(copy.table))
+            }
+        )
+
+    def _end(self, name: str) -> None:
+        """Record that a first copy that went on beside the stream is whole."""
+        self._note(name, "done", self._state.tables[name].lsn)
 
     def _leave(self, names: set[str]) -> None:
         """Record that tables are not followed, so that they are copied if they return."""
@@ -173,7 +202,33 @@ class Copies:
     def _is_followed(self, name: str) -> bool:
         """Return whether earlier runs have written all changes of this same table."""
         known = self._state.tables.get(name)
-        return known is not None and known.copy == "done" and self._gap(name, known) is None
+        return (
+            known is not None
+            and (known.copy == "done" or self._goes_on(name))
+            and self._gap(name, known) is None
+        )
+
+    def _goes_on(self, name: str) -> bool:
+        """Return whether the copy of an earlier run goes on beside the stream."""
+        known, copy = self._state.tables.get(name), self._state.copying.get(COPY + name)
+        return (
+            self._may_go_on
+            and known is not None
+            and copy is not None
+            and known.copy == "begun"
+            and copy.lsn == known.lsn
+            and name not in self._again
+        )
+
+    @property
+    def _is_resumable(self) -> bool:
+        """Whether a copy can go on: what of it is stored is known only with transactions."""
+        return (
+            self._postgres.server_version >= SINCE
+            and self._options.has_messages
+            and self._options.snapshot != "never"
+            and self._context.writer.is_transactional
+        )
 
     def _gap(self, name: str, known: state_of.TableState) -> str | None:
         """Return why the topic may lack rows or changes of before this run, if it may."""
@@ -187,7 +242,7 @@ class Copies:
     def _is_noted(self, name: str) -> bool:
         known, now = self._state.tables[name], self._published[name]
         noted = (known.published, known.partitions, known.keys, known.has_topic)
-        return noted == (now.mark, now.partitions, now.keys, self._keeps_topics)
+        return noted == (now.mark, now.partitions, now.keys, self._keeps_topics and known.copy == "done")
 
     def _must_copy(self, name: str) -> bool:
         if self._options.snapshot == "never":
@@ -215,7 +270,10 @@ class Copies:
     def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
-        source = shape.source(lsn=lsn, xid=None, ts_ms=now_ms)
+        self._context.schemas.note(
+            shape.relation, info.keys, Position(lsn, 0, 0), xid=None, ts_us=now_ms * 1000
+        )
+        source = shape.source(lsn=lsn, commit_lsn=lsn, xid=None, ts_us=now_ms * 1000)
         counts = self._status.table(info.name)
         counts.copied = 0
         counts.expected = self._postgres.rows(
@@ -223,17 +281,26 @@ class Copies:
             (quoted_table(info.schema, info.table),),
         )[0][0]
         numbers = iter(range(2**62))
+        has_parts = self._is_resumable and info.has_keys()
+        last: Row = []
 
         def store(event: Event) -> None:
             # A position before every change of the stream that the copy lacks.
             position = Position(lsn, 0, next(numbers))
             self._context.writer.add(
-                shape.topic, event, shape.headers(event.op, position), timestamp_ms=now_ms, position=None
+                shape.topic, event, shape.headers(event, position), timestamp_ms=now_ms, position=None
             )
 
         def row(line: bytes) -> None:
-            store(shape.read(parse_line(line), source))
+            nonlocal last
+            last = parse_line(line)
+            store(shape.read(last, source))
             counts.copied += 1
+            if has_parts and self._context.must_flush:
+                # Together with these rows.
+                copying = state_of.Copying(info.name, lsn, info.key_of(last))
+                self._notebook.write(COPY + info.name, copying, now_ms=_now_ms())
+                self._again.discard(info.name)
             self._flush_if_due()
 
         if is_repeated:
@@ -244,7 +311,13 @@ class Copies:
                     self._flush_if_due()
             else:
                 store(shape.truncate(source))
-        copy_rows(connection, info, row)
+        if not has_parts:
+            copy_rows(connection, info, row)
+        before = -_PART_ROWS
+        while has_parts and counts.copied - before >= _PART_ROWS:
+            before = counts.copied
+            after = info.key_of(last) if last else ()
+            copy_rows(connection, info, row, Part(limit=_PART_ROWS, after=after))
         self._context.flush()
 
     def _flush_if_due(self) -> None:
@@ -280,11 +353,6 @@ class Copies:
                 self._postgres.check_tables()
                 self._report_attached(name, known)
                 self._note(name, known.copy, known.lsn)
-
-
-def full_names(options: CdcOptions) -> set[str]:
-    """Return the tables to follow, as ``schema.table``."""
-    return {".".join(split_name(name)) for name in options.tables}
 
 
 def _now_ms() -> int:

@@ -15,5 +15,9 @@ class TransactionTimedOut(Interrupted):
     """The broker has aborted a transaction, because it was open for too long."""
 
 
+class StreamedMessageError(Interrupted):
+    """A message may be of a subtransaction that was rolled back; the next run reads without streaming."""
+
+
 class Stopped(Exception):
     """The connector was stopped."""

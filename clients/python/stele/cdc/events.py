@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
+from .debezium_form import DebeziumForm
 from .errors import CdcError
 from .forms import ValueForm, encode_json
 from .pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
@@ -23,7 +24,11 @@ class Position(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        return f"{self.commit_lsn:X}-{self.change_lsn:X}-{self.number}"
+        return self.encoded().decode()
+
+    def encoded(self) -> bytes:
+        """Return the text form, which is ASCII."""
+        return b"%X-%X-%d" % self
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -38,11 +43,16 @@ _OPERATIONS = {op: ("operation", op.encode()) for op in "rcudt"}
 
 
 class Event(NamedTuple):
-    """A record to write; ``key`` None means one per partition of the topic."""
+    """A record to write; without ``key`` and ``instead_of_key`` it is one per partition of the topic.
+
+    ``instead_of_key`` chooses the partition of a record without a key. ``headers`` are added to those of each event.
+    """
 
     op: str
     key: bytes | None
     value: bytes | None
+    instead_of_key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Table:
@@ -79,22 +89,28 @@ class Table:
         self._keys = [names.index(name) for name in wanted]
         self._encoders = list(encoders)
         self._form = form
+        self._debezium = form if isinstance(form, DebeziumForm) else None
         self._fields = [b"%s:" % encode_json(name) for name in names]
         self._with_tombstones = with_tombstones
         self._has_record_per_row = has_record_per_row
         self._is_row_only = is_row_only
         self._fallback = self.name.encode()
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
-        """Return what events of a transaction, or of a copy, have in common."""
-        return self._form.source(lsn=lsn, xid=xid, ts_ms=ts_ms)
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
+        """Return what events of a change, or of a copy, have in common."""
+        return self._form.source(lsn=lsn, commit_lsn=commit_lsn, xid=xid, ts_us=ts_us)
 
     def read(self, row: Row, source: bytes) -> Event:
         """Return the event of a row of a copy."""
-        return Event("r", self._key(row), self._value(b"r", None, self._form.row(row), source))
+        return self._event("r", row, self._value(b"r", None, self._form.row(row), source))
 
-    def headers(self, op: str, position: Position) -> Headers:
-        return [self._channel, _OPERATIONS[op], (EVENT_ID, str(position).encode())]
+    def headers(self, event: Event, position: Position) -> Headers:
+        return [
+            self._channel,
+            _OPERATIONS[event.op],
+            (EVENT_ID, position.encoded()),
+            *event.headers,
+        ]
 
     def tombstone(self, key: bytes) -> Event:
         """Return what a truncate is for one key, where each row has a record."""
@@ -103,19 +119,18 @@ class Table:
     def truncate(self, source: bytes) -> Event:
         return Event("t", None, self._value(b"t", None, None, source))
 
-    def events(self, change: Change, source: bytes) -> Iterator[Event]:
-        """Yield the events of a change; ``source`` is that of its transaction."""
+    def events(self, change: Change, source: bytes) -> Iterable[Event]:
+        """Return the events of a change; ``source`` is that of its transaction."""
         match change:
             case Insert():
-                yield Event(
-                    "c", self._key(change.row), self._value(b"c", None, self._form.row(change.row), source)
-                )
+                row = change.row
+                return (self._event("c", row, self._value(b"c", None, self._form.row(row), source)),)
             case Update():
-                yield from self._update(change, source)
+                return self._update(change, source)
             case Delete():
-                yield from self._delete(change.old, source, is_key_only=change.is_key_only)
+                return self._delete(change.old, source, is_key_only=change.is_key_only)
             case Truncate():
-                yield self.truncate(source)
+                return (self.truncate(source),)
 
     def _update(self, change: Update, source: bytes) -> Iterator[Event]:
         old, row = change.old, change.row
@@ -126,14 +141,16 @@ class Table:
             ]
             if self._keys and self._key(old) != self._key(row):
                 # A new key is another entity, possibly in another partition.
-                yield from self._delete(old, source, is_key_only=change.is_key_only)
-                yield Event("c", self._key(row), self._new(b"c", None, row, source))
+                yield from self._delete(old, source, is_key_only=change.is_key_only, new=row)
+                yield self._new("c", None, row, source, old=old)
                 return
         before = None if old is None else self._form.row(old, only_identity=change.is_key_only)
-        yield Event("u", self._key(row), self._new(b"u", before, row, source))
+        yield self._new("u", before, row, source)
 
-    def _new(self, op: bytes, before: bytes | None, row: Row, source: bytes) -> bytes:
-        """Return the value of an update, which may lack unchanged large values."""
+    def _new(
+        self, op: str, before: bytes | None, row: Row, source: bytes, *, old: Row | None = None
+    ) -> Event:
+        """Return the event of an update, which may lack unchanged large values; ``old`` had another key."""
         unchanged = [
             column.name
             for column, datum in zip(self.relation.columns, row, strict=True)
@@ -145,15 +162,34 @@ class Table:
                 f"and did not change, so the row is not whole; ALTER TABLE {self.name} REPLICA IDENTITY FULL, and "
                 "run once with --snapshot again"
             )
-        return self._value(op, before, self._form.row(row), source, unchanged=unchanged)
+        value = self._value(op.encode(), before, self._form.row(row), source, unchanged=unchanged)
+        event = self._event(op, row, value, "__debezium.oldkey", old)
+        if unchanged and self._debezium is not None:
+            return event._replace(headers=(*event.headers, ("unchanged", encode_json(unchanged))))
+        return event
 
-    def _delete(self, old: Row, source: bytes, *, is_key_only: bool) -> Iterator[Event]:
-        key = self._key(old)
+    def _event(
+        self, op: str, row: Row, value: bytes | None, header: str = "", other: Row | None = None
+    ) -> Event:
+        """Return the event of a row; Debezium names the key that the ``other`` row had, or has, in a header."""
+        if self._debezium is None:
+            return Event(op, self._key(row), value)
+        headers = () if other is None else ((header, self._debezium.plain_key(other)),)
+        return Event(op, self._debezium.key(row), value, self._fallback, headers)
+
+    def _delete(
+        self, old: Row, source: bytes, *, is_key_only: bool, new: Row | None = None
+    ) -> Iterator[Event]:
+        """Yield the events of a deleted row; ``new`` has another key and takes its place."""
         if not self._is_row_only:
             before = self._form.row(old, only_identity=is_key_only)
-            yield Event("d", key, self._value(b"d", before, None, source))
+            value = self._value(b"d", before, None, source)
+            yield self._event("d", old, value, "__debezium.newkey", new)
         if self._with_tombstones:
-            yield Event("d", key, None)
+            event = self._event("d", old, None, "__debezium.newkey", new)
+            # A tombstone without a key would say nothing.
+            if event.key is not None:
+                yield event
 
     def _key(self, row: Row) -> bytes:
         keys = self._keys

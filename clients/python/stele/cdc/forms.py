@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
 from . import avro_values
 from .avro_values import NULL, PRESENT
 from .errors import CdcError
-from .pgoutput import Relation, Row, Unchanged
+from .pgoutput import UNCHANGED, Relation, Row, Unchanged
 from .values import Encoder
 
 encode_json: Callable[[object], bytes] = msgspec.json.Encoder().encode
@@ -27,7 +27,7 @@ class ValueForm(Protocol):
         """
         ...
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         """Return where changes are from; ``xid`` is None in a copy."""
         ...
 
@@ -49,6 +49,9 @@ class JsonForm:
             (b"%s:" % encode_json(column.name), encode, column.is_key)
             for column, encode in zip(columns, encoders, strict=True)
         ]
+        self._encoders = list(encoders)
+        # Of a row with all its values.
+        self._whole = b"{%s}" % b",".join(field.replace(b"%", b"%%") + b"%s" for field, *_ in self._columns)
         self._prefix = prefix
         self._table = b',"schema":%s,"table":%s}}' % (
             encode_json(relation.schema),
@@ -56,6 +59,13 @@ class JsonForm:
         )
 
     def row(self, row: Row, *, only_identity: bool = False) -> bytes:
+        if not only_identity and UNCHANGED not in row:
+            return self._whole % tuple(
+                [
+                    b"null" if datum is None else encode(cast("bytes", datum))
+                    for encode, datum in zip(self._encoders, row, strict=True)
+                ]
+            )
         return b"{%s}" % b",".join(
             [
                 field + (b"null" if datum is None else encode(datum))
@@ -64,11 +74,11 @@ class JsonForm:
             ]
         )
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         return b'{"lsn":%d,"txid":%s,"ts_ms":%d%s' % (
             lsn,
             b"null" if xid is None else b"%d" % xid,
-            ts_ms,
+            ts_us // 1000,
             self._table,
         )
 
@@ -117,9 +127,9 @@ class AvroForm:
             ) from None
         return b"".join(parts)
 
-    def source(self, *, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         transaction = NULL if xid is None else PRESENT + avro_values.long(xid)
-        return avro_values.long(lsn) + transaction + avro_values.long(ts_ms) + self._table
+        return avro_values.long(lsn) + transaction + avro_values.long(ts_us // 1000) + self._table
 
     def record(self, row: bytes) -> bytes:
         return self._prefix + row

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ..client import Client
-from ..errors import OffsetOutOfRangeError, ProducerStateError, RecordTooLargeError, SteleClientError
+from ..errors import (
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    ProducerStateError,
+    RecordTooLargeError,
+    SteleClientError,
+)
 from ..operations.produce import BeginProducerVersion, GetProducerState
 from ..operations.raw_fetch import RawFetch
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, ChunkSender, OpenChunk, row_room
@@ -58,6 +64,7 @@ class _Topic:
     record_bytes_max: int
     chunk_bytes: int
     partition_of: Callable[[bytes], int]
+    needs_key: bool
 
 
 class LogWriter:
@@ -136,6 +143,10 @@ class LogWriter:
         return not self.buffered_bytes and (self._transaction is None or not self._transaction.is_open)
 
     @property
+    def is_transactional(self) -> bool:
+        return self._transaction is not None
+
+    @property
     def holds_ended(self) -> bool:
         """Whether an ended transaction of PostgreSQL is not stored."""
         return self._ended is not None
@@ -161,34 +172,42 @@ class LogWriter:
             self._topics[topic] = self._open(topic, partitions or self._wanted_partitions, configs)
 
     def add(
-        self, topic: str, event: Event, headers: Headers, *, timestamp_ms: int, position: Position | None
+        self,
+        topic: str,
+        event: Event,
+        headers: Headers,
+        *,
+        timestamp_ms: int,
+        position: Position | None,
     ) -> None:
-        """Buffer a record, or one per partition if it has no key.
+        """Buffer a record, or one per partition if it has neither a key nor something instead.
 
         A record at a ``position`` that is already stored is dropped.
 
         Raises:
             RecordTooLargeError: the topic does not accept a record of this size.
+            InvalidRecordError: the topic is compacted, and a record without a key is not for all partitions.
             SteleClientError: records could not be stored.
         """
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
-        if event.key is None:
+        key, value = event.key, event.value
+        size = _ROW_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        for header, content in headers:
+            size += len(header) + len(content or b"")
+        row = timestamp_ms, key, value, headers
+        chosen_by = event.instead_of_key if key is None else key
+        if chosen_by is None:
             for number in range(len(state.partitions)):
-                self._add(topic, state, number, event, headers, timestamp_ms, position)
+                self._add(topic, state, number, row, size, position)
             return
-        self._add(topic, state, state.partition_of(event.key), event, headers, timestamp_ms, position)
+        if key is None and state.needs_key:
+            raise InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
+        self._add(topic, state, state.partition_of(chosen_by), row, size, position)
 
     def _add(
-        self,
-        name: str,
-        topic: _Topic,
-        number: int,
-        event: Event,
-        headers: Headers,
-        timestamp_ms: int,
-        position: Position | None,
+        self, name: str, topic: _Topic, number: int, row: Row, size: int, position: Position | None
     ) -> None:
         partition = topic.partitions[number]
         if not partition.is_known:
@@ -201,9 +220,6 @@ class LogWriter:
         elif partition.stored is not None and position <= partition.stored:
             self.repeated += 1
             return
-        size = _ROW_OVERHEAD_BYTES + len(event.key or b"") + len(event.value or b"")
-        for header, content in headers:
-            size += len(header) + len(content or b"")
         if size > topic.record_bytes_max:
             raise RecordTooLargeError(
                 f"a row for topic {name} is a record of {size} bytes, and the topic accepts {topic.record_bytes_max}; "
@@ -211,7 +227,7 @@ class LogWriter:
             )
         if position is not None:
             self._is_whole = False
-        self._put(name, topic, number, (timestamp_ms, event.key, event.value, headers), size)
+        self._put(name, topic, number, row, size)
         self.written += 1
 
     def _put(self, name: str, topic: _Topic, number: int, row: Row, size: int) -> None:
@@ -354,6 +370,7 @@ class LogWriter:
             record_bytes_max=max(1, limit),
             chunk_bytes=max(1, min(CHUNK_BYTES, limit)),
             partition_of=lru_cache(_KEYS_REMEMBERED)(choose),
+            needs_key="compact" in topic.configs.get("cleanup.policy", ""),
         )
 
     def _last_position(self, topic: str, partition: int) -> Position | None:

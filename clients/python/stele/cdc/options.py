@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
+from .debezium_types import Decimals
+from .notation import split_name
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
 ValueFormat = Literal["envelope", "row"]
-Format = Literal["json", "avro", "json-schema"]
+Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
@@ -29,6 +31,8 @@ class CdcOptions:
     """Validated options; at least one table or channel is required.
 
     - ``tables``: names as ``schema.table``; ``channels``: channels of NOTIFY.
+    - ``messages``: topics that ``pg_logical_emit_message`` may name, ``*`` at the end stands for anything; ``none``
+      for no messages; empty for all with ``tables``, and none without.
     - ``partitions``, ``storage``: of the topics that the connector creates.
     - ``snapshot``: ``initial`` copies each table once, ``never`` none, ``again`` copies
       all tables again.
@@ -38,7 +42,8 @@ class CdcOptions:
       operation, or the ``row`` itself. With either, each row has a record of its own
       (``has_record_per_row``).
     - ``format``: of values; those of ``avro`` and ``json-schema`` have a schema in ``registry``, without which it
-      is that of the broker.
+      is that of the broker. Those of ``debezium`` are Debezium's, without or with schemas, with ``decimals`` as its
+      ``decimal.handling.mode``.
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
@@ -48,6 +53,7 @@ class CdcOptions:
     dsn: str = field(repr=False)
     tables: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
+    messages: str = ""
     slot: str = "stele"
     publication: str = "stele"
     prefix: str = "pg"
@@ -61,6 +67,7 @@ class CdcOptions:
     compact: bool = False
     value: ValueFormat = "envelope"
     format: Format = "json"
+    decimals: Decimals = "precise"
     registry: str = field(default="", repr=False)
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"
@@ -73,9 +80,9 @@ class CdcOptions:
             raise CdcOptionError(
                 "the DSN of PostgreSQL is missing; pass --dsn postgresql://USER@HOST/DATABASE, or set STELE_CDC_DSN"
             )
-        if not self.tables and not self.channels:
+        if not self.has_slot and not self.channels:
             raise CdcOptionError(
-                "there is nothing to follow; pass --tables public.orders,public.items or --channels NAME"
+                "there is nothing to follow; pass --tables public.orders,public.items, --channels NAME or --messages '*'"
             )
         if not _SLOT.fullmatch(self.slot):
             raise CdcOptionError(
@@ -132,6 +139,40 @@ class CdcOptions:
         return tables
 
     @property
+    def full_names(self) -> set[str]:
+        """The tables to follow, each with its schema."""
+        return {".".join(split_name(name)) for name in self.tables}
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether messages of ``pg_logical_emit_message`` are followed."""
+        return bool(self.tables) if not self.messages else self.messages != "none"
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether there is a slot to read; NOTIFY needs none."""
+        return bool(self.tables) or self.has_messages
+
+    def refusal_of(self, topic: str) -> str | None:
+        """Return why a message must not name ``topic``; None if it may."""
+        if topic.startswith(("__", f"{self.prefix}.")) or topic == "_schemas":
+            return f"topic {topic} is written by the connector or the broker alone"
+        patterns = [pattern.strip() for pattern in (self.messages or "*").split(",")]
+        if any(topic == p or (p.endswith("*") and topic.startswith(p[:-1])) for p in patterns):
+            return None
+        return f"--messages {self.messages} does not allow topic {topic}"
+
+    @property
+    def refused_topic(self) -> str:
+        """The topic that keeps messages which name no topic that could have them."""
+        return topic_name(f"{self.prefix}.refused-messages")
+
+    @property
+    def schema_topic(self) -> str:
+        """The topic with the columns of the tables, whenever they change."""
+        return topic_name(f"{self.prefix}.schema-changes")
+
+    @property
     def state_topic(self) -> str:
         """The topic in which the connector records the tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"
@@ -144,6 +185,10 @@ class CdcOptions:
     @property
     def can_be_transactional(self) -> bool:
         return self.storage == "disk" and self.broker.startswith("stele")
+
+    @property
+    def is_debezium(self) -> bool:
+        return self.format.startswith("debezium")
 
     @property
     def has_record_per_row(self) -> bool:
@@ -171,10 +216,14 @@ class CdcOptions:
 
         Topics on disk keep all changes, because PostgreSQL cannot send them again.
         """
+        return self.message_topic_configs | ({"cleanup.policy": "compact"} if self.compact else {})
+
+    @property
+    def message_topic_configs(self) -> dict[str, str]:
+        """Those of topics that are created for messages."""
         if self.storage == "memory":
             return {"stele.storage": "memory"}
-        configs = {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
-        return configs | ({"cleanup.policy": "compact"} if self.compact else {})
+        return {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
 
     def topic_of(self, schema: str, table: str) -> str:
         return topic_name(f"{self.prefix}.{schema}.{table}")

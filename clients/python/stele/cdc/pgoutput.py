@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 # PostgreSQL's own limit is 1600.
 COLUMNS_MAX = 1664
@@ -21,6 +21,9 @@ _EPOCH_US = 946_684_800_000_000
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
 _STREAM_COMMIT = struct.Struct(">IBQQq")
+# Relation and kind of the first tuple, after the type of the message; within a stream, the transaction is before them.
+_CHANGE = struct.Struct(">xIc")
+_STREAM_CHANGE = struct.Struct(">xIIc")
 
 
 class PgOutputError(ValueError):
@@ -47,8 +50,12 @@ class Begin:
     """Start of a transaction; ``commit_lsn`` is its place in commit order."""
 
     commit_lsn: int
-    commit_ms: int
+    commit_us: int
     xid: int
+
+    @property
+    def commit_ms(self) -> int:
+        return self.commit_us // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +95,13 @@ class Relation:
     xid: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(NamedTuple):
     relation_id: int
     row: Row
     xid: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """An update; ``old`` is None if the key did not change.
 
     With ``is_key_only``, ``old`` has only the key columns; the others are None.
@@ -109,8 +114,7 @@ class Update:
     xid: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     relation_id: int
     old: Row
     is_key_only: bool
@@ -141,7 +145,7 @@ class StreamCommit:
     xid: int
     commit_lsn: int
     end_lsn: int
-    commit_ms: int
+    commit_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +157,36 @@ class StreamAbort:
 
 
 @dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """What ``pg_logical_emit_message`` wrote; ``end_lsn`` is where its record in the WAL ends.
+
+    ``xid`` is that of the top-level transaction, even in a subtransaction.
+    """
+
+    end_lsn: int
+    is_transactional: bool
+    prefix: str
+    content: bytes
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Other:
-    """Origin, Type or Message, which change no rows."""
+    """Origin or Type, which change no rows."""
 
 
 Change: TypeAlias = Insert | Update | Delete | Truncate
 Message: TypeAlias = (
-    Begin | Commit | Relation | Change | StreamStart | StreamStop | StreamCommit | StreamAbort | Other
+    Begin
+    | Commit
+    | Relation
+    | Change
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | LogicalMessage
+    | Other
 )
 
 
@@ -193,46 +220,16 @@ class _Reader:
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         return layout.unpack(self.take(layout.size))
 
-    def text(self) -> str:
+    def text(self, errors: str = "strict") -> str:
         end = self._data.find(b"\0", self.position)
         if end < 0:
             raise PgOutputError("a string has no end")
         name = self._data[self.position : end]
         self.position = end + 1
         try:
-            return name.decode()
+            return name.decode(errors=errors)
         except UnicodeDecodeError as error:
             raise PgOutputError(f"a name is not UTF-8: {name[:80]!r}") from error
-
-    def row(self) -> Row:
-        count = self.int16()
-        if count > COLUMNS_MAX:
-            raise PgOutputError(f"a tuple of {count} columns; {COLUMNS_MAX} are possible")
-        values: Row = []
-        data, position, end = self._data, self.position, self._end
-        for _ in range(count):
-            if position >= end:
-                raise PgOutputError("a tuple is cut short")
-            kind = data[position]
-            position += 1
-            if kind == 0x74:  # t
-                start = position + 4
-                if start > end:
-                    raise PgOutputError("a tuple is cut short")
-                position = start + int.from_bytes(data[start - 4 : start])
-                if position > end:
-                    raise PgOutputError(
-                        f"a value of {position - start} bytes is announced and {end - start} are left"
-                    )
-                values.append(data[start:position])
-            elif kind == 0x6E:  # n
-                values.append(None)
-            elif kind == 0x75:  # u
-                values.append(UNCHANGED)
-            else:
-                raise PgOutputError(f"a value of kind {chr(kind)!r}; text format has t, n and u")
-        self.position = position
-        return values
 
     def skip(self) -> None:
         self.position = self._end
@@ -252,6 +249,10 @@ def decode(data: bytes, *, in_stream: bool = False) -> Message:
     """
     if not data:
         raise PgOutputError("an empty message")
+    # Most messages are changes of rows, which are read without a reader.
+    change = _CHANGES.get(data[0])
+    if change is not None:
+        return change(data, in_stream)
     reader = _Reader(data)
     kind = data[0:1]
     try:
@@ -263,8 +264,8 @@ def decode(data: bytes, *, in_stream: bool = False) -> Message:
     return message
 
 
-def _ms(microseconds: int) -> int:
-    return (microseconds + _EPOCH_US) // 1000
+def _us(microseconds: int) -> int:
+    return microseconds + _EPOCH_US
 
 
 def _xid(reader: _Reader, in_stream: bool) -> int | None:
@@ -273,12 +274,12 @@ def _xid(reader: _Reader, in_stream: bool) -> int | None:
 
 def _begin(reader: _Reader, _: bool) -> Message:
     lsn, at, xid = reader.unpack(_BEGIN)
-    return Begin(lsn, _ms(at), xid)
+    return Begin(lsn, _us(at), xid)
 
 
 def _commit(reader: _Reader, _: bool) -> Message:
     _flags, lsn, end, at = reader.unpack(_COMMIT)
-    return Commit(lsn, end, _ms(at))
+    return Commit(lsn, end, _us(at) // 1000)
 
 
 def _relation(reader: _Reader, in_stream: bool) -> Message:
@@ -302,35 +303,83 @@ def _relation(reader: _Reader, in_stream: bool) -> Message:
     return Relation(relation_id, schema, table, identity, tuple(columns), xid)
 
 
-def _insert(reader: _Reader, in_stream: bool) -> Message:
-    xid = _xid(reader, in_stream)
-    relation_id = reader.int32()
-    if (kind := reader.letter()) != "N":
-        raise PgOutputError(f"an insert with a tuple {kind!r}")
-    return Insert(relation_id, reader.row(), xid)
+def _change(data: bytes, in_stream: bool) -> tuple[int | None, int, bytes, int]:
+    """Return transaction, relation, the kind of the first tuple, and its position."""
+    try:
+        if in_stream:
+            return *_STREAM_CHANGE.unpack_from(data), _STREAM_CHANGE.size
+        return None, *_CHANGE.unpack_from(data), _CHANGE.size
+    except struct.error:
+        raise PgOutputError(f"a change of {len(data)} bytes is cut short") from None
 
 
-def _update(reader: _Reader, in_stream: bool) -> Message:
-    xid = _xid(reader, in_stream)
-    relation_id = reader.int32()
-    kind = reader.letter()
+def _row(data: bytes, position: int) -> tuple[Row, int]:
+    """Return the tuple at ``position``, and the position after it."""
+    count = int.from_bytes(data[position : position + 2])
+    if count > COLUMNS_MAX:
+        raise PgOutputError(f"a tuple of {count} columns; {COLUMNS_MAX} are possible")
+    position += 2
+    values: Row = []
+    append, end = values.append, len(data)
+    try:
+        for _ in range(count):
+            kind = data[position]
+            if kind == 0x74:  # t
+                start = position + 5
+                position = start + int.from_bytes(data[position + 1 : start])
+                append(data[start:position])
+            elif kind == 0x6E:  # n
+                append(None)
+                position += 1
+            elif kind == 0x75:  # u
+                append(UNCHANGED)
+                position += 1
+            else:
+                raise PgOutputError(f"a value of kind {chr(kind)!r}; text format has t, n and u")
+    except IndexError:
+        position = end + 1
+    # Positions only grow, and a slice is never longer than the message.
+    if position > end:
+        raise PgOutputError("a tuple is cut short, or announces more bytes than there are")
+    return values, position
+
+
+def _end(data: bytes, position: int) -> None:
+    if position != len(data):
+        raise PgOutputError(f"{len(data) - position} bytes trail the message")
+
+
+def _insert(data: bytes, in_stream: bool) -> Message:
+    xid, relation_id, kind, position = _change(data, in_stream)
+    if kind != b"N":
+        raise PgOutputError(f"an insert with a tuple {kind.decode('latin-1')!r}")
+    row, position = _row(data, position)
+    _end(data, position)
+    return Insert(relation_id, row, xid)
+
+
+def _update(data: bytes, in_stream: bool) -> Message:
+    xid, relation_id, kind, position = _change(data, in_stream)
     old: Row | None = None
-    is_key_only = kind == "K"
-    if kind in ("K", "O"):
-        old = reader.row()
-        kind = reader.letter()
-    if kind != "N":
-        raise PgOutputError(f"an update with a tuple {kind!r}")
-    return Update(relation_id, old, reader.row(), is_key_only, xid)
+    is_key_only = kind == b"K"
+    if kind in (b"K", b"O"):
+        old, position = _row(data, position)
+        kind = data[position : position + 1]
+        position += 1
+    if kind != b"N":
+        raise PgOutputError(f"an update with a tuple {kind.decode('latin-1')!r}")
+    row, position = _row(data, position)
+    _end(data, position)
+    return Update(relation_id, old, row, is_key_only, xid)
 
 
-def _delete(reader: _Reader, in_stream: bool) -> Message:
-    xid = _xid(reader, in_stream)
-    relation_id = reader.int32()
-    kind = reader.letter()
-    if kind not in ("K", "O"):
-        raise PgOutputError(f"a delete with a tuple {kind!r}")
-    return Delete(relation_id, reader.row(), kind == "K", xid)
+def _delete(data: bytes, in_stream: bool) -> Message:
+    xid, relation_id, kind, position = _change(data, in_stream)
+    if kind not in (b"K", b"O"):
+        raise PgOutputError(f"a delete with a tuple {kind.decode('latin-1')!r}")
+    row, position = _row(data, position)
+    _end(data, position)
+    return Delete(relation_id, row, kind == b"K", xid)
 
 
 def _truncate(reader: _Reader, in_stream: bool) -> Message:
@@ -351,11 +400,20 @@ def _stream_stop(_: _Reader, __: bool) -> Message:
 
 def _stream_commit(reader: _Reader, _: bool) -> Message:
     xid, _flags, lsn, end, at = reader.unpack(_STREAM_COMMIT)
-    return StreamCommit(xid, lsn, end, _ms(at))
+    return StreamCommit(xid, lsn, end, _us(at))
 
 
 def _stream_abort(reader: _Reader, _: bool) -> Message:
     return StreamAbort(reader.int32(), reader.int32())
+
+
+def _logical_message(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    flags = reader.byte()
+    end_lsn = int.from_bytes(reader.take(8))
+    # Anybody may write one, in SQL_ASCII with any bytes.
+    prefix = reader.text(errors="backslashreplace")
+    return LogicalMessage(end_lsn, bool(flags & 1), prefix, reader.take(reader.int32()), xid)
 
 
 def _other(reader: _Reader, _: bool) -> Message:
@@ -364,13 +422,11 @@ def _other(reader: _Reader, _: bool) -> Message:
     return Other()
 
 
+_CHANGES = {ord("I"): _insert, ord("U"): _update, ord("D"): _delete}
 _DECODERS = {
     b"B": _begin,
     b"C": _commit,
     b"R": _relation,
-    b"I": _insert,
-    b"U": _update,
-    b"D": _delete,
     b"T": _truncate,
     b"S": _stream_start,
     b"E": _stream_stop,
@@ -378,5 +434,5 @@ _DECODERS = {
     b"A": _stream_abort,
     b"O": _other,
     b"Y": _other,
-    b"M": _other,
+    b"M": _logical_message,
 }

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg2
 from psycopg2 import errors, sql
 
 from .column_types import TEXT, ColumnType, base_type
 from .connection import Connection, connect, first_line, translated
+from .debezium_types import CatalogType, ConnectType, Decimals, connect_type
 from .errors import CdcError, Interrupted
 from .notation import lsn_of, quoted_name, quoted_table, split_name
 from .options import CdcOptions
-from .pgoutput import COLUMNS_MAX, Column, Relation
+from .pgoutput import COLUMNS_MAX, Column, Relation, Row
 from .values import ENCODERS, ArrayError, Encoder, array, text
 
 _OLDEST = 120_000
@@ -37,6 +38,16 @@ class TableInfo:
     def name(self) -> str:
         return f"{self.schema}.{self.table}"
 
+    def has_keys(self) -> bool:
+        """Return whether rows can be told apart, and put in order, by columns that are published."""
+        return bool(self.keys) and {column.name for column in self.columns}.issuperset(self.keys)
+
+    def key_of(self, row: Row) -> tuple[str, ...]:
+        """Return the text of the key of a row."""
+        names = [column.name for column in self.columns]
+        data = [row[names.index(key)] for key in self.keys]
+        return tuple(datum.decode() if isinstance(datum, bytes) else "" for datum in data)
+
     def relation(self) -> Relation:
         return Relation(0, self.schema, self.table, "d", self.columns)
 
@@ -57,7 +68,8 @@ class Postgres:
         self.connection: Connection = connect(options.dsn)
         self.server_version: int = self.connection.server_version
         self._encoders: dict[int, Encoder] = {}
-        self._types: dict[int, _Type | None] = {}
+        self._types: dict[int, CatalogType | None] = {}
+        self._type_names: dict[tuple[int, int], str] = {}
         self._walsender: int | None = None
         if self.server_version < _OLDEST:
             self.close()
@@ -246,7 +258,8 @@ class Postgres:
             # ONLY, because tables that inherit from them may have no identity.
             tables = ", ".join(f"ONLY {quoted_table(*table)}" for table in wanted)
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
-            statement = f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {tables}{roots}"
+            followed = f" FOR TABLE {tables}" if tables else ""
+            statement = f"CREATE PUBLICATION {quoted_name(name)}{followed}{roots}"
             try:
                 with self.connection.cursor() as cursor:
                     cursor.execute(statement)
@@ -413,29 +426,34 @@ class Postgres:
                 return ColumnType("array", items=items, delimiter=found.delimiter.encode())
         return TEXT
 
-    def _type(self, type_id: int) -> _Type | None:
+    def type_name(self, type_id: int, modifier: int) -> str:
+        """Return a type as PostgreSQL writes it, ``numeric(10,2)``; ``???`` if it was dropped."""
+        key = type_id, modifier
+        if key not in self._type_names:
+            ((name,),) = self.rows(
+                "SELECT format_type(%s, %s)", (type_id, modifier if modifier >= 0 else None)
+            )
+            self._type_names[key] = name
+        return self._type_names[key]
+
+    def connect_type(self, column: Column, dimensions: int, decimals: Decimals) -> ConnectType:
+        """Return the type of a column in Debezium's form; ``dimensions`` are those that an array declares."""
+        return connect_type(
+            column.type_id, column.type_modifier, dimensions=dimensions, decimals=decimals, look_up=self._type
+        )
+
+    def _type(self, type_id: int) -> CatalogType | None:
         """Return a row of pg_type; looked up once."""
         if type_id not in self._types:
             rows = self.rows(
                 "SELECT t.typtype, t.typbasetype::bigint, t.typtypmod, t.typelem::bigint, t.typcategory, "
-                "COALESCE(e.typdelim, ','), COALESCE(e.typarray = t.oid, false) "
+                "COALESCE(e.typdelim, ','), COALESCE(e.typarray = t.oid, false), t.typname, "
+                "ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) "
                 "FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.oid = %s",
                 (type_id,),
             )
-            self._types[type_id] = _Type(*rows[0]) if rows else None
+            self._types[type_id] = CatalogType(*rows[0]) if rows else None
         return self._types[type_id]
-
-
-class _Type(NamedTuple):
-    """A row of pg_type; ``is_array`` excludes int2vector and the like, which have elements, too."""
-
-    kind: str
-    base: int
-    base_modifier: int
-    element: int
-    category: str
-    delimiter: str
-    is_array: bool
 
 
 def _array_or_text(encode: Encoder) -> Encoder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..registry.registry import SchemaRegistry
 from ..schemas.framing import join
 from ..schemas.subjects import subject_name
 from . import avro_values
+from .debezium_form import DebeziumForm
 from .errors import CdcError
 from .forms import AvroForm, JsonForm, ValueForm
 from .options import CdcOptions
@@ -32,15 +33,18 @@ class TableForms:
         self._postgres = postgres
         self._registry = registry
         self._ids: dict[tuple[str, str], int] = {}
+        self._database = ""
 
-    def form(self, relation: Relation, topic: str) -> ValueForm:
-        """Return the form of the values of a table, whose schema is registered.
+    def form(self, relation: Relation, topic: str, keys: Sequence[str]) -> ValueForm:
+        """Return the form of the values of a table, whose schema is registered; ``keys`` are those of its rows.
 
         Raises:
             CdcError: the registry refuses the schema, or the format has none for the table.
             Interrupted, SteleClientError
         """
         postgres, registry = self._postgres, self._registry
+        if self._options.is_debezium:
+            return self._debezium(relation, topic, keys)
         encoders = [postgres.encoder(column.type_id) for column in relation.columns]
         if registry is None:
             return JsonForm(relation, encoders)
@@ -57,6 +61,24 @@ class TableForms:
             relation,
             [avro_values.encoder_of(field.type, field.dimensions) for field in fields],
             prefix=self._prefix(registry, subject, Schema(text)),
+        )
+
+    def _debezium(self, relation: Relation, topic: str, keys: Sequence[str]) -> ValueForm:
+        options, postgres = self._options, self._postgres
+        self._database = self._database or postgres.identity()[1]
+        declared = postgres.dimensions(relation.schema, relation.table)
+        types = [
+            postgres.connect_type(column, declared.get(column.name, 1), options.decimals)
+            for column in relation.columns
+        ]
+        return DebeziumForm(
+            relation,
+            types,
+            keys=keys,
+            topic=topic,
+            server=options.prefix,
+            database=self._database,
+            with_schemas=options.format == "debezium-schemas",
         )
 
     def _fields(self, relation: Relation) -> list[Field]:
@@ -121,7 +143,7 @@ def table_forms(options: CdcOptions, postgres: Postgres) -> Generator[TableForms
 
     Raises SteleClientError.
     """
-    if options.format == "json":
+    if options.format == "json" or options.is_debezium:
         yield TableForms(options, postgres, None)
         return
     config = (

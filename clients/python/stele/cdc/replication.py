@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import psycopg2
 from psycopg2 import sql
@@ -15,7 +16,7 @@ from .notation import lsn_of, quoted_name, quoted_table
 from .options import CdcOptions
 from .postgres import TableInfo
 
-# Streaming of open transactions came with protocol version 2.
+# Streaming of open transactions (protocol version 2) and messages came with the same release.
 _STREAMING_SINCE = 140_000
 # The files of a table and of its partitions as of the snapshot, which differ from those of now. ALTER TABLE writes
 # new ones with the rows as its own, so that an older snapshot sees none of them.
@@ -72,11 +73,15 @@ class Stream:
             _, lsn, snapshot, _ = self._cursor.fetchone()
         return lsn_of(lsn), snapshot
 
-    def start(self, server_version: int, *, keep_alive_s: float) -> None:
-        """Start streaming after the confirmed position."""
+    def start(self, server_version: int, *, keep_alive_s: float, is_streaming: bool = True) -> None:
+        """Start to read after the confirmed position; ``is_streaming``: also what is not committed yet."""
         plugin_options = {"proto_version": "1", "publication_names": quoted_name(self._options.publication)}
         if server_version >= _STREAMING_SINCE:
-            plugin_options |= {"proto_version": "2", "streaming": "on"}
+            plugin_options["proto_version"] = "2"
+            if is_streaming:
+                plugin_options["streaming"] = "on"
+            if self._options.has_messages:
+                plugin_options["messages"] = "true"
         with translated():
             # ``confirm`` sends feedback; psycopg2 also sends it when PostgreSQL asks for it.
             self._cursor.start_replication(
@@ -130,8 +135,19 @@ def snapshot_connection(dsn: str, snapshot: str) -> Generator[Connection]:
         connection.close()
 
 
-def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes], object]) -> None:
-    """Pass the rows of a table to ``write`` as lines of COPY's text format.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The first ``limit`` rows, in the order of their keys, of those after a key and those that ``where`` chooses."""
+
+    limit: int
+    after: tuple[str, ...] = ()
+    where: str = ""
+
+
+def copy_rows(
+    connection: Connection, table: TableInfo, write: Callable[[bytes], object], part: Part | None = None
+) -> None:
+    """Pass the rows of a table, or a part of them, to ``write`` as lines of COPY's text format.
 
     If ``write`` raises, the copy ends.
 
@@ -143,8 +159,7 @@ def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes],
     source = sql.SQL("{}{}").format(
         sql.SQL("" if table.is_partitioned else "ONLY "), sql.Identifier(table.schema, table.table)
     )
-    condition = sql.SQL(f" WHERE {table.row_filter}") if table.row_filter else sql.SQL("")
-    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(columns, source, condition)
+    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(columns, source, _chosen(table, part))
     with translated(), connection.cursor() as cursor:
         cursor.copy_expert(query, _Lines(write))
         # The copy holds a lock against rewrites until the transaction ends, so only an earlier one is found.
@@ -155,6 +170,22 @@ def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes],
             f"{', '.join(rewritten)} was rewritten (ALTER TABLE, TRUNCATE, CLUSTER, VACUUM FULL) after the snapshot for "
             f"the copy of {table.name}, in which it may seem empty; the table is copied again"
         )
+
+
+def _chosen(table: TableInfo, part: Part | None) -> sql.Composable:
+    conditions: list[sql.Composable] = [
+        sql.SQL(f"({text})") for text in (table.row_filter, part and part.where) if text
+    ]
+    end = sql.SQL("")
+    if part is not None:
+        keys = sql.SQL(", ").join(sql.Identifier(key) for key in table.keys)
+        end = sql.SQL(" ORDER BY {} LIMIT {}").format(keys, sql.Literal(part.limit))
+        if part.after:
+            # Literals without a type have that of their column.
+            after = sql.SQL(", ").join(sql.Literal(text) for text in part.after)
+            conditions.append(sql.SQL("ROW({}) > ROW({})").format(keys, after))
+    where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("")
+    return where + end
 
 
 class _Lines:

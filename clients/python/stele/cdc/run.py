@@ -24,6 +24,7 @@ from .options import CdcOptions
 from .postgres import Postgres
 from .registered import TableForms
 from .replication import Stream
+from .schema_log import SchemaLog
 from .status import Status
 from .transactions import TURN, Transactions
 
@@ -31,6 +32,8 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 
 # Interval of lag measurements and table checks, and the longest wait for a message.
 _LAG_S = 2.0
+# Of a copy that waits until a transaction has ended.
+_RETRY_S = 0.2
 # A run begins the next epoch of its producer, and more are skipped by failovers of a cluster. A broker that was restored
 # from its replica skips more still (``app.cluster.sqlite.restored``).
 EPOCHS_OF_A_RESTORE = 2_000
@@ -53,8 +56,10 @@ class Run:
         stopping: threading.Event,
         wake: int,
         again: set[str],
+        *,
+        is_streaming: bool = True,
     ) -> None:
-        """``wake``: a file descriptor, readable once ``stopping`` is set.
+        """``is_streaming``: read transactions before they commit. ``wake``: a file descriptor, readable once ``stopping`` is set.
 
         Raises as ``go``.
         """
@@ -64,6 +69,7 @@ class Run:
         self._client = client
         self._stopping = stopping
         self._wake = wake
+        self._is_streaming = is_streaming
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
         self._measured_s = -math.inf
@@ -100,9 +106,12 @@ class Run:
             postgres=postgres,
             writer=self._writer,
             forms=forms,
+            schemas=SchemaLog(client, self._writer, postgres, options),
             stopping=stopping,
         )
-        self._copies = Copies(self._context, state, notebook, again)
+        self._copies = Copies(
+            self._context, state, notebook, again, lambda: state_of.load(client, options.state_topic)
+        )
         self._transactions = Transactions(self._context, self._copies, self._feedback)
 
     def _check_origin(self, known: state_of.Origin | None, here: state_of.Origin) -> None:
@@ -162,7 +171,7 @@ class Run:
             Stopped, Interrupted, CdcError, SteleClientError
         """
         try:
-            if self._options.tables:
+            if self._options.has_slot:
                 self._prepare()
             if self._options.channels:
                 self._listen()
@@ -182,6 +191,7 @@ class Run:
             raise
         finally:
             self._feedback.close()
+            self._copies.beside.close()
             self._transactions.close()
             self._abandon()
 
@@ -199,15 +209,15 @@ class Run:
         postgres.check_settings()
         postgres.check_tables()
         postgres.ensure_publication()
-        todo = copies.begin()
         slot = postgres.slot()
+        todo = copies.begin(may_go_on=slot is not None)
         reason = None if slot is None else self._lack(slot.confirmed_lsn)
         if reason is not None:
             todo = copies.repeat(reason)
         stream = self._feedback.stream = Stream(options)
         self._check_history(stream, confirmed_lsn=None if slot is None else slot.confirmed_lsn)
         if slot is None:
-            lost = copies.lost_with_slot(todo)
+            lost = copies.lost_with_slot(todo) or self._lost_messages()
             if lost:
                 raise CdcError(
                     f"slot {options.slot} is gone, and with it the changes of {', '.join(lost)} since the last run; "
@@ -237,8 +247,22 @@ class Run:
         copies.finish(self._status.confirmed_lsn)
         # What this run confirms is known when it ends.
         self._note_slot(None)
-        stream.start(postgres.server_version, keep_alive_s=self._feedback.keep_alive_s)
+        stream.start(
+            postgres.server_version,
+            keep_alive_s=self._feedback.keep_alive_s,
+            is_streaming=self._is_streaming,
+        )
         postgres.streaming_by(stream.pid)
+
+    def _lost_messages(self) -> list[str]:
+        """Return what is lost of a connector without tables, whose changes since its last run are missing."""
+        has_run = self._known_slot.epoch >= 0
+        if not has_run or not self._options.has_messages:
+            return []
+        if self._options.tables or self._options.snapshot == "again":
+            logger.warning("messages that were written while there was no slot are lost")
+            return []
+        return ["messages"]
 
     def _note_first(self) -> None:
         """Note the epoch before the first copy is done: from then on a restore of the broker is noticed."""
@@ -312,10 +336,13 @@ class Run:
     def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
         """Raise CdcError if another process has moved the slot, or created it again."""
         known = self._slot_lsn_max
-        if known is not None and confirmed_lsn > known and tables:
+        if known is None or confirmed_lsn <= known:
+            return
+        lost = tables or self._lost_messages()
+        if lost:
             raise CdcError(
                 f"slot {self._options.slot} is at {lsn_text(confirmed_lsn)}, and the connector has confirmed at most "
-                f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(tables)} in "
+                f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(lost)} in "
                 "between are missing; run once with --snapshot again, which copies the tables again"
             )
 
@@ -349,7 +376,7 @@ class Run:
                 # A query has read them together with its result, so the socket will not announce them.
                 continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
-            select.select(waiting, [], [], _LAG_S)
+            select.select(waiting, [], [], _RETRY_S if self._copies.beside.must_hurry else _LAG_S)
 
     def _end(self) -> NoReturn:
         self._context.flush()
@@ -375,6 +402,7 @@ class Run:
             # No published change is left before it.
             self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
         self._confirm(force=False)
+        self._copies.beside.step()
         if now_s - self._measured_s >= _LAG_S and stream is not None:
             self._measured_s = now_s
             slot = self._postgres.slot()

@@ -19,11 +19,12 @@ def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) 
     return Table(
         relation,
         [context.postgres.encoder(column.type_id) for column in relation.columns],
-        context.forms.form(relation, topic),
+        context.forms.form(relation, topic, keys),
         topic=topic,
         key_columns=keys,
-        key_column=options.key_column,
-        with_tombstones=options.tombstones or options.has_record_per_row,
+        # Debezium's records have no key where the table has none.
+        key_column="" if options.is_debezium else options.key_column,
+        with_tombstones=options.tombstones or options.has_record_per_row or options.is_debezium,
         has_record_per_row=options.has_record_per_row,
         is_row_only=options.value == "row",
     )

@@ -35,6 +35,11 @@ class Spool:
         """Note that a subtransaction was rolled back, so that its changes are dropped."""
         self._aborted.add(xid)
 
+    @property
+    def has_aborted(self) -> bool:
+        """Whether any subtransaction was rolled back."""
+        return bool(self._aborted)
+
     def is_aborted(self, xid: int | None) -> bool:
         return xid in self._aborted
 

@@ -16,6 +16,9 @@ from .options import Format, ValueFormat
 # The state is a few records per table, kept forever.
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
+# Keys of first copies, with the name of the table, and of copies that were asked for, with an id.
+COPY = "copy:"
+ASK = "ask:"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -43,6 +46,19 @@ class TableState(msgspec.Struct, frozen=True):
     has_topic: bool = False
 
 
+class Copying(msgspec.Struct, frozen=True):
+    """A copy of a table that is not whole: the rows with keys up to ``after`` are in the topic.
+
+    ``lsn`` is that of the table's state if it is the first copy of the table; somebody asked for others, of the rows
+    that ``where`` chooses.
+    """
+
+    table: str
+    lsn: int = 0
+    after: tuple[str, ...] = ()
+    where: str = ""
+
+
 class Mode(msgspec.Struct, frozen=True):
     """Whether runs write transactions, and what the values of records are."""
 
@@ -65,12 +81,16 @@ class SlotState(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class State:
-    """``mode`` is None before the first transaction and without a schema, ``slot`` before the first stop."""
+    """``mode`` is None before the first transaction and without a schema, ``slot`` before the first stop.
+
+    ``copying`` has copies by their keys in the topic.
+    """
 
     origin: Origin | None = None
     mode: Mode | None = None
     slot: SlotState | None = None
     tables: dict[str, TableState] = field(default_factory=dict[str, TableState])
+    copying: dict[str, Copying] = field(default_factory=dict[str, Copying])
 
 
 def load(client: Client, topic: str) -> State:
@@ -84,9 +104,14 @@ def load(client: Client, topic: str) -> State:
             return state
         for record in page.records:
             key = (record.key or b"").decode()
-            if record.value is None:
+            if key.startswith((COPY, ASK)):
+                if record.value is None:
+                    state.copying.pop(key, None)
+                else:
+                    state.copying[key] = msgspec.json.decode(record.value, type=Copying)
+            elif record.value is None:
                 continue
-            if key == "origin":
+            elif key == "origin":
                 state.origin = msgspec.json.decode(record.value, type=Origin)
             elif key == "mode":
                 state.mode = msgspec.json.decode(record.value, type=Mode)
@@ -108,12 +133,16 @@ class Notebook:
         self._topic = topic
         writer.open(topic, partitions=1, configs=CONFIGS)
 
-    def write(self, key: str, value: Origin | Mode | SlotState | TableState, *, now_ms: int) -> None:
-        """Write a value; the next ``note`` syncs it. Raises SteleClientError."""
-        event = Event("s", key.encode(), msgspec.json.encode(value))
+    def write(
+        self, key: str, value: Origin | Mode | SlotState | TableState | Copying | None, *, now_ms: int
+    ) -> None:
+        """Write a value, or that there is none; the next ``note`` syncs it. Raises SteleClientError."""
+        event = Event("s", key.encode(), None if value is None else msgspec.json.encode(value))
         self._writer.add(self._topic, event, [], timestamp_ms=now_ms, position=None)
 
-    def note(self, key: str, value: Origin | Mode | SlotState | TableState, *, now_ms: int) -> None:
+    def note(
+        self, key: str, value: Origin | Mode | SlotState | TableState | Copying | None, *, now_ms: int
+    ) -> None:
         """Write a value; sync it and all records before it. Raises SteleClientError."""
         self.write(key, value, now_ms=now_ms)
         self._writer.flush()

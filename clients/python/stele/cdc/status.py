@@ -39,6 +39,8 @@ class Status:
     repeated: int = 0
     transactions: int = 0
     notifications: int = 0
+    messages: int = 0
+    refused_messages: int = 0
     commit_ms: int = 0
     failures: int = 0
     last_error: str | None = None

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from ..errors import AuthorizationError, InvalidRequestError, RecordTooLargeError
+from .beside import MARK
 from .context import RunContext
 from .copies import Copies
-from .errors import CdcError, Stopped
-from .events import Event, Position, Table
+from .errors import CdcError, Stopped, StreamedMessageError
+from .events import EVENT_ID, Event, Position, Table
 from .feedback import Feedback
-from .notation import split_name
+from .notation import lsn_text, split_name
+from .outbox import PREFIX, RefusedMessageError, outgoing, refused
 from .pgoutput import (
     Begin,
     Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
     Message,
     Relation,
     StreamAbort,
     StreamCommit,
     StreamStart,
     Truncate,
+    Update,
     decode,
 )
 from .shapes import keys_of, shape_of
@@ -77,6 +85,8 @@ class Transactions:
             return
         message = decode(payload)
         match message:
+            case Insert() | Update() | Delete():
+                self._change(lsn, message.relation_id, message)
             case Begin():
                 self._begin(message)
             case Commit():
@@ -103,24 +113,31 @@ class Transactions:
     def _commit(self, end_lsn: int) -> None:
         transaction = self._transaction
         self._transaction = None
-        self._feedback.handled_lsn = end_lsn
         self._status.transactions += 1
         if transaction is not None:
             self._status.commit_ms = transaction.commit_ms
-            if self._context.writer.end_transaction(transaction.commit_lsn, transaction.commit_ms):
-                self._context.flush()
+            self._copies.beside.committed(transaction.xid)
+            self._end(transaction, end_lsn)
+        self._feedback.handled_lsn = end_lsn
+
+    def _end(self, transaction: Begin, end_lsn: int) -> None:
+        self._feedback.handled_lsn = end_lsn
+        if self._context.writer.end_transaction(transaction.commit_lsn, transaction.commit_ms):
+            self._context.flush()
 
     def _replay(self, commit: StreamCommit) -> None:
         """Apply a spooled transaction, at its place in commit order."""
         if self._context.writer.holds_ended:
             # It may be large, so it shares no transaction of the log with those before it.
             self._context.flush()
-        self._begin(Begin(commit.commit_lsn, commit.commit_ms, commit.xid))
+        self._begin(Begin(commit.commit_lsn, commit.commit_us, commit.xid))
         spool = self._spools.pop(commit.xid, None)
         if spool is not None:
             try:
                 for count, (lsn, payload) in enumerate(spool.messages(), 1):
                     message = decode(payload, in_stream=True)
+                    if isinstance(message, LogicalMessage):
+                        self._check_certain(message, spool)
                     if not spool.is_aborted(getattr(message, "xid", None)):
                         self._apply(lsn, message)
                     if self._context.must_flush:
@@ -135,17 +152,83 @@ class Transactions:
 
     def _apply(self, lsn: int, message: Message) -> None:
         match message:
+            case Insert() | Update() | Delete():
+                self._change(lsn, message.relation_id, message)
             case Relation():
-                self._learn(message)
+                self._learn(lsn, message)
+            case LogicalMessage():
+                self._pass_on(message)
             case Truncate():
                 for relation_id in message.relation_ids:
                     self._change(lsn, relation_id, message)
             case _:
-                relation_id = getattr(message, "relation_id", None)
-                if relation_id is not None:
-                    self._change(lsn, relation_id, message)
+                # An origin, a type or a message.
+                pass
 
-    def _learn(self, relation: Relation) -> None:
+    def _check_certain(self, message: LogicalMessage, spool: Spool) -> None:
+        """Raise StreamedMessageError if a streamed message may have been rolled back.
+
+        PostgreSQL streams it with the id of the whole transaction, even if a subtransaction wrote it.
+        """
+        if spool.has_aborted and message.prefix.startswith(PREFIX):
+            raise StreamedMessageError(
+                f"a transaction with the message at {lsn_text(message.end_lsn)} has subtransactions that were rolled back, "
+                "and the stream does not tell whether the message is of one of them; it is read again after its commit"
+            )
+
+    def _pass_on(self, message: LogicalMessage) -> None:
+        """Write a message to the topic that it names, or the part of a copy whose place it is."""
+        if message.prefix == MARK + self._context.options.slot and self._transaction is not None:
+            self._copies.beside.marked(message, self._transaction)
+            return
+        if not message.prefix.startswith(PREFIX) or not self._context.options.has_messages:
+            return
+        # Its LSN is that of its end, which may be that of the next change as well.
+        lsn = message.end_lsn - 1
+        if self._transaction is not None:
+            self._write(message, Position(self._transaction.commit_lsn, lsn, 0), self._transaction.commit_ms)
+            return
+        alone = Begin(lsn, time.time_ns() // 1000, 0)
+        self._write(message, Position(lsn, 0, 0), alone.commit_ms)
+        self._end(alone, message.end_lsn)
+
+    def _write(self, message: LogicalMessage, position: Position, timestamp_ms: int) -> None:
+        context, options = self._context, self._context.options
+        # Messages without a key that belong together stay in order.
+        together = b"%X" % position.commit_lsn
+        try:
+            topic, key, value, headers = outgoing(message)
+            if (reason := options.refusal_of(topic)) is not None:
+                raise RefusedMessageError(reason)
+            context.writer.open(topic, configs=options.message_topic_configs)
+            context.writer.add(
+                topic,
+                Event("m", key, value, together),
+                [(EVENT_ID, str(position).encode()), *headers],
+                timestamp_ms=timestamp_ms,
+                position=position,
+            )
+        except (RefusedMessageError, RecordTooLargeError, InvalidRequestError, AuthorizationError) as error:
+            logger.warning(
+                "the message at %s is in topic %s, because %s",
+                lsn_text(message.end_lsn),
+                options.refused_topic,
+                error,
+            )
+            self._status.refused_messages += 1
+            context.writer.open(options.refused_topic, partitions=1, configs=options.message_topic_configs)
+            for number, (piece, headers) in enumerate(refused(message, str(error))):
+                at = position._replace(number=number)
+                context.writer.add(
+                    options.refused_topic,
+                    Event("m", None, piece, together),
+                    [(EVENT_ID, str(at).encode()), *headers],
+                    timestamp_ms=timestamp_ms,
+                    position=at,
+                )
+        self._status.messages += 1
+
+    def _learn(self, lsn: int, relation: Relation) -> None:
         known = self._tables.get(relation.relation_id)
         name = self._copies.name_of(relation.relation_id)
         if name is None:
@@ -153,8 +236,17 @@ class Transactions:
             return
         schema, table_name = split_name(name)
         relation = replace(relation, schema=schema, table=table_name)
-        table = shape_of(relation, keys=keys_of(relation, self._context.postgres), context=self._context)
+        keys = keys_of(relation, self._context.postgres)
+        table = shape_of(relation, keys=keys, context=self._context)
         self._tables[relation.relation_id] = table
+        if self._transaction is not None and self._copies.is_streamed(name, self._transaction.commit_lsn):
+            self._context.schemas.note(
+                relation,
+                keys,
+                Position(self._transaction.commit_lsn, lsn, 0),
+                xid=self._transaction.xid,
+                ts_us=self._transaction.commit_us,
+            )
         if known is not None and known.relation.columns != relation.columns:
             logger.info(
                 "table %s changed; its columns are now %s",
@@ -162,10 +254,15 @@ class Transactions:
                 ", ".join(c.name for c in relation.columns),
             )
 
-    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterator[Event]:
+    def _events(self, table: Table, change: Any, lsn: int, transaction: Begin) -> Iterable[Event]:
         if isinstance(change, Truncate) and self._context.options.has_record_per_row:
             return map(table.tombstone, self._context.writer.keys_of_rows(table.topic))
-        source = table.source(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
+        source = table.source(
+            lsn=lsn,
+            commit_lsn=transaction.commit_lsn,
+            xid=transaction.xid,
+            ts_us=transaction.commit_us,
+        )
         return table.events(change, source)
 
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:
@@ -179,13 +276,19 @@ class Transactions:
             return
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
-        for count, event in enumerate(self._events(table, change, lsn, transaction), 1):
+        events = self._events(table, change, lsn, transaction)
+        if self._copies.beside.is_changed(table.name, transaction.xid):
+            events = list(events)
+            # A truncate is of all rows, whatever it is written as.
+            keys = [None] if isinstance(change, Truncate) else [event.key for event in events]
+            self._copies.beside.changed(keys)
+        for count, event in enumerate(events, 1):
             position = Position(transaction.commit_lsn, lsn, self._number)
             self._number += 1
             self._context.writer.add(
                 table.topic,
                 event,
-                table.headers(event.op, position),
+                table.headers(event, position),
                 timestamp_ms=transaction.commit_ms,
                 position=position,
             )

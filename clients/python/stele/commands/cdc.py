@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Seconds between updates of a terminal or a supervisor, and between lines of a log.
 _UPDATE_S = 0.5
+_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _LOG_S = 10.0
 
 
@@ -39,11 +41,13 @@ def _option(name: str, text: str, *also: str, **settings: Any) -> Callable[[F], 
 _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False}
 
 
-@click.command(context_settings={"show_default": True})
+@click.group(invoke_without_command=True, context_settings={"show_default": True})
 @_option("--dsn", "postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
          "environment variable, or ~/.pgpass.", default="", metavar="DSN", show_default=False)  # fmt: skip
 @_option("--tables", "Tables to follow, as SCHEMA.TABLE, separated by commas.", **_NAMES)
 @_option("--channels", "NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.", **_NAMES)  # fmt: skip
+@_option("--messages", "Topics that pg_logical_emit_message may name, separated by commas, * at the end for any; none for none.  "
+         "[default: * with --tables]", default="", metavar="A,B*", show_default=False)  # fmt: skip
 @_option("--slot", "Replication slot; created if missing.", default="stele")
 @_option("--publication", "Publication; created if missing.", default="stele")
 @_option("--prefix", "Prefix of table topics: PREFIX.SCHEMA.TABLE.", default="pg")
@@ -60,8 +64,10 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
 @_option("--compact", "Create compacted topics, which keep the newest record of each row; implies --tombstones.", is_flag=True)  # fmt: skip
 @_option("--value", "Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.",
          type=click.Choice(["envelope", "row"]), default="envelope")  # fmt: skip
-@_option("--format", "Format of values; those of avro and json-schema have a schema in the registry.",
-         type=click.Choice(["json", "avro", "json-schema"]), default="json")  # fmt: skip
+@_option("--format", "Format of values; those of avro and json-schema have a schema in the registry, debezium is Debezium's "
+         "envelope.", type=click.Choice(["json", "avro", "json-schema", "debezium", "debezium-schemas"]), default="json")  # fmt: skip
+@_option("--decimals", "Decimals in Debezium's envelope, as decimal.handling.mode.",
+         type=click.Choice(["precise", "string", "double"]), default="precise")  # fmt: skip
 @_option("--registry", "URL of the schema registry: http://HOST:8081; the login is that of the broker.  [default: the broker's]",
          "STELE_REGISTRY_URL", default="", metavar="URL", show_default=False)  # fmt: skip
 @_option("--spool-dir", "Directory that holds large transactions until they commit.  [default: the system's temporary directory]",
@@ -92,7 +98,11 @@ def cdc(
 
     SIGINT and SIGTERM store and confirm what was read, then exit with 0.
     """
-    source_of = click.get_current_context().get_parameter_source
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        context.obj = {"dsn": dsn, "tables": _names(tables), "channels": _names(channels), **given}
+        return
+    source_of = context.get_parameter_source
     if source_of("broker") is ParameterSource.COMMANDLINE:
         refuse_password(given["broker"])
     if source_of("registry") is ParameterSource.COMMANDLINE:
@@ -142,6 +152,9 @@ def cdc(
     reporter = threading.Thread(target=_report, args=(status, ended, supervised), daemon=True)
     reporter.start()
     failures: list[Exception] = []
+    # Records that wait for their batch are many objects in no circle, which collections would visit again and again.
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
 
     def work() -> None:
         try:
@@ -166,6 +179,40 @@ def cdc(
         raise click.ClickException(f"{failure.strerror}: {failure.filename or 'the spool'}") from failure
     if failure is not None:
         raise failure
+
+
+@cdc.command("copy")
+@click.argument("table", metavar="SCHEMA.TABLE")
+@click.option("--where", default="", metavar="SQL", help="Copy only the rows for which this condition holds.")
+@click.pass_obj
+def copy(given: dict[str, Any], table: str, where: str) -> None:
+    """Ask the connector to copy a table that it follows once more, beside the stream.
+
+    The options before `copy`, or their variables, say which connector: --dsn, --broker, --prefix and --slot. Rows come
+    as records with the operation `r`, and no change is missed or repeated. Needs PostgreSQL 14 and a primary key. If the
+    connector does not run, it copies when it is started.
+    """
+    try:
+        from ..cdc.asking import ask_for_copy
+        from ..cdc.errors import CdcError, Interrupted
+        from ..cdc.options import CdcOptionError, CdcOptions
+    except ModuleNotFoundError as missing:
+        if missing.name != "psycopg2":
+            raise
+        raise click.ClickException("stele cdc needs psycopg2: pip install 'stele-broker[cdc]'") from missing
+    from ..client import Client
+    from ..errors import SteleClientError
+
+    wanted: dict[str, Any] = {**given, "tables": (table,)}
+    try:
+        options = CdcOptions(**wanted)
+        with Client(options.broker) as client:
+            name = ask_for_copy(client, options, table, where)
+    except CdcOptionError as error:
+        raise click.UsageError(str(error)) from error
+    except (CdcError, Interrupted, SteleClientError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{name} is copied beside the stream", err=True)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -17,14 +16,14 @@ from ..config import (
     Endpoint,
     broker_urls,
     has_password,
-    http_url_of,
+    http_listener_url,
+    joined_urls,
     shown_url,
     url_from_environment,
 )
 from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperationError
 from ..operations.base import Operation
 from ..operations.topics import HttpListener
-from ..wire.messages import HttpListenerResponse
 from .results import format_option
 from .server import offline_security
 
@@ -145,26 +144,16 @@ def _url_of_listeners(given: str) -> str:
         except SteleClientError as error:
             raise click.ClickException(str(error)) from error
         else:
-            found.append(_http_url_at(one, listener))
+            try:
+                found.append(http_listener_url(one, listener.port, has_tls=listener.has_tls))
+            except UnsupportedOperationError as error:
+                raise click.ClickException(f"{error}; this command needs one: {_GIVE}") from error
     if not found:
         raise click.ClickException(str(failure)) from failure
-    first, *others = found
-    netlocs = [urlsplit(other).netloc.rpartition("@")[2] for other in others]
-    return first.replace(urlsplit(first).netloc, ",".join((urlsplit(first).netloc, *netlocs)), 1)
+    return joined_urls(found)
 
 
 _GIVE = "give the URL of the HTTP listener with --url http://HOST:8080"
-
-
-def _http_url_at(url: str, listener: HttpListenerResponse) -> str:
-    shown = shown_url(url)
-    if not listener.port:
-        raise click.ClickException(f"the broker at {shown} has no HTTP listener, which this command needs")
-    if url.startswith("stele+tls://") and not listener.has_tls:
-        raise click.ClickException(
-            f"the HTTP listener of {shown} is without TLS, unlike the URL; to use it all the same, {_GIVE}"
-        )
-    return http_url_of(url, listener.port, has_tls=listener.has_tls)
 
 
 def _endpoint_of(url: str) -> Endpoint:

@@ -1,4 +1,4 @@
-"""``stele mirror``: copy topics of another Kafka cluster with their offsets, and promote the copies."""
+"""``stele mirror``: copy topics from or to another Kafka cluster with their offsets, and promote copies."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ def _form(form: str, is_json: bool) -> str:
 
 @click.group()
 def mirror() -> None:
-    """Copy topics of another Kafka cluster with their offsets, and promote the copies."""
+    """Copy topics from or to another Kafka cluster with their offsets, and promote copies."""
 
 
 @mirror.command("create")
 @click.argument("name")
-@click.option(
-    "--from", "servers", required=True, metavar="HOST:PORT,...", help="Brokers of the source to begin with."
-)
+@click.option("--from", "origin", metavar="HOST:PORT,...", help="Copy from this cluster to the broker.")
+@click.option("--to", metavar="HOST:PORT,...", help="Copy from the broker to this cluster.")
 @click.option("--topics", required=True, metavar="REGEX", help="Topics to copy: whole names match.")
 @click.option("--groups", metavar="REGEX", help="Groups whose committed offsets are copied.  [default: none]")
 @click.option("--acls", is_flag=True, help="Also copy access rules and quotas.")
@@ -46,46 +45,68 @@ def mirror() -> None:
     help="Properties of the connection to the source, such as sasl.mechanism=PLAIN, one per line.",
 )
 @click.option(
+    "--target-config", type=click.File("r"), metavar="FILE", help="The same of the target, with --to."
+)
+@click.option(
+    "--offsets",
+    type=click.Choice(["equal", "translate"]),
+    default="equal",
+    show_default=True,
+    help="With --to: keep offsets where that is possible, or copy all topics and translate committed offsets.",
+)
+@click.option(
     "--rate", type=click.IntRange(min=1024), metavar="BYTES", help="Limit of all copying per second."
 )
 @click.option("--replace", is_flag=True, help="Change the mirror if there is one of this name.")
 @_options
 def create(
     name: str,
-    servers: str,
+    origin: str | None,
+    to: str | None,
     topics: str,
     groups: str | None,
     acls: bool,
     source_config: TextIO | None,
+    target_config: TextIO | None,
+    offsets: str,
     rate: int | None,
     replace: bool,
     form: str,
     is_json: bool,
     url: str | None,
 ) -> None:
-    """Copy topics of another Kafka cluster, with the offsets that they have there.
+    """Copy topics of another Kafka cluster, or to one, with the offsets that they have.
 
-    The copies are read-only until they are promoted. Secrets in FILE are ${env:STELE_MIRROR_SECRET_NAME}, a
+    Copies from there are read-only until they are promoted. Secrets in FILE are ${env:STELE_MIRROR_SECRET_NAME}, a
     variable of the broker's environment, or ${file:NAME}, a file in its directory STELE_MIRROR_SECRETS_DIR.
 
         stele mirror create prod --from kafka:9092 --topics 'orders\\..*'
     """
+    if (origin is None) == (to is None):
+        raise click.UsageError("give --from, the cluster to copy from, or --to, the cluster to copy to")
     if not replace and any(known["name"] == name for known in execute(operations.ListMirrors(), url)):
         raise click.ClickException(f"there is a mirror {name!r} already; change it with --replace")
     document = {
-        "from": servers,
+        "from": origin,
+        "to": to,
         "topics": topics,
         "groups": groups,
         "acls": acls,
         "source": {} if source_config is None else _properties(source_config),
+        "target": {} if target_config is None else _properties(target_config),
+        "offsets": offsets,
         "rate": rate,
     }
     made = execute(operations.PutMirror(name=name, document=document), url)
     print_result(
         _form(form, is_json),
         made,
-        [f"mirror {name} copies {topics} from {servers}; see: stele mirror status {name}"],
+        [f"mirror {name} copies {topics} {_where(document)}; see: stele mirror status {name}"],
     )
+
+
+def _where(definition: Mapping[str, Any]) -> str:
+    return f"from {definition['from']}" if definition["from"] else f"to {definition['to']}"
 
 
 def _properties(file: TextIO) -> dict[str, str]:
@@ -109,14 +130,14 @@ def list_mirrors(form: str, is_json: bool, url: str | None) -> None:
     rows = [
         [
             one["name"],
-            one["definition"]["from"],
+            _where(one["definition"]),
             one["definition"]["topics"],
             one["state"],
             _number(one.get("lag")),
         ]
         for one in listed
     ]
-    lines = table(["mirror", "from", "topics", "state", "lag"], rows) if rows else ["there is no mirror"]
+    lines = table(["mirror", "cluster", "topics", "state", "lag"], rows) if rows else ["there is no mirror"]
     print_result(_form(form, is_json), listed, lines)
 
 
@@ -168,7 +189,7 @@ def _changed(name: str, url: str | None, *, paused: bool) -> dict[str, Any]:
 @click.argument("name")
 @_options
 def pause(name: str, form: str, is_json: bool, url: str | None) -> None:
-    """Let a mirror rest; its copies stay read-only."""
+    """Let a mirror rest; its copies here stay read-only."""
     print_result(_form(form, is_json), _changed(name, url, paused=True), [f"mirror {name} is paused"])
 
 
@@ -210,16 +231,45 @@ def _promoted_lines(promoted: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+@mirror.command("truncate")
+@click.argument("name")
+@click.option("--topic", help="Cut this copy alone.  [default: all that have diverged]")
+@yes_option
+@_options
+def truncate(name: str, topic: str | None, yes: bool, form: str, is_json: bool, url: str | None) -> None:
+    """Cut copies that have diverged back to what their source has, too, and go on.
+
+    The records that the source has lost are deleted here. Committed offsets past the new ends are moved there.
+    """
+    shown = execute(operations.GetMirror(name=name), url)
+    for each in shown.get("topics", ()):
+        for part in each["partitions"]:
+            if topic in (None, each["topic"]) and (end := part.get("common_end")) is not None:
+                click.echo(
+                    f"{each['topic']}-{part['partition']} ends at {part['offset']}: cut to {end}", err=True
+                )
+    confirm(f"Cut back {topic or 'all diverged copies'} of mirror {name}?", yes=yes)
+    cut = execute(operations.TruncateMirror(name=name, topic=topic), url)
+    lines = [
+        f"{one['topic']}-{one['partition']} was cut from {one['before']} to {one['after']}"
+        + (f"; moved {plural(len(one['groups']), 'group')}" if one["groups"] else "")
+        for one in cut
+    ]
+    print_result(_form(form, is_json), {"truncated": cut}, lines or ["no copy has diverged"])
+
+
 @mirror.command("delete")
 @click.argument("name")
 @yes_option
 @_options
 def delete(name: str, yes: bool, form: str, is_json: bool, url: str | None) -> None:
-    """Stop and forget a mirror; its copies stay, read-only."""
+    """Stop and forget a mirror; its copies stay, those here read-only."""
     confirm(f"Delete mirror {name}?", yes=yes)
     execute(operations.DeleteMirror(name=name), url)
     print_result(
-        _form(form, is_json), {"deleted": name}, [f"mirror {name} is deleted; its copies stay read-only"]
+        _form(form, is_json),
+        {"deleted": name},
+        [f"mirror {name} is deleted; its copies stay, those here read-only"],
     )
 
 

@@ -10,7 +10,7 @@ from .errors import SourceError
 from .source import reads
 from .source.cluster import Source
 from .source.reads import Entity, SourceAcl
-from .target import Target
+from .target import SteleTarget
 
 # Kafka's numbers. Rules about the cluster itself would give rights over this one.
 _RESOURCES = {2: "TOPIC", 3: "GROUP", 5: "TRANSACTIONAL_ID"}
@@ -62,7 +62,7 @@ def shown_acl(acl: SourceAcl) -> str:
 class Access:
     """Rules and quotas of a mirror; ``not_copied`` has what a person must do."""
 
-    def __init__(self, source: Source, target: Target) -> None:
+    def __init__(self, source: Source, target: SteleTarget) -> None:
         self._source = source
         self._target = target
         self._rules: set[_Rule] = set()

@@ -14,12 +14,14 @@ from typing import Any
 from ..errors import SteleClientError, UnexpectedEndError
 from ..records import TopicPartition
 from ..wire.error_codes import ErrorCode
+from ..wire.isolation_level import IsolationLevel
 from ..wire.kafka.fetch import PartitionData
 from . import positions
+from .comparisons import Comparisons
 from .errors import MirrorError, SourceError, error_name
 from .flow import Flow
 from .partition import Job, PartitionCopy, pause_s
-from .positions import CopyState, SourceState
+from .positions import NOTHING, CopyState, LeftOut, SourceState
 from .source import reads
 from .source.cluster import Source
 from .source.reads import AskedEpoch, EpochEnd, FetchFrom
@@ -44,6 +46,8 @@ _STALE = frozenset(
 _OUT_OF_RANGE_FREE = 1
 # Partitions that are compared with the source at a time.
 _BEGIN_MAX = 500
+# Copies of which it is found out at a time where they and their sources begin to differ.
+_SEARCHES_MAX = 10
 # Looks for partitions whose pause is over.
 _LOOK_S = 0.25
 # Of a partition whose end is not known.
@@ -66,6 +70,7 @@ class LeaderCopies:
         self._target = target
         self._flow = flow
         self._refresh = refresh
+        self._comparisons = Comparisons(broker, source, target)
         # In the order in which they are asked for: those that brought records go to the end.
         self.partitions: dict[TopicPartition, PartitionCopy] = {}
         self._changed = asyncio.Event()
@@ -132,6 +137,14 @@ class LeaderCopies:
             for one in due:
                 one.is_beginning = True
             self._spawn(self._begin(due))
+        # Others cannot be cut back.
+        lost = [
+            one for one in self.partitions.values() if one.state == "diverged" and self._target.has_batches
+        ]
+        free = _SEARCHES_MAX - sum(one.is_beginning for one in lost)
+        for one in [one for one in lost if one.must_search(now_s)][: max(0, free)]:
+            one.is_beginning = True
+            self._spawn(self._search(one))
 
     async def _begin(self, partitions: Sequence[PartitionCopy]) -> None:
         runs = {one.name: one.run for one in partitions}
@@ -139,9 +152,16 @@ class LeaderCopies:
             copies = await self._copies(partitions)
             asked = [one for one in partitions if one.name in copies and one.run == runs[one.name]]
             sources = await self._sources(asked, copies) if asked else {}
+            tails = await self._comparisons.differing_tails(
+                [one for one in asked if one.name in sources], copies, sources
+            )
+            for one in asked:
+                source = sources.get(one.name)
+                if source is not None and one.run == runs[one.name] and copies[one.name].end > source.start:
+                    await self._compare(one, source.start)
             for one in asked:
                 if one.name in sources and one.run == runs[one.name]:
-                    self._begin_one(one, copies[one.name], sources[one.name])
+                    self._begin_one(one, copies[one.name], sources[one.name], tails.get(one.name))
         except (SourceError, MirrorError, SteleClientError) as error:
             self._wait_all((one for one in partitions if one.run == runs[one.name]), error)
             self._refresh()
@@ -155,18 +175,17 @@ class LeaderCopies:
 
     async def _copies(self, partitions: Sequence[PartitionCopy]) -> dict[TopicPartition, CopyState]:
         """Return what the copies have; those that cannot be asked wait."""
-        states = await asyncio.gather(
-            *(self._target.state(one.name, one.copy_id) for one in partitions), return_exceptions=True
-        )
+        states = await self._target.states({one.name: one.copy_id for one in partitions})
         copies: dict[TopicPartition, CopyState] = {}
-        for one, state in zip(partitions, states, strict=True):
+        for one in partitions:
+            state = states[one.name]
             if isinstance(state, CopyState):
                 copies[one.name] = state
-            elif isinstance(state, SteleClientError):
+            elif isinstance(state, positions.Diverged | positions.NotCopyable):
+                self._stop(one, state)
+            else:
                 self._wait_all([one], f"the copy: {state}")
                 self._refresh()
-            else:
-                raise state
         return copies
 
     async def _sources(
@@ -175,7 +194,9 @@ class LeaderCopies:
         """Return what the source has; partitions with an error wait."""
         epochs = {one.name: one.leader.epoch for one in partitions}
         starts = await reads.offsets(self._source, self._broker, epochs, reads.EARLIEST)
-        ends = await reads.offsets(self._source, self._broker, epochs, reads.LATEST)
+        ends = await reads.offsets(
+            self._source, self._broker, epochs, reads.LATEST, isolation=self._target.isolation
+        )
         found: dict[TopicPartition, SourceState] = {}
         for one in partitions:
             start, end = starts.get(one.name), ends.get(one.name)
@@ -206,13 +227,56 @@ class LeaderCopies:
                     )
         return found
 
-    def _begin_one(self, one: PartitionCopy, copy: CopyState, source: SourceState) -> None:
+    async def _compare(self, one: PartitionCopy, start: int) -> None:
+        """Compare records of a copy with those of the source, if the target has no epochs of the source."""
+        samples = self._target.samples(one.name)
+        if not samples:
+            return
+        begin = FetchFrom(one.topic_id, one.leader.epoch, max(start, samples[0].offset), -1)
+        answers = await reads.fetch(
+            self._source,
+            self._broker,
+            {one.name: begin},
+            wait_ms=0,
+            bytes_max=self._source.config.fetch_bytes,
+        )
+        answer = answers.get(one.name)
+        if answer is None or answer.error_code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):
+            self._fail(one, -1 if answer is None else answer.error_code)
+            return
         try:
-            position = positions.begin(copy, source)
+            positions.check_samples(samples, answer.records or b"")
         except positions.Diverged as error:
             self._stop(one, error)
+
+    def _begin_one(
+        self, one: PartitionCopy, copy: CopyState, source: SourceState, differs_at: int | None
+    ) -> None:
+        try:
+            position = positions.begin(copy, source)
+            if differs_at is not None:
+                raise positions.differs(copy, differs_at)
+            copy, floor = self._target.begun(one.name, copy, position)
+        except (positions.Diverged, positions.NotCopyable) as error:
+            self._stop(one, error)
             return
-        one.began(position, copy, source)
+        one.began(position, copy, source, floor=floor)
+
+    async def _search(self, one: PartitionCopy) -> None:
+        """Find out where a copy that has diverged and its source begin to differ."""
+        leader = one.leader
+        try:
+            found, copy, source = await self._comparisons.search(one)
+        except (SourceError, MirrorError, SteleClientError) as error:
+            logger.info("it is not known yet where %s and its source begin to differ: %s", one.name, error)
+            one.failures += 1
+            one.due_s = asyncio.get_running_loop().time() + pause_s(one.failures)
+            self._refresh()
+        else:
+            if one.leader == leader:
+                one.found(found, copy, source)
+        finally:
+            one.is_beginning = False
 
     # ── fetching ──
 
@@ -228,7 +292,12 @@ class LeaderCopies:
         wait_ms = 0 if is_busy else self._source.config.fetch_wait_ms
         begun_s = loop.time()
         answers = await reads.fetch(
-            self._source, self._broker, asked, wait_ms=wait_ms, bytes_max=self._flow.fetch_bytes_max
+            self._source,
+            self._broker,
+            asked,
+            wait_ms=wait_ms,
+            bytes_max=self._flow.fetch_bytes_max,
+            isolation=self._target.isolation,
         )
         has_brought = False
         for name, answer in answers.items():
@@ -248,7 +317,9 @@ class LeaderCopies:
         if answer.error_code:
             self._fail(one, answer.error_code)
             return False
-        if answer.high_watermark < 0:
+        is_committed = self._target.isolation == IsolationLevel.READ_COMMITTED
+        end = answer.last_stable_offset if is_committed else answer.high_watermark
+        if end < 0:
             self._wait_all([one], "the source sent no high watermark")
             return False
         if answer.log_start_offset > (one.position or 0):
@@ -259,18 +330,21 @@ class LeaderCopies:
             if diverging is not None and one.epoch >= 0:
                 positions.check_epoch(one.position or 0, one.epoch, diverging.epoch, diverging.end_offset)
             records = answer.records if answer.records is not None else b""
-            pieces = positions.cut(records, one.position or 0, answer.high_watermark, floor=one.floor)
-        except positions.Diverged as error:
+            pieces = positions.cut(
+                records, one.position or 0, end, floor=one.floor, piece_bytes=self._flow.piece_bytes
+            )
+            ended = answer.aborted_transactions if is_committed and pieces else None
+            aborted = positions.aborted_batches(
+                records, [(each.producer_id, each.first_offset) for each in ended or ()]
+            )
+        except (positions.Diverged, positions.NotCopyable) as error:
             self._stop(one, error)
-            return False
-        except positions.NotCopyable as error:
-            self._flow.give(one.stop("refused", error))
             return False
         except positions.Damaged as error:
             self._wait_all([one], error)
             return False
-        job = Job(records if pieces else b"", pieces, answer.log_start_offset)
-        one.fetched(job, high_watermark=answer.high_watermark)
+        job = Job(records if pieces else b"", pieces, answer.log_start_offset, aborted)
+        one.fetched(job, high_watermark=end)
         if one.jobs and one.jobs[-1] is job:
             self._flow.take(job.size)
             if pieces:
@@ -291,9 +365,10 @@ class LeaderCopies:
         else:
             self._wait_all([one], f"the source: {error_name(number)}")
 
-    def _stop(self, one: PartitionCopy, error: positions.Diverged) -> None:
+    def _stop(self, one: PartitionCopy, error: positions.Diverged | positions.NotCopyable) -> None:
         logger.error("%s has stopped: %s", one.name, error)
-        self._flow.give(one.stop("diverged", error))
+        state = "diverged" if isinstance(error, positions.Diverged) else "refused"
+        self._flow.give(one.stop(state, error))
 
     # ── appending ──
 
@@ -306,11 +381,14 @@ class LeaderCopies:
             # Another process has appended, or an append whose response was lost.
             if one.run == run:
                 self._flow.give(one.begin_again())
-        except SteleClientError as error:
+        except (positions.Diverged, positions.NotCopyable) as error:
+            if one.run == run:
+                self._stop(one, error)
+        except (SteleClientError, SourceError, MirrorError) as error:
             if one.run == run:
                 self._wait_all([one], f"the copy: {error}")
-                if not error.retriable:
-                    # It may have been deleted.
+                if not isinstance(error, SteleClientError) or not error.retriable:
+                    # It may have been deleted, or is somewhere else.
                     self._refresh()
         except Exception as error:
             # The edge of a task: whatever it is, the partition is tried again.
@@ -323,7 +401,8 @@ class LeaderCopies:
     async def _append_job(self, one: PartitionCopy, job: Job, run: int) -> None:
         for piece in job.pieces:
             batches = job.records[piece.start : piece.stop]
-            if not await self._store(one, run, batches, log_start=-1):
+            left_out = LeftOut(job.log_start, job.aborted)
+            if not await self._store(one, run, batches, log_start=-1, left_out=left_out):
                 return
             if one.end != piece.next_offset:
                 raise UnexpectedEndError(
@@ -337,11 +416,17 @@ class LeaderCopies:
         self._changed.set()
 
     async def _store(
-        self, one: PartitionCopy, run: int, batches: bytes | memoryview, *, log_start: int
+        self,
+        one: PartitionCopy,
+        run: int,
+        batches: bytes | memoryview,
+        *,
+        log_start: int,
+        left_out: LeftOut = NOTHING,
     ) -> bool:
         """Append to a copy; return whether it still matters."""
         copy = await self._target.append(
-            one.name, one.copy_id, batches, expected_end=one.end, log_start=log_start
+            one.name, one.copy_id, batches, expected_end=one.end, log_start=log_start, left_out=left_out
         )
         if one.run != run:
             return False

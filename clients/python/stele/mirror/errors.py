@@ -10,7 +10,7 @@ class MirrorError(Exception):
 
 
 class SourceError(Exception):
-    """A request to the source failed; a later one may succeed."""
+    """A request to the source, or to another cluster as the target, failed; a later one may succeed."""
 
 
 class SourceUnavailable(SourceError):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
+from .positions import PIECE_BYTES_USUAL
+
 # Fetched and not yet stored, in all; each broker of the source may add one fetch.
 BYTES_MAX = 64 << 20
+_FETCHES_PER_S = 20
 
 
 class Flow:
     """Shared by all that copies: a bound on memory, and the rate of the definition."""
 
-    def __init__(self, rate: int | None) -> None:
+    def __init__(self, rate: int | None, piece_bytes: int = PIECE_BYTES_USUAL) -> None:
+        """``piece_bytes``: of an append, unless a batch has more."""
         self._rate = rate
+        self.piece_bytes: int = piece_bytes
         self._bytes = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -22,8 +27,8 @@ class Flow:
 
     @property
     def fetch_bytes_max(self) -> int:
-        """The largest fetch, which is a second's worth with a rate."""
-        return BYTES_MAX if self._rate is None else max(self._rate, 64 << 10)
+        """The largest fetch; with a rate, a small part of a second's worth: what follows a pause comes at once."""
+        return BYTES_MAX if self._rate is None else max(self._rate // _FETCHES_PER_S, 64 << 10)
 
     async def room(self) -> None:
         """Wait until there is room for another fetch, and the rate allows it."""

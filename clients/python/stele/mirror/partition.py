@@ -31,11 +31,12 @@ def pause_s(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """What to append of one fetch; ``log_start`` is that of the source."""
+    """What to append of one fetch; ``log_start`` is that of the source, ``aborted`` as in ``LeftOut``."""
 
     records: Any
     pieces: list[Piece]
     log_start: int
+    aborted: frozenset[int] = frozenset()
 
     @property
     def size(self) -> int:
@@ -45,6 +46,8 @@ class Job:
 @dataclass(slots=True, eq=False)
 class PartitionCopy:
     """``topic_id`` is the id at the source, ``copy_id`` that of the copy.
+
+    ``common_end``, of a copy that has diverged: copy and source are the same up to there; None while that is not known.
 
     ``position`` is where the next fetch begins, None before the copy was compared with the source; what it brings may begin
     at ``floor``. ``end`` and ``start`` are those of the copy, ``epoch`` is that of the last batch before ``position``. ``run`` counts how often it began: what
@@ -61,6 +64,7 @@ class PartitionCopy:
     start: int = 0
     epoch: int = NO_EPOCH
     source_end: int | None = None
+    common_end: int | None = None
     state: State = "starting"
     error: str = ""
     run: int = 0
@@ -83,6 +87,11 @@ class PartitionCopy:
         """Return whether to compare the copy with the source now."""
         is_busy = self.is_beginning or self.is_appending
         return self.position is None and not self.is_stopped and not is_busy and self.due_s <= now_s
+
+    def must_search(self, now_s: float) -> bool:
+        """Return whether to find out where the copy and the source begin to differ."""
+        is_unknown = self.state == "diverged" and self.common_end is None
+        return is_unknown and not self.is_beginning and not self.is_appending and self.due_s <= now_s
 
     @property
     def may_fetch(self) -> bool:
@@ -118,15 +127,23 @@ class PartitionCopy:
         if leader == self.leader:
             return 0
         self.leader = leader
+        self.common_end = None
         return self.begin_again()
 
-    def began(self, position: int, copy: CopyState, source: SourceState) -> None:
-        """Fetch from ``position`` on."""
-        self.position, self.floor, self.end, self.start = position, copy.end, copy.end, copy.start
+    def began(self, position: int, copy: CopyState, source: SourceState, *, floor: int | None = None) -> None:
+        """Fetch from ``position`` on; what it brings may begin at ``floor``, the end of the copy without one."""
+        self.position, self.end, self.start = position, copy.end, copy.start
+        self.floor = copy.end if floor is None else floor
         # Of records that the source has deleted it may not know the epoch.
         self.epoch = copy.epoch if must_compare(copy, source) else NO_EPOCH
         self.source_end = source.end
         self._go_on()
+
+    def found(self, common_end: int, copy: CopyState, source: SourceState) -> None:
+        """Note up to where a copy that has diverged and its source are the same, if it is still stopped."""
+        if self.state == "diverged":
+            self.common_end, self.end, self.start = common_end, copy.end, copy.start
+            self.source_end, self.failures = source.end, 0
 
     def fetched(self, job: Job, *, high_watermark: int) -> None:
         """Append what was fetched; the next fetch begins after it."""

@@ -6,7 +6,7 @@ before it must be what the source has there: ``begin`` and ``is_diverging`` comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,8 +18,13 @@ NO_EPOCH = -1
 # What a frame has besides the batches: the name of a topic is the largest of it.
 PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # So that the broker's other requests get their turns between them.
-_PIECE_BYTES_USUAL = 1 << 17
-_WHAT_TO_DO = "Delete the topic here to copy it again, or promote it to keep what it has"
+PIECE_BYTES_USUAL = 1 << 17
+# For a cluster, where an append waits for its object, and delays no other client.
+PIECE_BYTES_SHARED = 4 << 20
+_WHAT_TO_DO = (
+    "'stele mirror truncate' cuts the copy back to what both have, or delete the topic to copy it again; or promote it to "
+    "keep what it has"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,79 @@ def check_epoch(copy_end: int, copy_epoch: int, epoch: int, end: int) -> None:
         )
 
 
+def differs(copy: CopyState, at: int) -> Diverged:
+    """Return the error of a copy whose last records, from ``at`` on, are others at the source."""
+    return Diverged(
+        f"the source has other records than the copy from offset {at} on, or from earlier, and the copy ends at {copy.end}: "
+        f"the source was set back, and has written others since. {_WHAT_TO_DO}"
+    )
+
+
+class Sample(NamedTuple):
+    """A record of a copy; ``offset`` is the one that it has at the source, ``timestamp`` None if the copy has its own."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+def check_samples(samples: Sequence[Sample], records: rb.Buffer) -> None:
+    """Compare records of a copy with those of the source at their offsets.
+
+    Raises:
+        Diverged: they are others.
+    """
+    wanted = {sample.offset: sample for sample in samples}
+    for header in rb.iter_headers(records):
+        if header.is_control or wanted.keys().isdisjoint(range(header.base_offset, header.next_offset)):
+            continue
+        for record in rb.decode_records(records, header):
+            sample = wanted.get(record.offset)
+            if sample is None:
+                continue
+            is_same_time = sample.timestamp is None or sample.timestamp == record.timestamp
+            if not is_same_time or (sample.key, sample.value) != (record.key, record.value):
+                raise Diverged(
+                    f"the record with offset {record.offset} is another one in the copy, so it is not a copy of this log. "
+                    f"{_WHAT_TO_DO}"
+                )
+
+
+class LeftOut(NamedTuple):
+    """What consumers do not get of batches: records before an offset, and those of aborted transactions.
+
+    ``aborted`` has the base offsets of batches.
+    """
+
+    before: int = 0
+    aborted: frozenset[int] = frozenset()
+
+
+NOTHING = LeftOut()
+
+
+def aborted_batches(records: rb.Buffer, transactions: Iterable[tuple[int, int]]) -> frozenset[int]:
+    """Return the base offsets of batches whose transactions were aborted.
+
+    ``transactions``: the producer id and the first offset of each aborted one, as a fetch returns them.
+    """
+    waiting = sorted(transactions, key=lambda one: one[1])
+    if not waiting:
+        return frozenset()
+    aborted: set[int] = set()
+    producers: set[int] = set()
+    for header in rb.iter_headers(records):
+        while waiting and waiting[0][1] <= header.last_offset:
+            producers.add(waiting.pop(0)[0])
+        if header.producer_id in producers and header.is_transactional:
+            if header.is_control:
+                producers.discard(header.producer_id)
+            else:
+                aborted.add(header.base_offset)
+    return frozenset(aborted)
+
+
 class Piece(NamedTuple):
     """Whole batches for one append: bytes from ``start`` to ``stop`` of the fetched ones."""
 
@@ -106,8 +184,15 @@ class Piece(NamedTuple):
     epoch: int
 
 
-def cut(records: rb.Buffer, position: int, high_watermark: int, *, floor: int | None = None) -> list[Piece]:
-    """Return what to append of a fetch at ``position``, in pieces that fit a frame.
+def cut(
+    records: rb.Buffer,
+    position: int,
+    high_watermark: int,
+    *,
+    floor: int | None = None,
+    piece_bytes: int = PIECE_BYTES_USUAL,
+) -> list[Piece]:
+    """Return what to append of a fetch at ``position``, in pieces of ``piece_bytes`` or one batch, which fit a frame.
 
     Batches before the position are left out, and so are those that reach past the high watermark, and a last one that is
     cut short. What is wrong counts only once it is the first. ``floor`` is the end of the copy, if that is before the
@@ -124,7 +209,7 @@ def cut(records: rb.Buffer, position: int, high_watermark: int, *, floor: int | 
         for header in _batches(records, position, position if floor is None else floor, high_watermark):
             start, stop = header.position, header.position + header.size
             is_full = count >= BATCHES_PER_APPEND_MAX
-            if pieces and not is_full and stop - pieces[-1].start <= _PIECE_BYTES_USUAL:
+            if pieces and not is_full and stop - pieces[-1].start <= piece_bytes:
                 start = pieces.pop().start
             else:
                 count = 0

@@ -1,4 +1,4 @@
-"""Properties of the source, under the names that Kafka's Java client and librdkafka give them.
+"""Properties of a cluster, under the names that Kafka's Java client and librdkafka give them.
 
 Pure: what reads files and the environment is a parameter. A value may refer to a secret with ``${env:NAME}`` or
 ``${file:PATH}``; messages never show values.
@@ -168,10 +168,10 @@ def _canonical(properties: Mapping[str, str]) -> dict[str, str]:
     for name, value in properties.items():
         known = _ALIASES.get(name, name)
         if known in ("bootstrap.servers", "metadata.broker.list"):
-            raise MirrorError(f"{name} is given by the mirror itself (--from); leave it out")
+            raise MirrorError(f"{name} is given by the mirror itself (--from, --to); leave it out")
         if known not in _TEXTS and known not in _NUMBERS:
             raise MirrorError(
-                f"{name[:100]!r} is not a property of a mirror's source; they are {', '.join(NAMES)}"
+                f"{name[:100]!r} is not a property of a mirror's cluster; they are {', '.join(NAMES)}"
             )
         if known in given:
             raise MirrorError(f"{name} is given twice, once as {known}; give it once")

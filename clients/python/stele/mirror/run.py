@@ -8,25 +8,27 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import SteleClientError
 from ..records import TopicPartition
-from . import status
+from . import positions, status
 from .access import Access
 from .copying import Copying
-from .definition import Definition
+from .definition import Definition, addresses
 from .errors import MirrorError, SourceError
 from .flow import Flow
 from .groups import Groups
+from .outward.target import KafkaTarget
 from .partition import pause_s
 from .properties import SourceConfig, parse, resolved
 from .source import reads
 from .source.cluster import Source
-from .target import Target
+from .target import SteleTarget, Target
 from .topics import Topics
 
 logger: logging.Logger = logging.getLogger("stele.mirror")
@@ -41,22 +43,45 @@ _REPORT_S = 0.5
 _GROUPS_SHOWN_MAX = 20
 # What the broker says before it promotes copies, and how long the mirror then goes on.
 _FINISH = b"finish"
-_FINISH_S, _FINISH_GROUPS_S = 10.0, 5.0
+_FINISH_S, _FINISH_GROUPS_S = 15.0, 10.0
 _LOOK_S = 0.05
+_NICENESS = 5
 
 
 class Mirror:
     """One mirror; ``run`` ends only when it is cancelled."""
 
-    def __init__(self, definition: Definition, url: str) -> None:
-        """Raises ``MirrorError`` if the definition or the URL of the target cannot be used."""
+    def __init__(
+        self, definition: Definition, broker: str, properties: Mapping[str, str], *, is_shared: bool = False
+    ) -> None:
+        """``broker`` is a URL of its binary listener, to which the mirror copies.
+
+        ``is_shared``: the broker is one of a cluster. An outward one reads from there: ``broker`` is then ``HOST:PORT``
+        of the Kafka listener, and ``properties`` are those of connections to it.
+
+        Raises:
+            MirrorError: the definition or the URL cannot be used.
+        """
         self._definition = definition
-        try:
-            self._target = Target(url)
-        except ValueError as error:
-            raise MirrorError(str(error)) from error
-        self._source = Source(definition.servers, self._config)
-        self._flow = Flow(definition.rate)
+        other = Source(definition.servers, self._config)
+        self._access: Access | None = None
+        if definition.is_outward:
+            own = partial(parse, properties, mirror=definition.name)
+            # Where it says it is need not be reachable from here.
+            self._source = Source(addresses(broker), own, advertised=False)
+            self._target: Target = KafkaTarget(
+                other, mirror=definition.name, keeps_offsets=definition.offsets == "equal"
+            )
+        else:
+            self._source = other
+            try:
+                self._target = target = SteleTarget(broker)
+            except ValueError as error:
+                raise MirrorError(str(error)) from error
+            self._access = Access(other, target) if definition.acls else None
+        is_shared = is_shared and not definition.is_outward
+        piece_bytes = positions.PIECE_BYTES_SHARED if is_shared else positions.PIECE_BYTES_USUAL
+        self._flow = Flow(definition.rate, piece_bytes)
         self._wanted = asyncio.Event()
         self._discovering = asyncio.Lock()
         self._topics = Topics(self._source, self._target, pattern=definition.topics, mirror=definition.name)
@@ -66,14 +91,13 @@ class Mirror:
             if definition.groups is None
             else Groups(self._source, self._target, pattern=definition.groups, end_of=self._end_of)
         )
-        self._access = Access(self._source, self._target) if definition.acls else None
         self._rate = status.Rate()
         self._failure = ""
         self._side_failures: dict[str, str] = {}
 
     def _config(self) -> SourceConfig:
         """Return the properties with their secrets as they are now."""
-        given = resolved(self._definition.source, os.environ, _text_of)
+        given = resolved(self._definition.properties, os.environ, _text_of)
         return parse(given, mirror=self._definition.name)
 
     def _refresh(self) -> None:
@@ -126,7 +150,7 @@ class Mirror:
     async def finish(self) -> None:
         """Copy what the source has by now, and what its groups have committed; ``run`` goes on meanwhile.
 
-        It takes 15 seconds at most. A source that does not answer ends it.
+        It takes 25 seconds at most. A source that does not answer ends it.
         """
         if self._failure:
             return
@@ -221,23 +245,31 @@ def main() -> int:
     logging.basicConfig(
         level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    # Where cores are few, the broker and its clients go first.
+    os.nice(_NICENESS)
     # httpx logs every request at level info.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     import uvloop
 
-    return uvloop.run(
-        _main(os.environ.get("STELE_MIRROR_DEFINITION", ""), os.environ.get("STELE_MIRROR_BROKER", ""))
-    )
+    return uvloop.run(_main(os.environ))
 
 
-async def _main(definition: str, url: str) -> int:
-    """Report the status, one JSON object per line, until standard input ends."""
+async def _main(environment: Mapping[str, str]) -> int:
+    """Report the status, one JSON object per line, until standard input ends, or is silent for too long."""
+    silence = environment.get("STELE_MIRROR_SILENCE")
+    silence_s = float(silence) if silence else None
     loop = asyncio.get_running_loop()
-    ending = asyncio.create_task(_ended_input())
+    ending = asyncio.create_task(_ended_input(silence_s))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.cancel)
     try:
-        mirror = Mirror(Definition.parse(definition), url)
+        mirror = Mirror(
+            Definition.parse(environment.get("STELE_MIRROR_DEFINITION", "")),
+            environment.get("STELE_MIRROR_BROKER", ""),
+            json.loads(environment.get("STELE_MIRROR_BROKER_CONFIG", "{}")),
+            # Only brokers of a cluster have leases.
+            is_shared=silence_s is not None,
+        )
     except MirrorError as error:
         _report({"state": "failed", "last_error": str(error)})
         return 1
@@ -257,16 +289,25 @@ async def _main(definition: str, url: str) -> int:
     return 0
 
 
-async def _ended_input() -> bytes:
-    """Return the last that came, once standard input has ended."""
+async def _ended_input(silence_s: float | None) -> bytes:
+    """Return the last that came, once standard input has ended.
+
+    In a cluster, the broker sends lines while it has the lease of the mirrors. If it is silent for ``silence_s``, because it
+    is paused, another broker goes on with the mirror.
+    """
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     last = b""
-    while data := await reader.read(4096):
-        last = data
-    return last
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(silence_s):
+                data = await reader.read(4096)
+            if not data:
+                return last
+            last = data
+    return b""
 
 
 def _report(document: dict[str, Any]) -> None:

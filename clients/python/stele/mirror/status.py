@@ -101,6 +101,7 @@ def document(
         "name": name,
         "state": state,
         "lag": sum(one.lag for one in ranked),
+        "source_records": sum(max(0, (one.source_end or 0) - one.start) for one in ranked),
         "stopped": sum(one.is_stopped for one in ranked),
         "bytes_per_s": round(bytes_per_s),
         "copied_bytes": copied_bytes,
@@ -119,4 +120,5 @@ def _partition(one: PartitionCopy) -> dict[str, Any]:
         "lag": one.lag,
         "state": one.state,
         "error": one.error or None,
+        **({} if one.common_end is None else {"common_end": one.common_end}),
     }

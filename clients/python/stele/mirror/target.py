@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..async_client import AsyncClient
 from ..config import broker_urls, http_url_of
@@ -14,10 +15,14 @@ from ..operations.group_admin import DescribeGroup
 from ..operations.mirrors import Copy
 from ..operations.topics import HttpListener
 from ..records import TopicPartition
+from ..wire import messages as m
+from ..wire import record_batch as rb
 from ..wire.error_codes import ErrorCode
+from ..wire.isolation_level import IsolationLevel
 from ..wire.messages.mirrors import MirrorAppendResponse
-from .positions import CopyState
-from .source.reads import Commit, Entity
+from .errors import MirrorError, SourceError
+from .positions import NOTHING, CopyState, Diverged, LeftOut, NotCopyable, Sample
+from .source.reads import Commit, Entity, SourceConfigValue
 
 # The mirror that alone writes to a topic, and the id that the topic has at its source.
 MIRROR = "stele.mirror"
@@ -27,8 +32,95 @@ _OFFSETS_PER_REQUEST = 500
 R = TypeVar("R")
 
 
-class Target:
+# Why the state of a copy is not known, or why it cannot go on.
+NoState = SteleClientError | SourceError | MirrorError | Diverged | NotCopyable
+
+
+class Target(Protocol):
+    """What a mirror writes to. Any method may raise ``SourceError``, if the target is another cluster."""
+
+    # Of which records it takes copies.
+    isolation: IsolationLevel
+    # Whether copies have the batches of the source as they are, and can be cut back.
+    has_batches: bool
+
+    async def close(self) -> None: ...
+
+    async def describe(self, topic: str) -> Copy | None:
+        """Return a topic; None if there is none."""
+        ...
+
+    def refusal(self, configs: Mapping[str, SourceConfigValue]) -> str:
+        """Return why a topic of the source cannot be copied, by its configurations; empty if it can."""
+        ...
+
+    async def create(self, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None: ...
+
+    async def alter(
+        self, topic: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
+    ) -> None: ...
+
+    async def states(
+        self, copies: Mapping[TopicPartition, bytes]
+    ) -> Mapping[TopicPartition, CopyState | NoState]:
+        """Return what copies have; they are named with the ids of their topics. Then they can be appended to."""
+        ...
+
+    def samples(self, partition: TopicPartition) -> Sequence[Sample]:
+        """Return records of a copy to compare with the source, as of ``states``; none if epochs say enough."""
+        ...
+
+    def begun(self, partition: TopicPartition, copy: CopyState, position: int) -> tuple[CopyState, int]:
+        """Return what a copy has that goes on at ``position``, and where the first batch may begin.
+
+        Raises ``NotCopyable`` if it cannot go on there.
+        """
+        ...
+
+    async def append(
+        self,
+        partition: TopicPartition,
+        topic_id: bytes,
+        batches: bytes | bytearray | memoryview,
+        *,
+        expected_end: int,
+        log_start: int,
+        left_out: LeftOut,
+    ) -> CopyState:
+        """Append whole batches to a copy that ends at ``expected_end``; its log start moves up to ``log_start``.
+
+        ``left_out`` counts for a target that takes only what consumers get.
+
+        Raises:
+            UnexpectedEndError: it ends elsewhere; nothing was stored.
+            Diverged, NotCopyable: it cannot go on.
+            SteleClientError: nothing was stored, or the outcome is unknown: ask for the state.
+        """
+        ...
+
+    async def read(self, partition: TopicPartition, offset: int, *, bytes_max: int) -> rb.Buffer:
+        """Return batches of a copy as they are stored: that with ``offset``, and others in ``bytes_max``.
+
+        Raises:
+            UnsupportedOperationError: the target has other batches (``has_batches``).
+            SteleClientError
+        """
+        raise UnsupportedOperationError("the copies do not have the batches of their source")
+
+    async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
+        """Commit offsets. Raises ``GroupError`` if the group has members."""
+        ...
+
+    async def consumed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group that has had members at the target, as far as that can be known."""
+        return {}
+
+
+class SteleTarget(Target):
     """The broker that a mirror writes to, over the binary protocol; groups, rules and quotas go over HTTP."""
+
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    has_batches: bool = True
 
     def __init__(self, url: str) -> None:
         """Raises ``ValueError`` for a URL that is not of the binary protocol."""
@@ -46,11 +138,13 @@ class Target:
     # ── copies ──
 
     async def describe(self, topic: str) -> Copy | None:
-        """Return a topic; None if there is none."""
         try:
             return await self._client.call(mirrors.DescribeCopy(topic=topic))
         except UnknownTopicError:
             return None
+
+    def refusal(self, configs: Mapping[str, SourceConfigValue]) -> str:
+        return ""
 
     async def create(self, topic: str, *, partitions: int, configs: Mapping[str, str]) -> None:
         await self._client.create_topic(topic, partitions=partitions, configs=configs)
@@ -60,9 +154,28 @@ class Target:
     ) -> None:
         await self._client.alter_topic(topic, partitions=partitions, configs=configs or {})
 
-    async def state(self, partition: TopicPartition, topic_id: bytes) -> CopyState:
-        """Return what a copy has."""
-        return await self.append(partition, topic_id, b"", expected_end=-1, log_start=-1)
+    async def states(
+        self, copies: Mapping[TopicPartition, bytes]
+    ) -> Mapping[TopicPartition, CopyState | NoState]:
+        states = await asyncio.gather(
+            *(
+                self.append(name, topic_id, b"", expected_end=-1, log_start=-1)
+                for name, topic_id in copies.items()
+            ),
+            return_exceptions=True,
+        )
+        found: dict[TopicPartition, CopyState | NoState] = {}
+        for name, state in zip(copies, states, strict=True):
+            if not isinstance(state, CopyState | SteleClientError):
+                raise state
+            found[name] = state
+        return found
+
+    def samples(self, partition: TopicPartition) -> Sequence[Sample]:
+        return ()
+
+    def begun(self, partition: TopicPartition, copy: CopyState, position: int) -> tuple[CopyState, int]:
+        return copy, copy.end
 
     async def append(
         self,
@@ -72,13 +185,8 @@ class Target:
         *,
         expected_end: int,
         log_start: int,
+        left_out: LeftOut = NOTHING,
     ) -> CopyState:
-        """Append whole batches to a copy that ends at ``expected_end``; its log start moves up to ``log_start``.
-
-        Raises:
-            UnexpectedEndError: it ends elsewhere; nothing was stored.
-            SteleClientError: nothing was stored, or the outcome is unknown: ask for the state.
-        """
         done: MirrorAppendResponse = await self._client.call(
             mirrors.MirrorAppend(
                 topic=partition.topic,
@@ -91,10 +199,18 @@ class Target:
         )
         return CopyState(start=done.log_start_offset, end=done.log_end_offset, epoch=done.leader_epoch)
 
+    async def read(self, partition: TopicPartition, offset: int, *, bytes_max: int) -> rb.Buffer:
+        asked = m.FetchPartition(
+            topic=partition.topic, partition=partition.partition, offset=offset, max_bytes=bytes_max
+        )
+        read = await self._client.call(mirrors.ReadCopy(partitions=[asked], max_bytes=bytes_max))
+        if read.code:
+            raise SteleClientError(f"{partition} cannot be read at offset {offset}: {read.message}")
+        return read.batches
+
     # ── beside them, over HTTP ──
 
     async def commit(self, group: str, offsets: Sequence[tuple[TopicPartition, Commit]]) -> None:
-        """Commit offsets. Raises ``GroupError`` if the group has members."""
         for start in range(0, len(offsets), _OFFSETS_PER_REQUEST):
             some = [
                 (name, one.offset, one.metadata)

@@ -113,7 +113,7 @@ def config_changes(
             if copy[name] != config.value:
                 changes[name] = config.value
         elif config.is_of_topic:
-            missing[name] = f"{config.value[:100]}: Stele has no such configuration"
+            missing[name] = f"{config.value[:100]}: the target has no such configuration"
     return changes, missing
 
 
@@ -171,7 +171,7 @@ class Topics:
                 f"topic {name!r} no longer exists at the source, or may not be seen: delete it here, or promote it"
             ),
         )
-        with suppress(SteleClientError):
+        with suppress(SteleClientError, SourceError):
             copy = await self._target.describe(name)
             if copy is None or copy.configs.get(MIRROR) != self._mirror:
                 del self.known[name]
@@ -191,6 +191,9 @@ class Topics:
     async def _refresh(self, known: MirroredTopic, configs: Mapping[str, SourceConfigValue] | None) -> None:
         name, source = known.source.name, known.source
         try:
+            if why := self._target.refusal(configs or {}):
+                known.state, known.error = "refused", f"topic {name!r} {why}"
+                return
             copy = await self._target.describe(name)
             if copy is None:
                 copy = await self._make(source)

@@ -21,6 +21,8 @@ modules.
 - ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
 - ``quotas``        quotas of users, client ids and addresses
 - ``mirror_admin``  mirrors: creating, listing and deleting them, promoting their copies
+- ``sql``           SQL statements over topics
+- ``iceberg_admin`` topics as Iceberg tables: how far each is
 - ``replica``       the replica in a bucket
 - ``mirrors``       what a mirror writes into its copies
 """

@@ -75,3 +75,16 @@ class PromoteMirror(Operation[list[dict[str, Any]]]):
 
     def from_http(self, answer: HttpAnswer) -> list[dict[str, Any]]:
         return answer.json()["promoted"]
+
+
+class TruncateMirror(Operation[list[dict[str, Any]]]):
+    """Cut copies that have diverged back to what their source has, too; return what was cut."""
+
+    name: str
+    topic: str | None
+
+    def to_http(self) -> HttpRequest:
+        return json_request("POST", _path(self.name, "/truncate"), {"topic": self.topic})
+
+    def from_http(self, answer: HttpAnswer) -> list[dict[str, Any]]:
+        return answer.json()["truncated"]

@@ -38,6 +38,16 @@ class MirrorAppend(m.MirrorAppendRequest, Operation[m.MirrorAppendResponse]):
         return expect(response, m.MirrorAppendResponse)
 
 
+class ReadCopy(m.IsolatedFetchRequest, Operation[m.FetchedPartition]):
+    """Read batches of a copy as they are stored. Over the binary protocol."""
+
+    is_repeatable = True
+
+    def from_frame(self, response: m.Response) -> m.FetchedPartition:
+        (fetched,) = expect(response, m.IsolatedFetchResponse).partitions
+        return fetched
+
+
 class SetOffsets(NoResult):
     """Commit offsets and their metadata for a group without members. Over HTTP."""
 

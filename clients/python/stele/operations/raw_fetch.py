@@ -25,7 +25,7 @@ class RawBatches:
 
 
 class RawFetch(Operation[RawBatches]):
-    """A fetch of one partition without decoding."""
+    """A fetch of one partition without decoding; with ``topic_id`` of the topic that has this id."""
 
     is_repeatable = True
     topic: str
@@ -33,12 +33,18 @@ class RawFetch(Operation[RawBatches]):
     offset: int
     max_bytes: int
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    topic_id: str | None = None
 
     def _fetch(self) -> Fetch:
         partition = m.FetchPartition(
             topic=self.topic, partition=self.partition, offset=self.offset, max_bytes=self.max_bytes
         )
-        return Fetch(partitions=(partition,), max_bytes=self.max_bytes, isolation=self.isolation)
+        return Fetch(
+            partitions=(partition,),
+            max_bytes=self.max_bytes,
+            isolation=self.isolation,
+            topic_id=self.topic_id,
+        )
 
     def to_frame(self) -> m.Request:
         return self._fetch().to_frame()

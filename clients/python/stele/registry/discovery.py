@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from ..config import ClientConfig, broker_urls, http_url_of, shown_url
+from ..config import ClientConfig, broker_urls, http_listener_url, http_url_of, joined_urls, shown_url
 from ..errors import BrokerUnavailableError, UnsupportedOperationError
 from ..operations.base import Operation
 from ..operations.topics import HttpListener, RegistryListener
@@ -32,26 +32,19 @@ def registry_config(config: ClientConfig) -> ClientConfig:
             failure = error
     if not found:
         raise failure or ValueError("the URL names no broker")
-    first, *others = found
-    hosts = ",".join(other.partition("://")[2].partition("?")[0].rpartition("@")[2] for other in others)
-    before, mark, query = first.partition("?")
-    return replace(config, url=f"{before},{hosts}{mark}{query}" if hosts else first)
+    return replace(config, url=joined_urls(found))
 
 
 def _registry_of(config: ClientConfig) -> str:
     url, shown = config.url, shown_url(config.url)
     if config.endpoint.transport == "tcp":
         listener = _ask(config, HttpListener())
-        if not listener.port:
+        try:
+            url = http_listener_url(url, listener.port, has_tls=listener.has_tls)
+        except UnsupportedOperationError as error:
             raise UnsupportedOperationError(
-                f"the broker at {shown} has no HTTP listener to ask for its registry"
-            )
-        if url.startswith("stele+tls://") and not listener.has_tls:
-            raise UnsupportedOperationError(
-                f"the HTTP listener of {shown}, which tells where the registry is, is without TLS, unlike the URL; "
-                "name the registry"
-            )
-        url = http_url_of(url, listener.port, has_tls=listener.has_tls)
+                f"{error}, and it tells where the registry is; name the registry"
+            ) from error
     port = _ask(replace(config, url=url), RegistryListener())
     if port is None:
         raise UnsupportedOperationError(f"the broker at {shown} has no schema registry; name another one")

@@ -10,9 +10,7 @@ Reading order:
 - ``offsets``                            offset arithmetic; no Spark, no I/O
 - ``schema``, ``rows``                   columns of a record; rows of a sink (``stele.wire.arrow`` decodes)
 - ``fetching``, ``planning``             calls to the broker; bounds of a read
-- ``plans``, ``avro_columns``, ``json_columns``, ``protobuf_columns``
-                                         columns of values with a schema
-- ``registry``, ``decoding``             the schemas of plans and values; rows with decoded columns
+- ``registry``, ``decoding``             the schemas of plans and values; rows with decoded columns (``stele.columns``)
 - ``batch_reader``, ``stream_reader``    ranges of offsets per query, per micro-batch
 - ``table_reader``                       tables of compacted topics
 - ``avro_rows``, ``encoding``            columns as values with a schema

@@ -8,14 +8,16 @@ was written with another one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from ..columns import plans
 from ..errors import UnknownSchemaError
+from ..registry.codecs import Decode
 from ..registry.definitions import RegisteredSchema, Schema
 from ..registry.deserializer import SchemaDeserializer
 from ..registry.registry import SchemaRegistry
@@ -23,7 +25,6 @@ from ..schemas.definitions import InvalidValue, ParsedSchema
 from ..wire.arrow_types import Array, RecordBatch, pa
 from .fetching import Broker
 from .options import ColumnSchema, OptionError, RegistryOptions, SchemaOptions
-from .plans import Plan
 from .registry import PlannedSchema, context_of, loader, located, open_registry, version_of
 
 _SCHEMA_ID = "stele.schema.id"
@@ -124,34 +125,51 @@ class Decoding:
             )
 
 
-def plan_of(parsed: ParsedSchema, wanted: DataType | None, message: str | None) -> Plan:
+class SparkPlan(NamedTuple):
+    """The Spark type of a column, and how payloads of each writer's schema become values for Arrow."""
+
+    data_type: DataType
+    decode_of: Callable[[ParsedSchema], Decode]
+
+
+def plan_of(parsed: ParsedSchema, wanted: DataType | None, message: str | None) -> SparkPlan:
     """Return the plan of a schema; ``message`` is that of a Protobuf schema which values are.
 
     Raises:
         OptionError: the user wants a field that does not exist, or another type.
         InvalidValue: the schema declares no such message.
     """
-    schema: Any = parsed
-    match parsed.type:
-        case "AVRO":
-            from . import avro_columns
-
-            plan = avro_columns.plan(schema, wanted)
-        case "JSON":
-            from . import json_columns
-
-            plan = json_columns.plan(schema, wanted)
-        case _:
-            from . import protobuf_columns
-
-            plan = protobuf_columns.plan(schema, wanted, message)
-    if wanted is not None and plan.data_type != wanted:
-        planned, given = plan.data_type.simpleString(), wanted.simpleString()
+    try:
+        plan = plans.plan_of(parsed, _fields_of(wanted), message)
+    except plans.UnknownFieldError as error:
+        raise OptionError(str(error)) from error
+    data_type = _spark_type(plan.data_type)
+    if wanted is not None and data_type != wanted:
+        planned, given = data_type.simpleString(), wanted.simpleString()
         hint = "leave NOT NULL out" if planned == given else "cast them in a select"
         raise OptionError(
             f"the schema of the read has {given}, and the registered one makes {planned}; {hint}"
         )
-    return plan
+    return SparkPlan(data_type, plan.decode_of)
+
+
+def _fields_of(wanted: DataType | None) -> plans.Wanted:
+    match wanted:
+        case StructType():
+            return {field.name: _fields_of(field.dataType) for field in wanted.fields}
+        case ArrayType():
+            return (_fields_of(wanted.elementType),)
+        case MapType():
+            return (_fields_of(wanted.valueType),)
+        case _:
+            return None
+
+
+def _spark_type(data_type: Any) -> DataType:
+    from pyspark.sql.pandas import types
+
+    # A time without a zone is one in Arrow, too.
+    return vars(types)["from_arrow_type"](data_type, prefer_timestamp_ntz=True)
 
 
 def _planned(column: ColumnSchema, options: RegistryOptions, field: StructField) -> PlannedSchema:

@@ -15,5 +15,6 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``isolation_level`` whether a reader sees open and aborted transactions
 - ``partitioner``   key → partition
 - ``notation``      numbers, booleans, durations and times as users write them
+- ``sql_frames``    between the broker and a process that runs SQL statements
 - ``arrow_types``, ``arrow``   batches → Arrow, with the extra ``arrow`` or ``spark``
 """

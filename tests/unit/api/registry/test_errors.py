@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.errors import http_problem, problem_response
-from app.api.registry.errors import MEDIA_TYPES, RegistryErrors, encode_error
+from app.api.registry.errors import MEDIA_TYPES, encode_error, registry_errors
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ async def sent_by(application: Any, accept: bytes) -> list[Message]:
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    await RegistryErrors(application)({"type": "http", "headers": [(b"accept", accept)]}, receive, send)
+    await registry_errors(application)({"type": "http", "headers": [(b"accept", accept)]}, receive, send)
     return sent
 
 

@@ -534,6 +534,54 @@ def test_what_the_reader_may_refuse_is_a_problem_at_its_place(change: str) -> No
     assert found[0].startswith(expected)
 
 
+# Each: the writer's schema, the reader's, and the place of the problem that is left if the policy is LENIENT.
+LENIENT: dict[str, tuple[Any, Any, str | None]] = {
+    "added to an open object": (OPEN, with_property(OPEN, "b", STRING), None),
+    "added to an object that says that it is open": (
+        changed(OPEN, additionalProperties=True),
+        with_property(OPEN, "b", STRING),
+        None,
+    ),
+    "removed from a closed object": (with_property(CLOSED, "b", STRING), CLOSED, None),
+    "closed": (OPEN, CLOSED, None),
+    "deeper": (changed(TREE), with_property(TREE, "label", STRING), None),
+    "others become strings": (OPEN, changed(OPEN, additionalProperties=STRING), None),
+    "added as required": (
+        OPEN,
+        with_property(OPEN, "b", STRING, required=["b"]),
+        "#/required: ",
+    ),
+    "of another type": (OPEN, with_property(OPEN, "a", STRING), "#/properties/a: "),
+    "refused by name": (
+        with_property(OPEN, "b", STRING),
+        with_property(OPEN, "b", False),
+        "#/properties/b: ",
+    ),
+    "refused by pattern": (
+        with_property(OPEN, "b", STRING),
+        changed(OPEN, patternProperties={"^b": False}),
+        "#/patternProperties/^b: ",
+    ),
+    "added where others are strings": (
+        changed(OPEN, additionalProperties=STRING),
+        with_property(OPEN, "b", INTEGER),
+        "#/properties/b: ",
+    ),
+    "named in a map": ({"type": "object"}, OPEN, "#/properties/a: "),
+    "within not": ({"not": CLOSED}, {"not": OPEN}, "#/not: "),
+}
+
+
+@pytest.mark.parametrize("change", LENIENT)
+def test_by_the_policy_lenient_optional_properties_come_and_go(change: str) -> None:
+    writer, reader, place = LENIENT[change]
+
+    found = incompatibilities(parse(json.dumps(reader)), parse(json.dumps(writer)), is_lenient=True)
+
+    assert [problem[: len(place or "")] for problem in found] == ([] if place is None else [place])
+    assert problems(writer, reader)
+
+
 def test_a_problem_behind_a_cycle_is_not_masked_by_what_was_assumed_on_it() -> None:
     # T0 and T1 refer to T2, which refers to T0; what is assumed of T0 within T0 must not be true of it elsewhere.
     def schema(first: str, second: str) -> dict[str, Any]:

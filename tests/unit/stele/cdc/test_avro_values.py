@@ -171,7 +171,9 @@ def test_envelopes_are_read_by_their_schema(
         Relation(0, "public", "t", "d", columns), [encoder_of(field.type) for field in fields], prefix=b"#"
     )
     rows = [None if row is None else form.row(row, only_identity=row is before) for row in (before, after)]
-    value = form.envelope(b"u", rows[0], rows[1], form.source(lsn=2**40, xid=None, ts_ms=5), unchanged)
+    value = form.envelope(
+        b"u", rows[0], rows[1], form.source(lsn=2**40, commit_lsn=0, xid=None, ts_us=5000), unchanged
+    )
     assert value[:1] == b"#"
     names = ("id", "a_u0020b", "c")
 

@@ -42,7 +42,7 @@ COLUMNS = (
 )
 RELATION = struct.pack(">I", 7) + text("public") + text("orders") + b"d" + COLUMNS
 MESSAGES: dict[str, tuple[bytes, p.Message]] = {
-    "begin": (b"B" + struct.pack(">QqI", 0x1_0000_0002, AT, 99), p.Begin(0x1_0000_0002, AT_MS, 99)),
+    "begin": (b"B" + struct.pack(">QqI", 0x1_0000_0002, AT, 99), p.Begin(0x1_0000_0002, AT_MS * 1000, 99)),
     "commit": (b"C" + struct.pack(">BQQq", 0, 5, 6, AT), p.Commit(5, 6, AT_MS)),
     "relation": (
         b"R" + RELATION,
@@ -71,13 +71,20 @@ MESSAGES: dict[str, tuple[bytes, p.Message]] = {
     "truncate": (b"T" + struct.pack(">IBII", 2, 0, 7, 8), p.Truncate((7, 8))),
     "stream start": (b"S" + struct.pack(">IB", 99, 1), p.StreamStart(99, True)),
     "stream stop": (b"E", p.StreamStop()),
-    "stream commit": (b"c" + struct.pack(">IBQQq", 99, 0, 5, 6, AT), p.StreamCommit(99, 5, 6, AT_MS)),
+    "stream commit": (b"c" + struct.pack(">IBQQq", 99, 0, 5, 6, AT), p.StreamCommit(99, 5, 6, AT_MS * 1000)),
     "stream abort": (b"A" + struct.pack(">II", 99, 100), p.StreamAbort(99, 100)),
     "origin": (b"O" + struct.pack(">Q", 5) + text("other"), p.Other()),
     "type": (b"Y" + struct.pack(">I", 16400) + text("public") + text("mood"), p.Other()),
-    "message": (b"M\x00" + struct.pack(">Q", 5) + text("prefix") + struct.pack(">I", 1) + b"x", p.Other()),
+    "message": (
+        b"M\x01" + struct.pack(">Q", 5) + text("stele:a") + struct.pack(">I", 1) + b"x",
+        p.LogicalMessage(5, True, "stele:a", b"x"),
+    ),
+    "message outside of transactions": (
+        b"M\x00" + struct.pack(">Q", 5) + text("") + struct.pack(">I", 0),
+        p.LogicalMessage(5, False, "", b""),
+    ),
 }
-FREE = {"origin", "type", "message"}
+FREE = {"origin", "type"}
 IN_STREAM = {
     "relation",
     "insert",
@@ -119,7 +126,7 @@ def test_a_message_that_is_cut_short_or_has_more_is_refused(name: str) -> None:
         (b"Z", "type b'Z'"),
         (b"I" + struct.pack(">I", 7) + b"X", "tuple 'X'"),
         (b"I" + struct.pack(">I", 7) + b"N\xff\xff", "65535 columns"),
-        (b"I" + struct.pack(">I", 7) + b"N\x00\x01t\xff\xff\xff\xff", "4294967295 bytes"),
+        (b"I" + struct.pack(">I", 7) + b"N\x00\x01t\xff\xff\xff\xff", "more bytes than there are"),
         (b"I" + struct.pack(">I", 7) + b"N\x00\x01b\x00\x00\x00\x00", "kind 'b'"),
         (b"R" + struct.pack(">I", 7) + b"\xff\0t\0d\0\0", "not UTF-8"),
         (b"T\xff\xff\xff\xff\x00", "are announced"),

@@ -27,6 +27,14 @@ def test_a_whole_definition() -> None:
     assert not parsed.topics.fullmatch("orders")
     assert (parsed.name, parsed.groups, parsed.acls, parsed.rate) == ("prod", None, False, None)
     assert str(parsed.servers[1]) == "[::1]:9093"
+    assert (parsed.is_outward, parsed.properties, parsed.offsets) == (False, {"client.id": "x"}, "equal")
+
+
+def test_an_outward_definition() -> None:
+    change = {"from": None, "to": "kafka:9092", "target": {"client.id": "y"}, "offsets": "translate"}
+    parsed = Definition.parse(json.dumps(WHOLE | change))
+    assert parsed.servers == (Address("kafka", 9092),)
+    assert (parsed.is_outward, parsed.properties, parsed.offsets) == (True, {"client.id": "y"}, "translate")
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,10 @@ def test_a_whole_definition() -> None:
         ({"topics": "("}, "topics is not a regular expression"),
         ({"groups": "["}, "groups is not a regular expression"),
         ({"rate": 0}, "rate"),
+        ({"to": "kafka:9092"}, "either from or to"),
+        ({"from": None}, "either from or to"),
+        ({"from": None, "to": "kafka"}, "HOST:PORT"),
+        ({"offsets": "others"}, "offsets"),
         ({"source": {"a": 1}}, "source"),
         ({"more": 1}, "more"),
     ],

@@ -42,5 +42,6 @@ def test_a_fetch_waits_for_room() -> None:
 
 def test_a_slow_mirror_asks_for_little_at_a_time() -> None:
     assert Flow(None).fetch_bytes_max == BYTES_MAX
-    assert Flow(1_000_000).fetch_bytes_max == 1_000_000
+    assert Flow(1_000_000).fetch_bytes_max == 64 << 10
+    assert Flow(20_000_000).fetch_bytes_max == 1_000_000
     assert Flow(1).fetch_bytes_max == 64 << 10

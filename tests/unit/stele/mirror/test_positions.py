@@ -11,9 +11,12 @@ from stele.mirror.positions import (
     Damaged,
     Diverged,
     NotCopyable,
+    Sample,
     SourceState,
+    aborted_batches,
     begin,
     check_epoch,
+    check_samples,
     cut,
 )
 from stele.wire import record_batch as rb
@@ -73,7 +76,7 @@ def test_a_copy_that_has_more_than_the_source_stops(source: SourceState) -> None
     with pytest.raises(Diverged) as raised:
         begin(CopyState(start=0, end=7, epoch=2), source)
     assert "7" in str(raised.value)
-    assert "elete" in str(raised.value)
+    assert "stele mirror truncate" in str(raised.value)
 
 
 def test_an_epoch_that_goes_on_at_the_source_is_the_same() -> None:
@@ -83,7 +86,7 @@ def test_an_epoch_that_goes_on_at_the_source_is_the_same() -> None:
 
 def test_the_reason_names_both_ends_and_what_to_do() -> None:
     with pytest.raises(
-        Diverged, match=r"copy ends at 7 with leader epoch 2.*epoch 2 ends at 6.*Delete the topic here"
+        Diverged, match=r"copy ends at 7 with leader epoch 2.*epoch 2 ends at 6.*stele mirror truncate"
     ):
         check_epoch(7, 2, 2, 6)
 
@@ -200,3 +203,44 @@ def test_bytes_at_random_are_cut_or_refused() -> None:
             assert 0 <= piece.start < piece.stop <= len(records)
             assert piece.next_offset <= 12
             assert rb.check_batch(records, piece.start)
+
+
+# ── copies without epochs of the source ──
+
+
+def rows(first: int, *values: bytes, producer: int = -1, attributes: int = 0) -> bytes:
+    batch = rb.build_rows([(at, b"k", value, []) for at, value in enumerate(values)], producer_id=producer)
+    rb.assign_offsets(batch, 0, first, 0)
+    batch[22] |= attributes
+    return bytes(batch)
+
+
+def test_records_of_a_copy_are_compared_with_those_of_the_source() -> None:
+    records = rows(0, b"a", b"b") + rows(5, b"c")
+    check_samples([Sample(1, 1, b"k", b"b"), Sample(5, None, b"k", b"c")], records)
+    # What the source has deleted says nothing.
+    check_samples([Sample(3, 1, b"k", b"x"), Sample(9, 1, b"k", b"x")], records)
+    for sample in (
+        Sample(1, 2, b"k", b"b"),
+        Sample(1, 1, b"k", b"c"),
+        Sample(5, None, None, b"c"),
+    ):
+        with pytest.raises(Diverged, match=f"offset {sample.offset} is another one"):
+            check_samples([sample], records)
+
+
+def test_batches_of_aborted_transactions_are_found() -> None:
+    transactional, end = 0x10, 0x30
+    records = b"".join(
+        [
+            rows(0, b"before the first fetch", producer=1, attributes=transactional),
+            rows(1, b"committed", producer=2, attributes=transactional),
+            rows(2, b"no transaction", producer=1),
+            rows(3, b"", producer=1, attributes=end),
+            rows(4, b"the next one", producer=1, attributes=transactional),
+            rows(5, b"aborted", producer=2, attributes=transactional),
+            rows(6, b"", producer=2, attributes=end),
+        ]
+    )
+    assert aborted_batches(records, [(2, 5), (1, 0)]) == {0, 5}
+    assert aborted_batches(records, []) == frozenset()

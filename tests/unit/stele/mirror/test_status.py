@@ -76,6 +76,7 @@ def test_a_status_has_what_the_api_shows() -> None:
         "name": "m",
         "state": "failed",
         "lag": 6,
+        "source_records": 20,
         "stopped": 1,
         "bytes_per_s": 2,
         "copied_bytes": 7,

@@ -10,6 +10,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from stele.wire import record_batch as rb
 
 from app.storage.embedded import EmbeddedEngine
 from app.storage.replica.bucket import SEALED, Bucket
@@ -28,7 +29,7 @@ from app.storage.replica.store_uploads import StoreSource
 from app.storage.shared.store.object_store import Buffer, ByteRange, ObjectStoreError, StoredObject
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
-from tests.support.batches import spec_of
+from tests.support.batches import batch_of, spec_of
 from tests.support.engines import append, open_engine, segment_path
 from tests.support.model_store import ModelStore
 from tests.support.replicas.chain import read_cut, store_bytes
@@ -107,6 +108,35 @@ async def test_bytes_of_another_topic_with_the_path_of_a_deleted_one_are_not_tak
         replica.store.may_put.set()
         with pytest.raises(SegmentVanished):
             await before(10, upload)
+
+
+def copy(engine: EmbeddedEngine, *values: bytes) -> None:
+    for value in values:
+        batch = bytearray(batch_of([value]))
+        rb.assign_offsets(batch, 0, engine.state(NAMES[0]).log_end_offset, 0)
+        engine.append(NAMES[0], batch, [rb.read_header(batch)], sync=False, is_copy=True)
+
+
+@simulated
+async def test_bytes_of_a_copy_that_is_cut_back_meanwhile_are_not_taken_for_the_old_ones() -> None:
+    config = TopicConfig(mirror="prod", segment_ms=1 << 50)
+    async with uploading(ReplicaOptions(object_bytes=100, uploads=1), config) as replica:
+        copy(replica.engine, *(b"a" * 80 for _ in range(6)))
+        marks = replica.marks()
+        replica.store.may_put.clear()
+        upload = asyncio.create_task(replica.uploads.upload(marks))
+        await asyncio.sleep(1)
+        await replica.engine.cut_copy(NAMES[0], 1)
+        copy(replica.engine, *(b"b" * 80 for _ in range(6)))
+        replica.store.may_put.set()
+        with pytest.raises(SegmentVanished):
+            await before(10, upload)
+        # The next cut has what is there now, and no more.
+        (mark,) = replica.marks()
+        await before(10, replica.uploads.upload([mark]))
+        segments = replica.uploads.replica_of(mark).segments
+        assert [one.next_offset for one in segments][-1] == 7
+        assert [one.size for one in segments] == [segment.size for segment in mark.segments]
 
 
 @simulated

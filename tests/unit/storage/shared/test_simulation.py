@@ -29,6 +29,7 @@ from app.storage.shared.meta import (
     CleaningPlan,
     CommitAnswer,
     CommitUnknown,
+    CopyPhase,
     ExpectedEnd,
     KeyRuns,
     LogRow,
@@ -37,6 +38,7 @@ from app.storage.shared.meta import (
     ObjectRef,
     ObjectWrite,
     RunRead,
+    RunWrite,
     StoreKind,
 )
 from app.storage.shared.upkeep import KeyIndexing, Upkeep
@@ -44,6 +46,7 @@ from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
 from tests.support.compacted_transactions import CompactedTransactionsCluster
 from tests.support.conditional_cluster import ConditionalCluster
+from tests.support.copying_cluster import CopyingCluster
 from tests.support.failover_cluster import FailoverCluster
 from tests.support.histories import seed_ranges, silenced
 from tests.support.model_meta import ModelMeta, ModelObject
@@ -91,6 +94,11 @@ def test_no_promise_is_broken_in_transactions_on_compacted_topics(seeds: range) 
 @pytest.mark.parametrize("seeds", seed_ranges(30, 200))
 def test_no_promise_is_broken_in_conditional_appends(seeds: range) -> None:
     run_all(seeds, ConditionalCluster)
+
+
+@pytest.mark.parametrize("seeds", seed_ranges(20, 200))
+def test_no_promise_is_broken_in_copies(seeds: range) -> None:
+    run_all(seeds, CopyingCluster)
 
 
 def run_all(seeds: range, cluster_class: type[Cluster]) -> None:
@@ -169,6 +177,38 @@ class CommitWithoutEnds(ModelMeta):
                 for written in objects
             ]
         )
+
+
+class CopiesAtAnyEnd(ModelMeta):
+    """Stores copies wherever the log ends."""
+
+    def decide(self, objects: Sequence[ObjectWrite]) -> Decision:
+        return super().decide(
+            [replace(written, runs=[self._moved(run) for run in written.runs]) for written in objects]
+        )
+
+    def _moved(self, run: RunWrite) -> RunWrite:
+        row = self._row(run.log_id)
+        if row is None or 0 not in run.copies:
+            return run
+        first = run.expected_ends[0]._replace(offset=row.next_offset)
+        return replace(run, expected_ends={**run.expected_ends, 0: first})
+
+
+class CopiesThatNeverEnd(ModelMeta):
+    """Promises to take no copies any more."""
+
+    async def end_copies(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
+        rows = await self.log_rows(log_ids)
+        return {log_id: row.ended_copy() for log_id, row in rows.items()}
+
+    def decide(self, objects: Sequence[ObjectWrite]) -> Decision:
+        for written in objects:
+            for run in written.runs:
+                if not run.copies and (log := self._logs.get(run.log_id)) is not None:
+                    # Only so do other appends succeed.
+                    log.row = replace(log.row, copy_phase=CopyPhase.NEVER)
+        return super().decide(objects)
 
 
 class EngineThatComparesAlone(SharedEngine):
@@ -375,6 +415,13 @@ CONDITIONAL_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
 }
 
 
+# For copies.
+COPY_MUTANTS: dict[str, type[ModelMeta]] = {
+    "copies wherever the log ends": CopiesAtAnyEnd,
+    "copies after their end": CopiesThatNeverEnd,
+}
+
+
 # For compacted topics.
 COMPACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
     "a replacement that is not compared with its plan": (SharedEngine, CleaningWithoutComparison),
@@ -452,6 +499,11 @@ def test_each_mutant_of_failovers_is_noticed(mutant: str) -> None:
 def test_each_mutant_of_conditional_appends_is_noticed(mutant: str) -> None:
     engine_class, meta_class = CONDITIONAL_MUTANTS[mutant]
     assert_noticed(mutant, engine_class=engine_class, meta_class=meta_class, cluster_class=ConditionalCluster)
+
+
+@pytest.mark.parametrize("mutant", COPY_MUTANTS)
+def test_each_mutant_of_copies_is_noticed(mutant: str) -> None:
+    assert_noticed(mutant, meta_class=COPY_MUTANTS[mutant], cluster_class=CopyingCluster)
 
 
 @pytest.mark.parametrize("mutant", TRANSACTION_MUTANTS)

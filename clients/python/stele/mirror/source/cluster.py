@@ -1,4 +1,4 @@
-"""The source as a whole: its brokers, and connections to them that are opened when they are needed."""
+"""A cluster as a whole: its brokers, and connections to them that are opened when they are needed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,21 @@ class _Slot:
 
 
 class Source:
-    """Calls brokers of the source by their ids, or any of them.
+    """Calls brokers of a cluster by their ids, or any of them.
 
     ``configure`` is asked at each connection, so that a changed secret counts.
     """
 
-    def __init__(self, servers: Sequence[Address], configure: Callable[[], SourceConfig]) -> None:
+    def __init__(
+        self,
+        servers: Sequence[Address],
+        configure: Callable[[], SourceConfig],
+        *,
+        advertised: bool = True,
+    ) -> None:
+        """``advertised``: brokers are reached where they say, otherwise all at the first server."""
         self._servers = tuple(servers)
+        self._advertised = advertised
         self._configure = configure
         self._brokers: dict[int, Address] = {}
         self._slots: dict[tuple[int | None, Purpose], _Slot] = {}
@@ -44,6 +52,8 @@ class Source:
 
     async def know(self, brokers: dict[int, Address]) -> None:
         """Learn the addresses of the brokers; connections to those that have gone or moved are closed."""
+        if not self._advertised:
+            brokers = dict.fromkeys(brokers, self._servers[0])
         gone = [
             key
             for key in self._slots

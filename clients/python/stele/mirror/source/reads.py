@@ -39,7 +39,7 @@ from ...wire.kafka.users import DESCRIBE_USER_SCRAM_CREDENTIALS_API, DescribeUse
 from ...wire.schema import NO_UUID
 from ..definition import Address
 from ..errors import SourceLacks, SourceReplied
-from .cluster import Source
+from .cluster import Purpose, Source
 
 EARLIEST, LATEST = -2, -1
 # Topics of one DescribeConfigs, and groups of one OffsetFetch.
@@ -103,11 +103,15 @@ class Listed(NamedTuple):
 
 
 async def offsets(
-    source: Source, broker: int, partitions: Mapping[TopicPartition, int], at: int
+    source: Source,
+    broker: int,
+    partitions: Mapping[TopicPartition, int],
+    at: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, Listed]:
     """Return the log start (``EARLIEST``) or the high watermark (``LATEST``).
 
-    ``partitions``: with the epochs of their leaders.
+    ``partitions``: with the epochs of their leaders. Of committed records, the end is the last stable offset.
     """
     asked = [
         ListOffsetsTopic(
@@ -119,9 +123,7 @@ async def offsets(
         )
         for name, group in _by_topic(partitions)
     ]
-    request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=IsolationLevel.READ_UNCOMMITTED, topics=asked, timeout_ms=30_000
-    )
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=asked, timeout_ms=30_000)
     response = await source.call(LIST_OFFSETS_API, request, broker=broker)
     return {
         TopicPartition(topic.name, one.partition_index): Listed(one.error_code, one.offset)
@@ -187,10 +189,13 @@ async def fetch(
     *,
     wait_ms: int,
     bytes_max: int,
+    partition_bytes: int | None = None,
+    purpose: Purpose = "fetch",
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, PartitionData]:
-    """Read batches as they are stored, up to the high watermark, of all transactions.
+    """Read batches as they are stored, up to the high watermark, or up to the last stable offset.
 
-    Partitions that come first are served first.
+    Partitions that come first are served first. ``partition_bytes`` None is what the connection is configured for.
     """
     has_ids = all(one.topic_id != NO_UUID for one in partitions.values())
     version_max = None if has_ids else _LAST_FETCH_BY_NAME
@@ -205,7 +210,7 @@ async def fetch(
                     current_leader_epoch=begin.leader_epoch,
                     fetch_offset=begin.offset,
                     last_fetched_epoch=begin.last_epoch,
-                    partition_max_bytes=source.config.partition_bytes,
+                    partition_max_bytes=partition_bytes or source.config.partition_bytes,
                 )
                 for one, begin in group
             ],
@@ -216,11 +221,11 @@ async def fetch(
         max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=min(source.config.fetch_bytes, bytes_max),
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        isolation_level=isolation,
         topics=asked,
     )
     response = await source.call(
-        FETCH_API, request, broker=broker, purpose="fetch", version_max=version_max, wait_s=wait_ms / 1000
+        FETCH_API, request, broker=broker, purpose=purpose, version_max=version_max, wait_s=wait_ms / 1000
     )
     if response.error_code:
         raise SourceReplied("Fetch", response.error_code)

@@ -45,6 +45,11 @@ class AvroSchema:
         """Return the text by which schemas are equal that differ in how names are written or attributes ordered."""
         return printing.normalized(self.root, self._known)
 
+    @property
+    def resolved(self) -> str:
+        """The text with what its references define, which clients ask for as ``format=resolved``."""
+        return printing.canonical(self.root, set())
+
     def encode(self, value: Any) -> bytes:
         """Return a value in its JSON form as bytes.
 

@@ -1,13 +1,13 @@
-"""Spark types of JSON Schemas, and values of JSON for Arrow columns of these types.
+"""Arrow types of JSON Schemas, and values of JSON for columns of these types.
 
 ==================================================  ====================================
-an object with properties                           STRUCT of them; others are left out
-an object with ``additionalProperties`` alone       MAP of STRING to their type
-an array with ``items``                             ARRAY
-``integer``, ``number``, ``string``, ``boolean``    BIGINT, DOUBLE, STRING, BOOLEAN
+an object with properties                           struct of them; others are left out
+an object with ``additionalProperties`` alone       map of string to their type
+an array with ``items``                             list
+``integer``, ``number``, ``string``, ``boolean``    int64, double, string, bool
 an ``enum`` or ``const`` of one of these            the same
 null and one of these, in ``type`` or ``anyOf``     the same
-anything else, as an object within itself           STRING with its JSON
+anything else, as an object within itself           string with its JSON
 ==================================================  ====================================
 
 A value is read by the schema of the query's plan, whatever it was written with: a property that it
@@ -20,16 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    MapType,
-    StructField,
-    StructType,
-)
 
 from ..registry.codecs import Decode
 from ..schemas.definitions import InvalidSchema, InvalidValue, ParsedSchema
@@ -37,7 +27,8 @@ from ..schemas.json_schema.nodes import Node
 from ..schemas.json_schema.schema import JsonSchema
 from ..schemas.json_schema.values import NUMBERS, type_of
 from ..schemas.json_values import kind_of, parse_float
-from .plans import STRING, Plan, chosen_fields, element_of, value_of
+from ..wire.arrow_types import DataType, pa
+from .plans import STRING, Plan, Wanted, chosen_fields, item_of, list_of, map_of, struct_of
 
 Convert = Callable[[Any], Any]
 
@@ -47,7 +38,7 @@ _ARRAY = frozenset({"array"})
 _NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
 
 
-def plan(schema: JsonSchema, wanted: DataType | None) -> Plan:
+def plan(schema: JsonSchema, wanted: Wanted) -> Plan:
     """Return how values are read as the schema describes them; see ``plans.Plan``."""
     data_type, convert = _plan(schema.root, wanted, ())
 
@@ -66,8 +57,8 @@ def _parsed(payload: bytes) -> Any:
         raise InvalidValue("", f"it is not JSON: {error}") from None
 
 
-def _plan(node: Node, wanted: DataType | None, above: tuple[Node, ...]) -> tuple[DataType, Convert]:
-    """Return the Spark type of a schema, and what makes values of it."""
+def _plan(node: Node, wanted: Wanted, above: tuple[Node, ...]) -> tuple[DataType, Convert]:
+    """Return the Arrow type of a schema, and what makes values of it."""
     node = _alone(node)
     words = node.keywords
     types = _types(node)
@@ -79,11 +70,11 @@ def _plan(node: Node, wanted: DataType | None, above: tuple[Node, ...]) -> tuple
             return _struct(properties, wanted, above)
         rest: Node | None = words.get("additionalProperties")
         if rest is not None and not rest.is_false:
-            data_type, convert = _plan(rest, value_of(wanted), above)
-            return MapType(STRING, data_type), _map(convert)
+            data_type, convert = _plan(rest, item_of(wanted), above)
+            return map_of(STRING, data_type), _map(convert)
     if types == _ARRAY and "items" in words and "prefixItems" not in words:
-        data_type, convert = _plan(words["items"], element_of(wanted), above)
-        return ArrayType(data_type), _array(convert)
+        data_type, convert = _plan(words["items"], item_of(wanted), above)
+        return list_of(data_type), _array(convert)
     leaf = _LEAVES.get(types)
     return (STRING, _as_text) if leaf is None else leaf
 
@@ -165,15 +156,15 @@ _checked_array = _checked("an array", list)
 
 _LEAVES: dict[Iterable[str], tuple[DataType, Convert]] = {
     frozenset({"string"}): (STRING, _checked("a string", str)),
-    frozenset({"integer"}): (LongType(), _integer),
-    frozenset({"fraction"}): (DoubleType(), _number),
-    NUMBERS: (DoubleType(), _number),
-    frozenset({"boolean"}): (BooleanType(), _checked("a boolean", bool)),
+    frozenset({"integer"}): (pa.int64(), _integer),
+    frozenset({"fraction"}): (pa.float64(), _number),
+    NUMBERS: (pa.float64(), _number),
+    frozenset({"boolean"}): (pa.bool_(), _checked("a boolean", bool)),
 }
 
 
 def _struct(
-    properties: Mapping[str, Node], wanted: DataType | None, above: tuple[Node, ...]
+    properties: Mapping[str, Node], wanted: Wanted, above: tuple[Node, ...]
 ) -> tuple[DataType, Convert]:
     planned = {
         name: _plan(properties[name], inner, above) for name, inner in chosen_fields(properties, wanted)
@@ -192,9 +183,7 @@ def _struct(
                 raise error.within(name) from None
         return converted
 
-    return StructType(
-        [StructField(name, data_type) for name, (data_type, _) in planned.items()]
-    ), convert_struct
+    return struct_of((name, data_type) for name, (data_type, _) in planned.items()), convert_struct
 
 
 def _map(convert: Convert) -> Convert:

@@ -1,11 +1,11 @@
-"""Spark types of Protobuf messages, and their values for Arrow columns of these types.
+"""Arrow types of Protobuf messages, and their values for columns of these types.
 
 As spark-protobuf has them, but that
 
 - a field that has presence and is not set is null; one without presence has its default,
-- ``uint32`` is a BIGINT and ``uint64`` a DECIMAL(20,0), which have all of their values,
-- wrappers are the type that they wrap, and a ``Timestamp`` is a TIMESTAMP,
-- a part that no Spark type describes is a STRING with its JSON: a message within itself, one without
+- ``uint32`` is an int64 and ``uint64`` a decimal of 20 digits, which have all of their values,
+- wrappers are the type that they wrap, and a ``Timestamp`` is a timestamp,
+- a part that no type describes is a string with its JSON: a message within itself, one without
   fields, and the messages of Google's files that have a JSON form of their own, such as ``Struct``.
 
 A payload is read as the message of the query's plan, by Protobuf's own rules: fields that this does not
@@ -19,21 +19,6 @@ from typing import Any, cast
 
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from ..registry.codecs import Decode
 from ..registry.frames import Framed
@@ -41,23 +26,24 @@ from ..schemas.definitions import InvalidSchema, InvalidValue, ParsedSchema
 from ..schemas.framing import FIRST_MESSAGE, NotFramed, split_indexes
 from ..schemas.protobuf.json_form import JsonForm
 from ..schemas.protobuf.schema import ProtobufSchema
-from .plans import STRING, Plan, chosen_fields, element_of, value_of
+from ..wire.arrow_types import DataType, pa
+from .plans import STRING, TIMESTAMP, Plan, Wanted, chosen_fields, item_of, list_of, map_of, struct_of
 
 Convert = Callable[[Any], Any]
 
 _SCALARS: dict[int, DataType] = {
-    FieldDescriptor.CPPTYPE_INT32: IntegerType(),
-    FieldDescriptor.CPPTYPE_INT64: LongType(),
-    FieldDescriptor.CPPTYPE_UINT32: LongType(),
-    FieldDescriptor.CPPTYPE_UINT64: DecimalType(20, 0),
-    FieldDescriptor.CPPTYPE_DOUBLE: DoubleType(),
-    FieldDescriptor.CPPTYPE_FLOAT: FloatType(),
-    FieldDescriptor.CPPTYPE_BOOL: BooleanType(),
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.decimal128(20, 0),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
     FieldDescriptor.CPPTYPE_ENUM: STRING,
 }
 
 
-def plan(schema: ProtobufSchema, wanted: DataType | None, message: str | None) -> Plan:
+def plan(schema: ProtobufSchema, wanted: Wanted, message: str | None) -> Plan:
     """Return how messages are read as the schema describes them; see ``plans.Plan``.
 
     Raises:
@@ -100,13 +86,13 @@ class _Planner:
         self._form = form
 
     def message(
-        self, descriptor: Descriptor, wanted: DataType | None, above: tuple[str, ...]
+        self, descriptor: Descriptor, wanted: Wanted, above: tuple[str, ...]
     ) -> tuple[DataType, Convert]:
-        """Return the Spark type of a message, and what makes a value of it."""
+        """Return the Arrow type of a message, and what makes a value of it."""
         name = descriptor.full_name
         fields: dict[str, FieldDescriptor] = {field.name: field for field in descriptor.fields}
         if name == "google.protobuf.Timestamp":
-            return TimestampType(), lambda message: message.seconds * 10**6 + message.nanos // 1000
+            return TIMESTAMP, lambda message: message.seconds * 10**6 + message.nanos // 1000
         if descriptor.file.name == "google/protobuf/wrappers.proto":
             return _scalar(fields["value"])[0], _attribute("value", _scalar(fields["value"])[1])
         if name in above or not fields or descriptor.file.name.startswith("google/protobuf/"):
@@ -116,7 +102,7 @@ class _Planner:
             field: self._field(fields[field], inner, above) for field, inner in chosen_fields(fields, wanted)
         }
         getters = [(field, getter) for field, (_, getter) in planned.items()]
-        struct = StructType([StructField(field, data_type) for field, (data_type, _) in planned.items()])
+        struct = struct_of((field, data_type) for field, (data_type, _) in planned.items())
         return struct, lambda message: {field: getter(message) for field, getter in getters}
 
     def _as_text(self, descriptor: Descriptor) -> Convert:
@@ -128,9 +114,9 @@ class _Planner:
         return as_text
 
     def _field(
-        self, field: FieldDescriptor, wanted: DataType | None, above: tuple[str, ...]
+        self, field: FieldDescriptor, wanted: Wanted, above: tuple[str, ...]
     ) -> tuple[DataType, Convert]:
-        """Return the Spark type of a field, and what makes its value of its message."""
+        """Return the Arrow type of a field, and what makes its value of its message."""
         name = field.name
         if field.is_repeated:
             return self._repeated(field, wanted, above)
@@ -141,22 +127,22 @@ class _Planner:
         return data_type, lambda message: get(message) if message.HasField(name) else None
 
     def _repeated(
-        self, field: FieldDescriptor, wanted: DataType | None, above: tuple[str, ...]
+        self, field: FieldDescriptor, wanted: Wanted, above: tuple[str, ...]
     ) -> tuple[DataType, Convert]:
         name, entry = field.name, field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             key_type, key = _scalar(entry.fields_by_name["key"])
-            data_type, value = self._one(entry.fields_by_name["value"], value_of(wanted), above)
-            return MapType(key_type, data_type), lambda message: [
+            data_type, value = self._one(entry.fields_by_name["value"], item_of(wanted), above)
+            return map_of(key_type, data_type), lambda message: [
                 (key(name_of), value(inner)) for name_of, inner in getattr(message, name).items()
             ]
-        data_type, convert = self._one(field, element_of(wanted), above)
-        return ArrayType(data_type), lambda message: [convert(item) for item in getattr(message, name)]
+        data_type, convert = self._one(field, item_of(wanted), above)
+        return list_of(data_type), lambda message: [convert(item) for item in getattr(message, name)]
 
     def _one(
-        self, field: FieldDescriptor, wanted: DataType | None, above: tuple[str, ...]
+        self, field: FieldDescriptor, wanted: Wanted, above: tuple[str, ...]
     ) -> tuple[DataType, Convert]:
-        """Return the Spark type of a value of a field, and what makes it."""
+        """Return the Arrow type of a value of a field, and what makes it."""
         return (
             _scalar(field) if field.message_type is None else self.message(field.message_type, wanted, above)
         )
@@ -168,7 +154,7 @@ def _scalar(field: FieldDescriptor) -> tuple[DataType, Convert]:
         # An open enum may have a number that the schema does not name.
         return STRING, lambda number: names.get(number) or str(number)
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        return (BinaryType() if field.type == FieldDescriptor.TYPE_BYTES else STRING), _same
+        return (pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else STRING), _same
     return _SCALARS[field.cpp_type], _same
 
 

@@ -1,11 +1,11 @@
-"""Spark types of Avro schemas, and values of Avro for Arrow columns of these types.
+"""Arrow types of Avro schemas, and values of Avro for columns of these types.
 
 As spark-avro has them, but that
 
 - every column may be null,
-- a part of a schema that no Spark type describes is a STRING with its JSON: a record within itself,
+- a part of a schema that no type describes is a string with its JSON: a record within itself,
   and one without fields,
-- a decimal of more than 38 digits is a STRING, and so is a ``fixed`` that is a UUID,
+- a decimal of more than 38 digits is a string, and so is a ``fixed`` that is a UUID,
 - a time with a unit other than the plan's is converted: Avro's own rules would take milliseconds
   for microseconds.
 """
@@ -18,23 +18,6 @@ from decimal import Decimal
 from typing import Any, cast
 
 import msgspec
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from ..registry.codecs import Decode
 from ..schemas.avro.logical import PER_SECOND, form_of
@@ -42,31 +25,32 @@ from ..schemas.avro.reading import Read, Readers, read_value
 from ..schemas.avro.schema import AvroSchema
 from ..schemas.avro.types import Type
 from ..schemas.definitions import InvalidSchema, ParsedSchema
-from .plans import STRING, Plan, chosen_fields, element_of, value_of
+from ..wire.arrow_types import DataType, pa
+from .plans import STRING, TIMESTAMP, Plan, Wanted, chosen_fields, item_of, list_of, map_of, struct_of
 
 _LEAVES: dict[str, DataType] = {
-    "boolean": BooleanType(),
-    "bytes": BinaryType(),
-    "double": DoubleType(),
+    "boolean": pa.bool_(),
+    "bytes": pa.binary(),
+    "double": pa.float64(),
     "enum": STRING,
-    "fixed": BinaryType(),
-    "float": FloatType(),
-    "int": IntegerType(),
-    "long": LongType(),
+    "fixed": pa.binary(),
+    "float": pa.float32(),
+    "int": pa.int32(),
+    "long": pa.int64(),
     "null": STRING,
     "string": STRING,
 }
 _TIMES: dict[str, DataType] = {
-    "date": DateType(),
-    "timestamp-millis": TimestampType(),
-    "timestamp-micros": TimestampType(),
-    "local-timestamp-millis": TimestampNTZType(),
-    "local-timestamp-micros": TimestampNTZType(),
+    "date": pa.date32(),
+    "timestamp-millis": TIMESTAMP,
+    "timestamp-micros": TIMESTAMP,
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
 }
 _DIGITS_MAX = 38
 
 
-def plan(schema: AvroSchema, wanted: DataType | None) -> Plan:
+def plan(schema: AvroSchema, wanted: Wanted) -> Plan:
     """Return how values are read as the schema describes them; see ``plans.Plan``."""
     planner = _Planner()
     data_type, root = planner.plan(schema.root, wanted, ())
@@ -87,8 +71,8 @@ class _Planner:
     def __init__(self) -> None:
         self.texts: dict[int, Type] = {}
 
-    def plan(self, type_: Type, wanted: DataType | None, above: tuple[Type, ...]) -> tuple[DataType, Type]:
-        """Return the Spark type of a type, and what a reader's schema has for it."""
+    def plan(self, type_: Type, wanted: Wanted, above: tuple[Type, ...]) -> tuple[DataType, Type]:
+        """Return the Arrow type of a type, and what a reader's schema has for it."""
         match type_.kind:
             case "record" if type_ in above or not type_.fields:
                 text = replace(type_)
@@ -97,45 +81,41 @@ class _Planner:
             case "record":
                 return self._record(type_, wanted, (*above, type_))
             case "array":
-                data_type, items = self.plan(type_.content, element_of(wanted), above)
-                return ArrayType(data_type), replace(type_, items=items)
+                data_type, items = self.plan(type_.content, item_of(wanted), above)
+                return list_of(data_type), replace(type_, items=items)
             case "map":
-                data_type, items = self.plan(type_.content, value_of(wanted), above)
-                return MapType(STRING, data_type), replace(type_, items=items)
+                data_type, items = self.plan(type_.content, item_of(wanted), above)
+                return map_of(STRING, data_type), replace(type_, items=items)
             case "union":
                 return self._union(type_, wanted, above)
             case _:
                 return _leaf(type_), type_
 
-    def _record(self, type_: Type, wanted: DataType | None, above: tuple[Type, ...]) -> tuple[DataType, Type]:
+    def _record(self, type_: Type, wanted: Wanted, above: tuple[Type, ...]) -> tuple[DataType, Type]:
         fields = {field.name: field for field in type_.fields}
         planned = [
             (fields[name], self.plan(fields[name].type, inner, above))
             for name, inner in chosen_fields(fields, wanted)
         ]
-        struct = StructType([StructField(field.name, data_type) for field, (data_type, _) in planned])
+        struct = struct_of((field.name, data_type) for field, (data_type, _) in planned)
         return struct, replace(type_, fields=[replace(field, type=inner) for field, (_, inner) in planned])
 
-    def _union(self, type_: Type, wanted: DataType | None, above: tuple[Type, ...]) -> tuple[DataType, Type]:
+    def _union(self, type_: Type, wanted: Wanted, above: tuple[Type, ...]) -> tuple[DataType, Type]:
         values = _values(type_)
         if len(values) <= 1 or _is_number(values):
             planned = {branch.branch_name: self.plan(branch, wanted, above) for branch in values}
-            # The larger type of two numbers has the longer name.
-            data_type = max(
-                (t for t, _ in planned.values()), key=lambda t: len(t.simpleString()), default=STRING
-            )
+            types = [data_type for data_type, _ in planned.values()] or [STRING]
+            data_type = types[0] if len(types) == 1 else max(types, key=lambda one: one.bit_width)
         else:
             inner = dict(chosen_fields({f"member{number}": None for number in range(len(values))}, wanted))
             planned = {
                 branch.branch_name: self.plan(branch, inner.get(f"member{number}"), above)
                 for number, branch in enumerate(values)
             }
-            data_type = StructType(
-                [
-                    StructField(f"member{number}", planned[branch.branch_name][0])
-                    for number, branch in enumerate(values)
-                    if f"member{number}" in inner
-                ]
+            data_type = struct_of(
+                (f"member{number}", planned[branch.branch_name][0])
+                for number, branch in enumerate(values)
+                if f"member{number}" in inner
             )
         branches = [planned[b.branch_name][1] if b.branch_name in planned else b for b in type_.branches]
         return data_type, replace(type_, branches=branches)
@@ -146,7 +126,7 @@ def _values(union: Type) -> list[Type]:
 
 
 def _is_number(branches: list[Type]) -> bool:
-    """Return whether one Spark type has the values of several branches."""
+    """Return whether one type has the values of several branches."""
     kinds = {branch.logical or branch.kind for branch in branches}
     return kinds in ({"int", "long"}, {"float", "double"})
 
@@ -154,7 +134,7 @@ def _is_number(branches: list[Type]) -> bool:
 def _leaf(type_: Type) -> DataType:
     if type_.logical == "decimal":
         precision, scale = type_.decimal
-        return DecimalType(precision, scale) if precision <= _DIGITS_MAX else STRING
+        return pa.decimal128(precision, scale) if precision <= _DIGITS_MAX else STRING
     if type_.logical == "uuid":
         return STRING
     return _TIMES.get(type_.logical or "") or _LEAVES[type_.kind]

@@ -1,0 +1,366 @@
+"""Run a statement: check its rights, serve it the records that it may see, and stop it at its limits.
+
+A statement sees what was visible when it began: the offsets of its topics are taken once, after the process has named
+the topics. The process has no access to the log; it asks for batches, and gets those of its topics and offsets only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from stele.wire import sql_frames as frames
+
+from ..broker.broker import Broker
+from ..broker.reading.fetch import PartitionFetch, end_of, visible_bytes
+from ..concurrency import several
+from ..errors import BrokerClosing, InvalidRequest, StatementStopped, SteleError, TopicRecreated, UnknownTopic
+from ..spelling import nearest
+from ..work_budget import visited
+from .processes import SqlProcess, SqlProcesses, is_installed
+from .snapshots import Snapshots
+
+# What is read in one turn of the loop.
+_PIECE_BYTES = 256 * 1024
+# How often time and memory of a statement are looked at, and how often its progress is reported.
+_WATCH_S, _PROGRESS_S = 0.1, 1.0
+# Among how many topics a misspelled name is looked for: the comparison is slow.
+_COMPARED_MAX = 500
+# A longer statement is not searched for them.
+_SEARCHED_MAX = 4096
+_QUOTES = 'Names with dots or dashes stand in double quotes: SELECT * FROM "orders.eu-1"'
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a statement has read: offsets ``of`` all that its topics had, and bytes."""
+
+    offsets: int = 0
+    of: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a statement whose whole answer was sent."""
+
+    rows: int
+    is_truncated: bool
+    read: Progress
+
+
+@dataclass(slots=True)
+class StatementTotals:
+    """Totals over all statements, for metrics."""
+
+    scanned_bytes: int = 0
+    answer_bytes: int = 0
+    ended: dict[str, int] = field(default_factory=lambda: {"end": 0, "limit": 0, "refused": 0, "stopped": 0})
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the client of a statement may do: ``check`` raises ``AuthorizationError``, ``sees`` filters lists."""
+
+    check: Callable[[Sequence[str]], None]
+    sees: Callable[[str], bool]
+
+
+class SqlStatements:
+    """Runs statements for clients."""
+
+    def __init__(self, broker: Broker, tables: Snapshots | None = None) -> None:
+        """``tables`` has the topics that are Iceberg tables."""
+        self._broker = broker
+        self._snapshots = tables
+        self._settings = broker.settings
+        self.totals = StatementTotals()
+        self._processes = SqlProcesses(
+            memory_bytes=self._settings.sql_memory_bytes_max, threads=self._settings.sql_threads
+        )
+        self._is_closing = False
+
+    @property
+    def is_installed(self) -> bool:
+        return is_installed()
+
+    @property
+    def processes(self) -> int:
+        return self._processes.count
+
+    async def close(self) -> None:
+        """End all statements and processes."""
+        self._is_closing = True
+        await self._processes.close()
+
+    async def run(
+        self, sql: str, *, form: str, limit: int | None, rights: Rights
+    ) -> AsyncGenerator[bytes | Progress | Outcome]:
+        """Run a statement and yield its answer in ``form``, as ``stele.sql.answers`` encodes it; the outcome is last.
+
+        The progress comes while nothing else does. ``limit`` ends the answer after so many rows. The statement is
+        stopped if the generator is closed.
+
+        Raises:
+            InvalidRequest: the statement is not valid, or not allowed.
+            UnknownTopic, AuthorizationError: it names a topic that does not exist, or that the client may not read.
+            StatementStopped: it exceeds a limit.
+            SteleError: records cannot be read.
+            OSError: no process can be started.
+        """
+        ending, is_done = "stopped", False
+        denied: SteleError | None = None
+        process = await self._processes.take()
+        try:
+            async with aclosing(self._frames(process)) as received:
+                await process.send(frames.Check(sql))
+                named = await self._named(received)
+                try:
+                    reading = await self._opened(named, rights)
+                except SteleError:
+                    await process.send(frames.Drop())
+                    is_done = True
+                    raise
+                await process.send(
+                    frames.Run(
+                        tables=reading.tables,
+                        form=form,
+                        limit=limit,
+                        rows_max=self._settings.sql_rows_max,
+                        bytes_max=self._settings.sql_answer_bytes_max,
+                    )
+                )
+                async for frame in received:
+                    match frame:
+                        case frames.Fetch() | frames.Seek():
+                            try:
+                                answer = await reading.answer(frame)
+                            except SteleError as error:
+                                # The process ends the statement, and says so.
+                                denied, answer = error, frames.Drop()
+                            await process.send(answer)
+                        case frames.Data():
+                            self.totals.answer_bytes += len(frame.body)
+                            yield frame.body
+                        case frames.Ended():
+                            ending, is_done = "end", True
+                            yield Outcome(frame.rows, frame.is_truncated, reading.progress)
+                            return
+                        case None:
+                            yield reading.progress
+                        case _:
+                            raise AssertionError(f"{type(frame).__name__} came at a wrong time")
+        except _Refused as refused:
+            is_done = True
+            is_limit = bool(refused.frame.setting) or isinstance(denied, StatementStopped)
+            ending = "limit" if is_limit else "refused"
+            if denied is not None:
+                raise denied from None
+            if refused.frame.setting:
+                raise self._stopped(refused.frame.setting, refused.frame.reason) from None
+            raise InvalidRequest(refused.frame.reason + self._unquoted(sql, rights)) from None
+        except StatementStopped:
+            ending = "limit"
+            raise
+        except SteleError:
+            ending = "refused"
+            raise
+        finally:
+            self.totals.ended[ending] += 1
+            await self._processes.give_back(process, is_done=is_done)
+
+    async def _frames(self, process: SqlProcess) -> AsyncGenerator[frames.ToBroker | None]:
+        """Yield the frames of a process, None in between when there is progress to report.
+
+        Raises:
+            StatementStopped: it takes too much time or memory.
+            BrokerClosing: the broker is closing.
+            _Refused: the process has sent the reason.
+        """
+        loop = asyncio.get_running_loop()
+        now_s = watched_s = shown_s = loop.time()
+        deadline_s = now_s + self._settings.sql_timeout_ms / 1000
+        receiving: asyncio.Future[frames.ToBroker | None] | None = None
+        try:
+            while True:
+                if receiving is None:
+                    receiving = asyncio.ensure_future(process.receive())
+                await asyncio.wait((receiving,), timeout=_WATCH_S)
+                now_s = loop.time()
+                if now_s - watched_s >= _WATCH_S:
+                    watched_s = now_s
+                    self._watch(process, is_late=now_s > deadline_s)
+                if receiving.done():
+                    frame, receiving = receiving.result(), None
+                    if frame is None:
+                        raise self._ended()
+                    if isinstance(frame, frames.Failed):
+                        raise _Refused(frame)
+                    if isinstance(frame, frames.Data):
+                        shown_s = now_s
+                    yield frame
+                if now_s - shown_s >= _PROGRESS_S:
+                    shown_s = now_s
+                    yield None
+        finally:
+            if receiving is not None:
+                receiving.cancel()
+                await asyncio.gather(receiving, return_exceptions=True)
+
+    def _watch(self, process: SqlProcess, *, is_late: bool) -> None:
+        if self._is_closing or self._broker.is_closing:
+            raise BrokerClosing
+        if is_late:
+            raise self._stopped("sql_timeout_ms", "the statement took too long")
+        if process.resident_bytes > self._settings.sql_memory_bytes_max:
+            raise self._stopped("sql_memory_bytes_max", "the statement needs more memory than it may have")
+
+    def _stopped(self, setting: str, reason: str) -> StatementStopped:
+        return StatementStopped(reason, setting=setting, value=getattr(self._settings, setting))
+
+    def _ended(self) -> SteleError:
+        """Return why a process has ended by itself: of what it may do, memory alone can have that effect."""
+        if self._is_closing:
+            return BrokerClosing()
+        return self._stopped(
+            "sql_memory_bytes_max", "the process of the statement ended, probably for want of memory"
+        )
+
+    async def _named(self, received: AsyncGenerator[frames.ToBroker | None]) -> frames.Named:
+        async for frame in received:
+            if frame is not None:
+                assert isinstance(frame, frames.Named)
+                return frame
+        raise AssertionError
+
+    async def _opened(self, named: frames.Named, rights: Rights) -> _Reading:
+        """Return what the statement reads; its end is that of now. Raises as ``run``."""
+        names = named.tables
+        folded = {name.lower(): name for name in names}
+        if len(folded) < len(names):
+            raise InvalidRequest(
+                "the statement names topics that differ in upper and lower case alone, which SQL cannot tell apart"
+            )
+        rights.check(names)
+        broker = self._broker
+        await broker.find_topics(names)
+        try:
+            topics = [broker.topic(name) for name in names]
+        except UnknownTopic as error:
+            raise UnknownTopic(error.topic, instead=await self._hint(error.topic, named, rights)) from None
+        tables: list[frames.Table] = []
+        for topic in topics:
+            numbers = range(topic.partitions)
+            # Before the ends, so that it has nothing after them.
+            snapshot, errors = None, None
+            if self._snapshots is not None:
+                snapshot, errors = await self._snapshots.of(topic)
+            offsets = {} if snapshot is None else snapshot.offsets
+            await broker.refresh((topic.name, number) for number in numbers)
+            partitions: list[tuple[int, int, int]] = []
+            async for number in visited(numbers):
+                state = broker.log_state(topic.name, number)
+                start = max(state.log_start_offset, offsets.get(number, 0))
+                partitions.append((number, start, max(start, state.last_stable_offset)))
+            tables.append(frames.Table(topic.name, partitions, snapshot, errors))
+        return _Reading(self, broker, rights, tables, [topic.topic_id for topic in topics])
+
+    async def _hint(self, name: str, named: frames.Named, rights: Rights) -> str:
+        """Return what was probably meant, of the topics that the client may see; empty if none is like it."""
+        seen = [topic.name async for topic in visited(self._broker.topics()) if rights.sees(topic.name)]
+        # In a name with dots that is not quoted, only its end is that of the table.
+        whole = {other.partition(" AS ")[0].lower() for other in named.qualified} | {name.lower()}
+        meant = next((topic for topic in seen if topic.lower() in whole), None)
+        meant = meant or nearest(name, seen[:_COMPARED_MAX])
+        return "" if meant is None else f'did you mean "{meant}"? {_QUOTES}'
+
+    def _unquoted(self, sql: str, rights: Rights) -> str:
+        """Return a hint if a statement that does not parse has a name that must be quoted."""
+        if len(sql) > _SEARCHED_MAX:
+            return ""
+        for topic in self._broker.topics()[:_COMPARED_MAX]:
+            name = topic.name
+            if not name.isidentifier() and name in sql and f'"{name}"' not in sql and rights.sees(name):
+                return f'; did you mean "{name}"? {_QUOTES}'
+        return ""
+
+
+class _Refused(Exception):
+    """The process has refused or ended its statement, and waits for the next one."""
+
+    def __init__(self, frame: frames.Failed) -> None:
+        super().__init__(frame.reason)
+        self.frame = frame
+
+
+class _Reading:
+    """What one statement may read, and has read."""
+
+    def __init__(
+        self,
+        statements: SqlStatements,
+        broker: Broker,
+        rights: Rights,
+        tables: list[frames.Table],
+        topic_ids: list[UUID],
+    ) -> None:
+        self.tables = tables
+        self.progress = Progress(
+            of=sum(end - start for table in tables for _, start, end in table.partitions)
+        )
+        self._statements = statements
+        self._broker = broker
+        self._rights = rights
+        self._names = [table.name for table in tables]
+        self._topic_ids = topic_ids
+
+    async def answer(self, frame: frames.Fetch | frames.Seek) -> frames.Fetched | frames.Sought:
+        """Return what the process asks for. Raises ``SteleError``: the statement cannot go on."""
+        return await (self._fetch(frame) if isinstance(frame, frames.Fetch) else self._seek(frame))
+
+    async def _fetch(self, frame: frames.Fetch) -> frames.Fetched:
+        name = self._check(frame.table)
+        limit = self._broker.settings.sql_scan_bytes_max
+        if self.progress.bytes >= limit:
+            raise StatementStopped(
+                "the statement reads too much: name offsets, times or partitions in its WHERE",
+                setting="sql_scan_bytes_max",
+                value=limit,
+            )
+        request = PartitionFetch(
+            topic=name,
+            partition=frame.partition,
+            offset=frame.offset,
+            max_bytes=_PIECE_BYTES,
+            until_offset=frame.until,
+        )
+        (read,) = await self._broker.fetch((request,), max_bytes=_PIECE_BYTES, is_scan=True)
+        if read.error is not None:
+            raise read.error
+        # Compaction may have removed all up to the end.
+        end = min(end_of(read, frame.offset), frame.until) if read.batches else frame.until
+        self.progress.bytes += len(read.batches)
+        self.progress.offsets += end - frame.offset
+        self._statements.totals.scanned_bytes += len(read.batches)
+        batches = await visible_bytes(read) if read.aborted else read.batches
+        return frames.Fetched(bytes(batches), end)
+
+    async def _seek(self, frame: frames.Seek) -> frames.Sought:
+        name = self._check(frame.table)
+
+        async def sought(partition: int) -> int:
+            offset, _, _ = await self._broker.list_offset(name, partition, frame.at_ms)
+            return offset
+
+        return frames.Sought(await several(sought, frame.partitions))
+
+    def _check(self, table: int) -> str:
+        """Return the name of a table, whose topic is the same and may still be read."""
+        name = self._names[table]
+        self._rights.check(self._names)
+        if self._broker.topic(name).topic_id != self._topic_ids[table]:
+            raise TopicRecreated(name, str(self._topic_ids[table]))
+        return name

@@ -1,0 +1,9 @@
+"""Run SQL statements over topics in a process of its own, for the broker (ADR-0081); needs the extra ``sql``.
+
+- ``link``       frames to and from the broker
+- ``statement``  what a statement may be, and which tables it names
+- ``log``        the records of a topic as a table of Arrow batches, read while the statement runs
+- ``snapshots``  the Parquet files of a topic that is an Iceberg table
+- ``answers``    rows as JSON, lines of JSON, CSV and Arrow
+- ``worker``     the process: DuckDB without files, network and settings, one database per statement
+"""

@@ -1,0 +1,169 @@
+"""A source that was set back: its copies stop, a person has them cut back, and they go on as its equals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from stele import Client, OffsetOutOfRangeError
+from stele.broker_process import BrokerProcess, run_broker
+
+from app.storage.inspection.dump_and_verify import verify
+from tests.support.mirrors import assert_equal, partition_of, read_raw
+from tests.support.waiting import eventually
+from tests.support.warm_processes import run_stele
+
+
+def put(broker: BrokerProcess, topic: str, word: str, count: int) -> None:
+    with Client(broker.binary_url) as client:
+        client.ensure_topic(topic, partitions=1, configs={"segment.bytes": "4096"})
+        for start in range(0, count, 10):
+            client.produce_many(
+                topic, [f"{word} {number} {'x' * 50}".encode() for number in range(start, start + 10)]
+            )
+
+
+class SetBack:
+    """A source that was stopped, and goes on from an earlier state of its directory with other records."""
+
+    def __init__(
+        self, source: BrokerProcess, target: BrokerProcess, http: httpx.Client, scratch: Path
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.http = http
+        self._earlier = scratch / "earlier"
+
+    def remember(self) -> None:
+        self.source.stop()
+        shutil.copytree(self.source.data_dir, self._earlier)
+        self.source.start()
+
+    def go_back(self) -> None:
+        self.source.kill()
+        shutil.rmtree(self.source.data_dir)
+        shutil.copytree(self._earlier, self.source.data_dir)
+        self.source.start()
+
+    def status(self) -> dict[str, Any]:
+        try:
+            return self.http.get("/v1/mirrors/prod").raise_for_status().json()
+        except httpx.TransportError:
+            return {"state": "away"}
+
+    def await_ends(self, **ends: int) -> None:
+        def are_there() -> bool:
+            status = self.status()
+            return status["state"] == "level" and all(
+                partition_of(status, topic).get("offset") == end for topic, end in ends.items()
+            )
+
+        eventually(are_there, "the mirror is level")
+
+    def await_found(self, topic: str) -> dict[str, Any]:
+        """Wait until it is known where the copy and the source begin to differ."""
+        eventually(lambda: "common_end" in partition_of(self.status(), topic), "the difference is found")
+        return partition_of(self.status(), topic)
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[SetBack]:
+    with (
+        run_broker(tmp_path / "source") as source,
+        run_broker(tmp_path / "target") as target,
+        httpx.Client(base_url=target.http_url, timeout=60) as http,
+    ):
+        yield SetBack(source, target, http, tmp_path)
+
+
+def test_a_copy_is_cut_back_by_a_person_and_goes_on(brokers: SetBack) -> None:
+    source, target, http = brokers.source, brokers.target, brokers.http
+    put(source, "orders", "first", 200)
+    put(source, "shorter", "first", 50)
+    put(source, "sound", "first", 10)
+    brokers.remember()
+    put(source, "orders", "lost", 200)
+    put(source, "shorter", "lost", 30)
+    http.put("/v1/mirrors/prod", json={"from": source.kafka_bootstrap, "topics": ".*"}).raise_for_status()
+    brokers.await_ends(orders=400, shorter=80, sound=10)
+    for group, offset in (("past", 390), ("before", 120)):
+        offsets = [{"topic": "orders", "partition": 0, "offset": offset, "metadata": "m"}]
+        http.put(f"/v1/groups/{group}/offsets", json={"offsets": offsets}).raise_for_status()
+    assert http.post("/v1/mirrors/prod/truncate").json() == {"truncated": []}
+
+    brokers.go_back()
+    # More than was lost, so that the ends alone do not tell it.
+    put(source, "orders", "other", 300)
+    diverged = brokers.await_found("orders")
+    assert (diverged["state"], diverged["offset"], diverged["common_end"]) == ("diverged", 400, 200)
+    assert "stele mirror truncate" in diverged["error"]
+    assert brokers.await_found("shorter")["common_end"] == 50
+    # Nothing happens until a person decides.
+    assert read_raw(target.kafka_bootstrap, "orders").end == 400
+
+    cut = run_stele(
+        "mirror", "truncate", "prod", "--topic", "orders", "--yes", "--json", "--url", target.http_url
+    )
+    assert json.loads(cut.stdout) == {
+        "truncated": [{"topic": "orders", "partition": 0, "before": 400, "after": 200, "groups": ["past"]}]
+    }
+    eventually(lambda: partition_of(brokers.status(), "orders").get("offset") == 500, "it goes on")
+    committed = {
+        group: http.get(f"/v1/groups/{group}").json()["partitions"][0]["committed"]
+        for group in ("past", "before")
+    }
+    assert committed == {"past": 200, "before": 120}
+    # The other one waits for its own decision.
+    assert brokers.await_found("shorter")["offset"] == 80
+    assert http.post("/v1/mirrors/prod/truncate").json()["truncated"][0]["after"] == 50
+    brokers.await_ends(orders=500, shorter=50, sound=10)
+    with Client(target.binary_url) as client, pytest.raises(OffsetOutOfRangeError):
+        client.fetch("shorter", offset=79)
+    for topic in ("orders", "shorter", "sound"):
+        assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+    target.stop()
+    assert verify(target.data_dir, report=lambda _: None) == 0
+
+
+@pytest.mark.long
+def test_nothing_is_wrong_after_a_crash_in_between(brokers: SetBack) -> None:
+    source, target, http = brokers.source, brokers.target, brokers.http
+    put(source, "orders", "first", 100)
+    brokers.remember()
+    http.put("/v1/mirrors/prod", json={"from": source.kafka_bootstrap, "topics": ".*"}).raise_for_status()
+    rng = random.Random(0)
+    for turn in range(4):
+        put(source, "orders", f"turn {turn}", 300)
+        brokers.await_ends(orders=400)
+        brokers.go_back()
+        put(source, "orders", f"other {turn}", 10)
+        assert brokers.await_found("orders")["common_end"] == 100
+        killing = threading.Timer(rng.uniform(0, 0.25), target.kill)
+        killing.start()
+        with contextlib.suppress(httpx.TransportError):
+            http.post("/v1/mirrors/prod/truncate")
+        killing.join()
+        assert verify(target.data_dir, report=lambda _: None) == 0
+        target.start()
+        http.base_url = httpx.URL(target.http_url)
+        eventually(
+            lambda: brokers.status()["state"] == "level" or "common_end" in partition_of(brokers.status(), "orders"),
+            "the mirror looks again",
+        )  # fmt: skip
+        if brokers.status()["state"] != "level":
+            http.post("/v1/mirrors/prod/truncate").raise_for_status()
+        brokers.await_ends(orders=110)
+        assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, "orders")
+        brokers.go_back()
+        eventually(lambda: brokers.status()["state"] == "failed", "the source was set back once more")
+        brokers.await_found("orders")
+        http.post("/v1/mirrors/prod/truncate").raise_for_status()
+        brokers.await_ends(orders=100)
