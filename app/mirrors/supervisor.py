@@ -32,11 +32,11 @@ from .metrics import MirrorCollector
 
 logger = logging.getLogger(__name__)
 
-# In which the other brokers of a cluster hear that a topic is no copy any more.
-_HEARD_S = 0.5
 # As ``stele.mirror.run`` has them: what it is told before its copies are promoted, and how long that may take it.
 _FINISH = b"finish\n"
-_FINISH_MS = 15_000
+_FINISH_MS = 25_000
+# In which the other brokers of a cluster hear that a topic is no copy any more.
+_HEARD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +246,8 @@ class Mirrors:
                 self._broker.topic(topic_name)
                 raise InvalidRequest(f"topic {topic_name!r} is no copy of mirror {name!r}")
             await self._end(name, finishes=True)
+            # It may have made topics.
+            await self._broker.cluster.refresh()
             names = self._copies_of(name) if topic_name is None else [topic_name]
             try:
                 promoted = [(one, await self._broker.copies.promote(one)) for one in names]
@@ -257,6 +259,9 @@ class Mirrors:
         if self._broker.cluster.is_shared:
             await asyncio.sleep(_HEARD_S)
         return promoted
+
+    def _copies_of(self, name: str) -> list[str]:
+        return [topic.name for topic in self._broker.topics() if topic.config.mirror == name]
 
     async def truncate(self, name: str, topic_name: str | None = None) -> Sequence[CutCopy]:
         """Cut copies that have diverged back to what their source has, too; the mirror goes on from there.
@@ -317,6 +322,3 @@ class Mirrors:
             for part in self._groups.all()
             for group in await part.coordinator.cut_offsets(*name, end_offset)
         }
-
-    def _copies_of(self, name: str) -> list[str]:
-        return [topic.name for topic in self._broker.topics() if topic.config.mirror == name]

@@ -31,6 +31,7 @@ from ..cluster.transaction_store import StoredAnswer, TransactionRecord
 from ..errors import (
     BrokerClosing,
     CoordinatorNotAvailable,
+    MirroredTopic,
     SteleError,
     StorageError,
     TooManyTransactionalIds,
@@ -464,6 +465,8 @@ class SharedTransactionCoordinator:
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
         self._check_open()
+        if mirror := self._broker.topic(topic_partition.topic).config.mirror:
+            raise MirroredTopic(topic_partition.topic, mirror)
         opened_here = (await self.open_in([topic_partition])).get(topic_partition, [])
         here = open_of_producer(opened_here, topic_partition, producer_id=producer_id, epoch=epoch)
         transactional_id = here[0].transactional_id

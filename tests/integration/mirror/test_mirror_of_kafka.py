@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -27,6 +27,7 @@ from tests.support.waiting import eventually
 
 _numbers = itertools.count()
 TIMEOUT_S = 60
+COORDINATOR_LOAD_IN_PROGRESS = 14
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,18 @@ def test_committed_offsets_follow_while_the_group_has_no_members_here(
         positions = [
             TopicPartition(topic, number, offset, f"at {offset}") for number, offset in enumerate(offsets)
         ]
-        consumer.commit(offsets=positions, asynchronous=False)
+
+        def is_committed() -> bool:
+            try:
+                consumer.commit(offsets=positions, asynchronous=False)
+            except KafkaException as error:
+                # The first commit of all makes the topic of the offsets.
+                if error.args[0].code() != COORDINATOR_LOAD_IN_PROGRESS:
+                    raise
+                return False
+            return True
+
+        eventually(is_committed, "the offsets are committed")
         consumer.close()
 
     def committed() -> list[int | None]:

@@ -451,10 +451,7 @@ def test_a_broker_of_the_source_that_is_away_keeps_no_other_groups_back(tmp_path
 
             async def copy() -> None:
                 (address,) = addresses(source.kafka_bootstrap)
-                there, here = (
-                    Source([address], lambda: parse({}, mirror="m")),
-                    SteleTarget(target.binary_url),
-                )
+                there, here = Source([address], lambda: parse({}, mirror="m")), SteleTarget(target.binary_url)
                 # Both before and after the one that answers.
                 await there.know({1: away, 2: address, 3: away})
                 groups = Groups(there, here, pattern=re.compile(".*"), end_of=lambda name: 2)

@@ -44,7 +44,7 @@ _GROUPS_SHOWN_MAX = 20
 _NICENESS = 5
 # What the broker says before it promotes copies, and how long the mirror then goes on.
 _FINISH = b"finish"
-_FINISH_S, _FINISH_GROUPS_S = 10.0, 5.0
+_FINISH_S, _FINISH_GROUPS_S = 15.0, 10.0
 _LOOK_S = 0.05
 
 
@@ -150,7 +150,7 @@ class Mirror:
     async def finish(self) -> None:
         """Copy what the source has by now, and what its groups have committed; ``run`` goes on meanwhile.
 
-        It takes 15 seconds at most. A source that does not answer ends it.
+        It takes 25 seconds at most. A source that does not answer ends it.
         """
         if self._failure:
             return
