@@ -61,8 +61,12 @@ def contents(dsn: str, table: str) -> list[tuple[Any, ...]] | None:
         names = [name for (name,) in cursor.fetchall()]
         cursor.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY id")
         found: list[tuple[Any, ...]] = cursor.fetchall()
-        rows = [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in found]
+        rows = [tuple(_plain(value) for value in row) for row in found]
         return [tuple(names), *rows]
+
+
+def _plain(value: Any) -> Any:
+    return value.tobytes() if hasattr(value, "tobytes") else value
 
 
 @pytest.mark.program("debezium-jdbc")

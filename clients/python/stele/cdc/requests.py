@@ -79,14 +79,14 @@ class Requests:
 
 def applied(tables: Sequence[str], requests: Sequence[Request]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the tables to follow after some requests, and those among them that were not there before."""
-    wanted = dict.fromkeys(map(full_name, tables))
+    wanted = {full_name(table): table for table in tables}
     before = set(wanted)
     for one in requests:
         match one.action:
             case "add":
-                wanted[one.table] = None
+                wanted.setdefault(one.table, one.table)
             case "drop":
                 wanted.pop(one.table, None)
             case "copy":
                 pass
-    return tuple(wanted), tuple(name for name in wanted if name not in before)
+    return tuple(wanted.values()), tuple(name for name in wanted if name not in before)

@@ -26,7 +26,7 @@ from .options import CdcOptions
 from .postgres import Postgres
 from .registered import TableForms
 from .replication import Stream
-from .requests import Request, Requests, applied
+from .requests import Request, Requests, applied, full_name
 from .schema_log import SchemaLog
 from .slot_guard import SlotGuard
 from .status import Status
@@ -131,7 +131,7 @@ class Run:
         requests = self._requests.read()
         tables, added = applied(options.tables, requests)
         self._asked = [one for one in requests if one.action == "copy"]
-        self._dropped = {one.table for one in requests if one.action == "drop"} - set(tables)
+        self._dropped = {one.table for one in requests if one.action == "drop"} - set(map(full_name, tables))
         refused = dict[str, str]()
         topics = {options.topic_of(*split_name(name)): name for name in tables if name not in added}
         for name in added:
