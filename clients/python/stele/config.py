@@ -13,7 +13,6 @@ from typing import Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .credentials import NO_CREDENTIALS, Credentials, resolve
-from .errors import UnsupportedOperationError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_TCP_PORT = 9009
@@ -218,20 +217,6 @@ def http_url_of(url: str, port: int, *, has_tls: bool) -> str:
     host = re.sub(r":\d*$", "", address)
     query = f"?{parts.query}" if parts.query else ""
     return f"{'https' if has_tls else 'http'}://{login}{at}{host}:{port}{query}"
-
-
-def http_listener_url(url: str, port: int, *, has_tls: bool) -> str:
-    """Return the URL of the HTTP listener at ``port`` of the one broker that ``url``, of the binary protocol, names.
-
-    Raises ``UnsupportedOperationError``: there is none, or one without TLS, unlike the URL.
-    """
-    if not port:
-        raise UnsupportedOperationError(f"the broker at {shown_url(url)} has no HTTP listener")
-    if url.startswith("stele+tls://") and not has_tls:
-        raise UnsupportedOperationError(
-            f"the HTTP listener of {shown_url(url)} is without TLS, unlike the URL"
-        )
-    return http_url_of(url, port, has_tls=has_tls)
 
 
 def joined_urls(urls: Sequence[str]) -> str:

@@ -16,14 +16,13 @@ from ..config import (
     Endpoint,
     broker_urls,
     has_password,
-    http_listener_url,
     joined_urls,
     shown_url,
     url_from_environment,
 )
 from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperationError
 from ..operations.base import Operation
-from ..operations.topics import HttpListener
+from ..operations.topics import HttpListener, http_listener_url
 from .results import format_option
 from .server import offline_security
 
@@ -145,7 +144,7 @@ def _url_of_listeners(given: str) -> str:
             raise click.ClickException(str(error)) from error
         else:
             try:
-                found.append(http_listener_url(one, listener.port, has_tls=listener.has_tls))
+                found.append(http_listener_url(one, listener))
             except UnsupportedOperationError as error:
                 raise click.ClickException(f"{error}; this command needs one: {_GIVE}") from error
     if not found:

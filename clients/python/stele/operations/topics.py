@@ -8,7 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from ..errors import UnknownTopicError, error_for
+from ..config import http_url_of, shown_url
+from ..errors import UnknownTopicError, UnsupportedOperationError, error_for
 from ..records import BrokerAddress, ClusterMetadata, PartitionCompaction, TopicDescription
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
@@ -242,6 +243,20 @@ class HttpListener(m.HttpListenerRequest, Operation[m.HttpListenerResponse]):
 
     def from_frame(self, response: m.Response) -> m.HttpListenerResponse:
         return expect(response, m.HttpListenerResponse)
+
+
+def http_listener_url(url: str, listener: m.HttpListenerResponse) -> str:
+    """Return the URL of the HTTP listener of the one broker that ``url``, of the binary protocol, names.
+
+    Raises ``UnsupportedOperationError``: there is none, or one without TLS, unlike the URL.
+    """
+    if not listener.port:
+        raise UnsupportedOperationError(f"the broker at {shown_url(url)} has no HTTP listener")
+    if url.startswith("stele+tls://") and not listener.has_tls:
+        raise UnsupportedOperationError(
+            f"the HTTP listener of {shown_url(url)} is without TLS, unlike the URL"
+        )
+    return http_url_of(url, listener.port, has_tls=listener.has_tls)
 
 
 class RegistryListener(Operation[int | None]):

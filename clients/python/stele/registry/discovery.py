@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from ..config import ClientConfig, broker_urls, http_listener_url, http_url_of, joined_urls, shown_url
+from ..config import ClientConfig, broker_urls, http_url_of, joined_urls, shown_url
 from ..errors import BrokerUnavailableError, UnsupportedOperationError
 from ..operations.base import Operation
-from ..operations.topics import HttpListener, RegistryListener
+from ..operations.topics import HttpListener, RegistryListener, http_listener_url
 from ..transport.transport import open_transport
 
 R = TypeVar("R")
@@ -40,7 +40,7 @@ def _registry_of(config: ClientConfig) -> str:
     if config.endpoint.transport == "tcp":
         listener = _ask(config, HttpListener())
         try:
-            url = http_listener_url(url, listener.port, has_tls=listener.has_tls)
+            url = http_listener_url(url, listener)
         except UnsupportedOperationError as error:
             raise UnsupportedOperationError(
                 f"{error}, and it tells where the registry is; name the registry"
