@@ -109,7 +109,7 @@ def test_from_avro_reads_what_change_data_capture_writes_and_to_avro_is_read(
     form = AvroForm(relation, [encoder_of(field.type) for field in fields], prefix=join(1, b""))
     row = form.row([text for _, text, _ in COLUMNS.values()])
     key = form.row([b"7", *[None] * (len(fields) - 1)], only_identity=True)
-    source = form.source(lsn=5, xid=None, ts_ms=1_795_249_378_010)
+    source = form.source(lsn=5, commit_lsn=5, xid=None, ts_us=1_795_249_378_010_000)
     with Client(stele.binary_url) as client, SchemaRegistry(stele.registry_url) as registry:
         registered = registry.register(f"{topic}-value", Schema(schema))
         assert registered.id == 1, "the prefix names it"

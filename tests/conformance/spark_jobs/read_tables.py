@@ -19,7 +19,7 @@ def places(rows: Any) -> dict[str, Any]:
 
     counted: list[Any] = (
         rows.groupBy("partition")
-        .agg(f.count("*"), f.countDistinct("offset"), f.min("offset"), f.max("offset"))
+        .agg(f.count("*"), f.count_distinct("offset"), f.min("offset"), f.max("offset"))
         .collect()
     )
     return {str(row[0]): list(row)[1:] for row in counted}
