@@ -58,7 +58,7 @@ class Copies:
         # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
         self._may_go_on = False
-        self.beside = CopiesBeside(context, notebook, on_end=self._end)
+        self.beside: CopiesBeside = CopiesBeside(context, notebook, on_end=self._end)
 
     # ── before the stream ──
 

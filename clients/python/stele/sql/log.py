@@ -33,7 +33,12 @@ _TIME_MAX_MS = 2**53
 _FORMAT, _FILES = ds.ParquetFileFormat(), fs.LocalFileSystem()
 
 
-class Log(ds.InMemoryDataset):
+def log_of(link: Link, index: int, table: frames.Table) -> Any:
+    """Return the records of a topic as a dataset of pyarrow; ``index`` is the place of ``table`` in the statement."""
+    return _Log(link, index, table)
+
+
+class _Log(ds.InMemoryDataset):
     """The records of one topic that were visible when the statement began.
 
     A dataset of which DuckDB calls ``scanner``, once for each time that the statement names the topic.

@@ -19,7 +19,7 @@ from ..wire import sql_frames as frames
 from ..wire.arrow import load_conversions
 from .answers import FORMS, groups_of
 from .link import BrokerGone, Link
-from .log import Log
+from .log import log_of
 from .snapshots import files_of, rows_of
 from .statement import checked, quoted
 
@@ -117,7 +117,7 @@ class Worker:
             for index, table in enumerate(order.tables):
                 # No topic has spaces in its name.
                 log = f"the log {index}"
-                database.register(log, Log(self._link, index, table))
+                database.register(log, log_of(self._link, index, table))
                 rows = rows_of(quoted(log), files[index], errors[index], table.snapshot)
                 database.execute(f"create view {quoted(table.name)} as select {_COLUMNS} from {rows}")  # noqa: S608
             database.execute("set TimeZone = 'UTC'")

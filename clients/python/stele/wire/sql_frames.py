@@ -8,6 +8,7 @@ broker answers. ``Ended`` or ``Failed`` is its last frame.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -117,8 +118,8 @@ class Failed(msgspec.Struct, tag="failed"):
 ToProcess: TypeAlias = Check | Run | Drop | Fetched | Sought
 ToBroker: TypeAlias = Named | Fetch | Seek | Data | Ended | Failed
 
-decode_to_process = msgspec.msgpack.Decoder(ToProcess).decode
-decode_to_broker = msgspec.msgpack.Decoder(ToBroker).decode
+decode_to_process: Callable[[bytes], ToProcess] = msgspec.msgpack.Decoder(ToProcess).decode
+decode_to_broker: Callable[[bytes], ToBroker] = msgspec.msgpack.Decoder(ToBroker).decode
 
 
 def encode(frame: ToProcess | ToBroker) -> bytes:
