@@ -55,6 +55,7 @@ ROWS: list[tuple[str, str]] = [
     ("cdc status", ""),
     ("cdc add", "orders"),
     ("cdc drop", "orders"),
+    ("cdc copy", "orders"),
     ("cdc tables", ""),
     ("mirror create", "urls --from 127.0.0.1:1 --topics none"),
     ("mirror list", ""),
@@ -81,8 +82,8 @@ ROWS: list[tuple[str, str]] = [
     ("acls remove", "--principal User:ada"),
     ("topics delete", "urls --yes"),
 ]
-# Their URLs are those of buckets.
-WITHOUT = {"replica status", "replica verify", "restore"}
+# Their URLs are those of buckets; the last one runs until it is stopped.
+WITHOUT = {"replica status", "replica verify", "restore", "iceberg run"}
 
 
 def invoke(command: str, arguments: str, environment: dict[str, str], stdin: str = "") -> Result:

@@ -26,6 +26,7 @@ from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.settings import Settings
+from app.sql.statements import SqlStatements
 from app.storage.embedded import EmbeddedEngine
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.services import open_services
@@ -69,7 +70,15 @@ async def application(
     await transactions.open()
     services = await open_services(broker, groups, transactions, clock)
     try:
-        yield create_application(broker, groups, services, settings, security=security, replica=replica)
+        yield create_application(
+            broker,
+            groups,
+            services,
+            settings,
+            security=security,
+            replica=replica,
+            sql=SqlStatements(broker),
+        )
     finally:
         groups.begin_close()
         await services.close()

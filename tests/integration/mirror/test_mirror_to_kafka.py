@@ -24,7 +24,7 @@ from stele.errors import UnexpectedEndError
 from stele.mirror.definition import addresses
 from stele.mirror.errors import SourceUnavailable
 from stele.mirror.outward.target import KafkaTarget
-from stele.mirror.outward.writes import TargetReplied
+from stele.mirror.outward.writes import TargetRepliedError
 from stele.mirror.positions import NOTHING, CopyState
 from stele.mirror.properties import parse
 from stele.mirror.source.cluster import Source
@@ -536,7 +536,7 @@ async def begun(target: KafkaTarget, copies: dict[Name, bytes]) -> set[int]:
     while True:
         try:
             states = (await target.states(copies)).values()
-        except TargetReplied:
+        except TargetRepliedError:
             continue
         ends = [state.end for state in states if isinstance(state, CopyState)]
         if len(ends) == len(copies):

@@ -35,6 +35,7 @@ COUNTED = {
     ("GET", "/v1/topics/{topic}/table"): CONSUME,
     ("POST", "/v1/groups/{group}/poll"): CONSUME,
     ("POST", "/v1/groups/{group}/share/poll"): CONSUME,
+    ("POST", "/v1/sql"): CONSUME,
 }
 URL = "/v1/topics/t/records"
 READ = "/v1/topics/t/partitions/0/records?from=0"

@@ -400,7 +400,7 @@ class KafkaTarget(Target):
             while noted:
                 lane = self._lanes.get(self._notes)
                 if lane is None:
-                    raise writes.TargetReplied("the translation of offsets is read again")
+                    raise writes.TargetRepliedError("the translation of offsets is read again")
                 # Those of a beginning are many, each with one pair at most; others come one by one.
                 count = 1 if len(noted[0][1]) > 1 else _NOTES_PER_BATCH
                 some, noted = noted[:count], noted[count:]
@@ -473,7 +473,7 @@ class KafkaTarget(Target):
                 self._refused[name] = lane.end, time.monotonic()
             if isinstance(error, UnknownTopicError):
                 raise error
-            raise writes.TargetReplied(error.message, code=error.code)
+            raise writes.TargetRepliedError(error.message, code=error.code)
         if done.base_offset != lane.end:
             raise Diverged(
                 f"the target put offset {lane.end} of {name} at {done.base_offset}: it has another producer. Delete the topic there"
@@ -488,13 +488,13 @@ class KafkaTarget(Target):
         for name, one in offsets:
             lane = self._lanes.get(name)
             if lane is None:
-                raise writes.TargetReplied(f"{name} is beginning again")
+                raise writes.TargetRepliedError(f"{name} is beginning again")
             if lane.translation is not None:
                 one = one._replace(offset=lane.translation.target_of(one.offset, lane.end))
             translated.append((name, one))
         try:
             await writes.commit(self._cluster, group, translated)
-        except writes.TargetReplied as error:
+        except writes.TargetRepliedError as error:
             # Other groups may have another coordinator.
             raise SteleClientError(error.message, code=error.code) from error
 
@@ -506,7 +506,7 @@ def _key(name: TopicPartition, topic_id: bytes) -> bytes:
 def _led(name: TopicPartition, leaders: Mapping[TopicPartition, Leader]) -> Leader:
     leader = leaders.get(name)
     if leader is None or leader.broker < 0:
-        raise writes.TargetReplied(f"{name} has no leader in the target")
+        raise writes.TargetRepliedError(f"{name} has no leader in the target")
     return leader
 
 

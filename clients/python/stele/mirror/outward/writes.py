@@ -99,7 +99,7 @@ _TYPES: dict[ErrorCode, type[SteleClientError]] = {
 }
 
 
-class TargetReplied(SteleClientError):
+class TargetRepliedError(SteleClientError):
     """The target answered with an error that may pass."""
 
     retriable = True
@@ -109,7 +109,7 @@ def failure(what: str, number: int, message: str | None = None) -> SteleClientEr
     """Return the error of a response."""
     text = f"{what}: {error_name(number)}" + (f" ({message[:200]})" if message else "")
     code = error_code(number)
-    return _TYPES.get(code, TargetReplied)(text, code=code)
+    return _TYPES.get(code, TargetRepliedError)(text, code=code)
 
 
 def _check(what: str, number: int, message: str | None = None) -> None:
@@ -126,7 +126,7 @@ async def _by_controller(cluster: Source, api: Api, request: object, field: str)
         (result,) = getattr(await cluster.call(api, request, broker=broker), field)
         if result.error_code != ErrorCode.NOT_CONTROLLER:
             return result
-    raise TargetReplied("no broker of the target is its controller")
+    raise TargetRepliedError("no broker of the target is its controller")
 
 
 async def create_topic(
