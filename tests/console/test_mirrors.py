@@ -86,6 +86,7 @@ def test_a_mirror_is_made_watched_paused_and_changed(open_page: Open, source: Br
     check_accessibility(page)
 
 
+@pytest.mark.long
 def test_a_copy_that_has_diverged_is_cut_back(
     open_page: Open, source: BrokerProcess, http: httpx.Client, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_copy_that_has_diverged_is_cut_back(
     expect(page.locator("dl.tiles")).to_contain_text("level")
 
 
+@pytest.mark.long
 def test_copies_are_promoted_and_the_mirror_is_deleted(open_page: Open, http: httpx.Client) -> None:
     page = open_page("/console/mirrors?mirror=prod")
     page.get_by_role("button", name="Promote bills").click()

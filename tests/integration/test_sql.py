@@ -111,6 +111,7 @@ def test_columns_of_a_topic(http: httpx.Client, topic: str) -> None:
     ]
 
 
+@pytest.mark.long
 def test_conditions_on_offsets_partitions_and_times_read_no_more_than_they_need(
     http: httpx.Client, topic: str
 ) -> None:
@@ -223,6 +224,7 @@ def test_rows_come_before_the_end_of_the_statement(http: httpx.Client) -> None:
         )
 
 
+@pytest.mark.long
 def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) -> None:
     for name in (f'"{topic}x"', f'"{topic.upper()}"'):
         answer = ask(http, f"select * from {name}")
@@ -235,6 +237,7 @@ def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) ->
     assert ask(http, "from '/etc/passwd'").status_code in (400, 404)
 
 
+@pytest.mark.long
 def test_statements_in_all_notations(http: httpx.Client, topic: str) -> None:
     put(http, topic, *({"key": f"k{n % 3}", "value": {"n": n}, "partition": n % 2} for n in range(10)))
     for sql, count in (
@@ -365,7 +368,9 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.mark.parametrize("sql", ENDLESS, ids=lambda sql: sql[:40])
+@pytest.mark.parametrize(
+    "sql", [ENDLESS[0], *(pytest.param(sql, marks=pytest.mark.long, id=sql[:40]) for sql in ENDLESS[1:])]
+)
 def test_statements_without_end_take_no_longer_than_they_may(strict: BrokerProcess, sql: str) -> None:
     with httpx.Client(base_url=strict.http_url, timeout=60) as http, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, http, sql)

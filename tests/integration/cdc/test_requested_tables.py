@@ -93,6 +93,7 @@ def test_a_table_is_copied_beside_the_stream_of_the_others(
         assert cdc.stop() == 0
 
 
+@pytest.mark.long
 def test_a_table_that_cannot_be_followed_stops_nothing_and_a_dropped_one_is_left(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.support.waiting import eventually
 TABLE = {"stele.iceberg.mode": "key_value", "stele.iceberg.commit.interval.ms": "100"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_broker_of_a_cluster_writes_and_another_takes_over(tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")

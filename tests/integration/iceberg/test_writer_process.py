@@ -104,6 +104,7 @@ def test_the_broker_runs_it_while_a_topic_is_a_table(broker: BrokerProcess, clie
     assert httpx.get(f"{broker.http_url}/v1/iceberg/nowhere").status_code == 404
 
 
+@pytest.mark.long
 def test_a_topic_that_fails_does_not_stop_others(broker: BrokerProcess, client: Client) -> None:
     client.create_topic("bad", partitions=1, configs=TABLE)
     client.create_topic("good", partitions=1, configs=TABLE)
@@ -120,6 +121,7 @@ def test_a_topic_that_fails_does_not_stop_others(broker: BrokerProcess, client: 
     await_table(broker, "bad", lambda one: one["state"] == "level")
 
 
+@pytest.mark.long
 def test_a_killed_process_starts_again_and_goes_on(broker: BrokerProcess, client: Client) -> None:
     client.create_topic("killed", partitions=1, configs=TABLE)
     client.produce("killed", b"a")
@@ -151,6 +153,7 @@ def test_without_the_extra_the_status_says_what_to_install(tmp_path: Path) -> No
         assert "1 topics have stele.iceberg.mode, and none is written as a table" in broker.stderr
 
 
+@pytest.mark.long
 def test_it_runs_by_hand_with_a_warehouse_in_a_bucket(tmp_path: Path) -> None:
     server = ThreadedMotoServer(port=0)
     server.start()

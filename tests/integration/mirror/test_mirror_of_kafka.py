@@ -109,6 +109,7 @@ def test_batches_of_every_kind_are_copied_byte_for_byte(
         assert_equal(kafka.bootstrap, broker.kafka_bootstrap, topic, 1)
 
 
+@pytest.mark.long
 def test_log_starts_follow_those_of_the_source(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:

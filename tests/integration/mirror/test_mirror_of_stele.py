@@ -202,6 +202,7 @@ def test_a_certificate_for_another_host_is_not_trusted_unless_the_name_is_not_ch
         connect(source, properties | {"ssl.endpoint.identification.algorithm": "none"})
 
 
+@pytest.mark.long
 def test_rules_and_quotas_are_copied_and_what_cannot_be_is_named(
     source: BrokerProcess, target: BrokerProcess, topic: str
 ) -> None:
@@ -234,6 +235,7 @@ def test_rules_and_quotas_are_copied_and_what_cannot_be_is_named(
         assert not any(one["resource_type"] == "CLUSTER" for one in here.get("/v1/acls").json()["acls"])
 
 
+@pytest.mark.long
 def test_a_source_that_was_set_back_stops_the_copy(tmp_path: Path, target: BrokerProcess, topic: str) -> None:
     """The directory of an earlier state, with other records since: the offsets grow past those of the copy."""
     with run_broker(tmp_path / "source") as source:
@@ -309,6 +311,7 @@ def test_a_broker_runs_its_mirrors_and_promotes_their_copies(tmp_path: Path, top
             assert [(record.offset, record.value) for record in records] == [(99, b"99"), (100, b"mine")]
 
 
+@pytest.mark.long
 def test_brokers_with_logins_and_tls_copy_to_each_other(
     source: BrokerProcess, target: BrokerProcess, topic: str
 ) -> None:

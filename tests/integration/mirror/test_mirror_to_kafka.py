@@ -207,6 +207,7 @@ def refused(broker: BrokerProcess, kafka: ApacheKafka, topic: str, reason: str) 
         assert "--offsets translate" in status["last_error"]
 
 
+@pytest.mark.long
 def test_what_cannot_have_equal_offsets_is_refused_with_the_reason(
     broker: BrokerProcess, kafka: ApacheKafka, topic: str
 ) -> None:
@@ -389,6 +390,7 @@ def assert_translated(broker: BrokerProcess, kafka: ApacheKafka, topic: str, **m
             assert [row[1:] for row in there if row[0] >= at] == [row[1:] for row in here if row[0] >= offset]
 
 
+@pytest.mark.long
 def test_what_has_no_equal_offsets_is_copied_with_translated_ones(
     broker: BrokerProcess, kafka: ApacheKafka, topic: str
 ) -> None:
@@ -582,6 +584,7 @@ async def _stale_equal(bootstrap: str, topic: str, is_empty: bool) -> None:
         await second.close()
 
 
+@pytest.mark.long
 def test_what_a_killed_mirror_has_under_way_is_refused_by_translated_copies(
     kafka: ApacheKafka, topic: str
 ) -> None:
