@@ -32,6 +32,11 @@ LONGEST_FIRST = (
     "tests/unit/storage/test_compaction_crashes.py",
     "tests/integration/test_lifecycle.py",
     "tests/integration/cdc/",
+    "tests/integration/mirror/",
+    "tests/integration/replica/",
+    "tests/integration/test_decoded_memory.py",
+    "tests/integration/test_sql.py",
+    "tests/integration/iceberg/",
     "tests/console/",
     "tests/integration/spark/",
     "tests/integration/shared_storage/",
@@ -39,6 +44,11 @@ LONGEST_FIRST = (
     "tests/integration/test_client_failover.py",
     "tests/integration/test_http_looking.py",
     "tests/unit/storage/test_power_cut.py",
+    "tests/unit/tcp/kafka/test_long_requests.py",
+    "tests/unit/broker/test_named_producers.py",
+    "tests/unit/api/test_direct_produce.py",
+    "tests/unit/api/test_every_error.py",
+    "tests/unit/test_release.py",
 )
 # These compute; all others wait for brokers, browsers and clients for much of their time.
 COMPUTING = "tests/unit/"

@@ -15,6 +15,8 @@ from stele.testing import BrokerProcess, run_broker
 from .accessibility import check_accessibility
 from .conftest import Open
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:

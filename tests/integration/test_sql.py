@@ -317,7 +317,13 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize("sql", REFUSED, ids=lambda sql: sql[:40])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param(sql, marks=[pytest.mark.long] * (number % 5 > 0), id=sql[:40])
+        for number, sql in enumerate(REFUSED)
+    ],
+)
 def test_statements_that_are_refused(http: httpx.Client, sql: str) -> None:
     assert refusal(http, sql)
 
@@ -338,7 +344,13 @@ STOPPED = (
 )
 
 
-@pytest.mark.parametrize(("sql", "setting"), STOPPED, ids=lambda text: text[:40])
+@pytest.mark.parametrize(
+    ("sql", "setting"),
+    [
+        pytest.param(*stopped, marks=[pytest.mark.long] * (number > 0), id=stopped[0][:40])
+        for number, stopped in enumerate(STOPPED)
+    ],
+)
 def test_statements_that_are_stopped_at_a_limit(http: httpx.Client, sql: str, setting: str) -> None:
     document = ask(http, sql).json()
     problem = document.get("error", document)

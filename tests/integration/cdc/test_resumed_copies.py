@@ -13,6 +13,8 @@ from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
 from tests.support.waiting import Pauses
 
+pytestmark = pytest.mark.long
+
 ROWS = 40_000
 PAD = "x" * 300
 # Keys whose order is not that of their text in Python.

@@ -219,6 +219,7 @@ def test_committed_offsets_follow_while_the_group_has_no_members_here(
         eventually(lambda: committed() == [20, 20], "the offsets are 20 and 20")
 
 
+@pytest.mark.long
 def test_another_topic_of_the_same_name_stops_that_topic_alone(
     kafka: ApacheKafka, broker: BrokerProcess, admin: AdminClient, topic: str
 ) -> None:

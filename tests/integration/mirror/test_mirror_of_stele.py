@@ -311,7 +311,6 @@ def test_a_broker_runs_its_mirrors_and_promotes_their_copies(tmp_path: Path, top
             assert [(record.offset, record.value) for record in records] == [(99, b"99"), (100, b"mine")]
 
 
-@pytest.mark.long
 def test_brokers_with_logins_and_tls_copy_to_each_other(
     source: BrokerProcess, target: BrokerProcess, topic: str
 ) -> None:

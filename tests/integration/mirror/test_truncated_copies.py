@@ -25,6 +25,8 @@ from tests.support.mirrors import RawLog, assert_equal, partition_of, read_raw
 from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele
 
+pytestmark = pytest.mark.long
+
 
 def put(broker: BrokerProcess, topic: str, word: str, count: int) -> None:
     with Client(broker.binary_url) as client:
