@@ -94,6 +94,15 @@ def test_a_table_is_copied_again_on_demand_while_it_changes(
         while "no_column" not in cdc.said:
             cdc.check()
             pauses.pause()
+        # The whole table is looked through in parts, however few rows are chosen; one that sleeps is stopped.
+        for condition, said in (
+            ("true)) TO PROGRAM 'id", "parentheses of the condition do not match"),
+            ("pg_sleep(60) IS NULL", "takes more than"),
+        ):
+            assert ask("t", "--where", condition).returncode == 0
+            while said not in cdc.said:
+                cdc.check()
+                pauses.pause()
         assert ask("public.other").returncode == 0
         while "public.other that was asked for cannot be made: it is not followed" not in cdc.said:
             cdc.check()

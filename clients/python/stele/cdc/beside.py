@@ -13,13 +13,13 @@ import msgspec
 from . import state as state_of
 from .connection import Connection, connect, translated
 from .context import RunContext
-from .errors import CdcError
+from .errors import CdcError, QueryTimedOutError
 from .events import Position, Table
 from .notation import split_name
 from .pgoutput import Begin, LogicalMessage, Row
 from .postgres import TableInfo
-from .replication import Part, copy_rows
-from .requests import Request
+from .replication import Part, copy_rows, last_key
+from .requests import Request, check_condition
 from .shapes import shape_of
 from .snapshot import parse_line
 from .windows import Passed, Snapshot, Window
@@ -30,9 +30,11 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 MARK = "stele-copy:"
 # Messages of pgoutput came with this version of PostgreSQL.
 SINCE = 140_000
-# What a chunk has at most, and what it has if its rows are small.
+# What a chunk has at most; the first one of a table has few rows, because they may be large.
 _BYTES = 4 * 1024 * 1024
-_ROWS = 20_000
+_ROWS_FIRST, _ROWS = 100, 20_000
+# Of a chunk whose rows a condition chooses: the stream waits for it.
+_TIMEOUT_MS = 20_000
 _PATIENCE_S = 30.0
 
 
@@ -67,7 +69,7 @@ class CopiesBeside:
         self._connection: Connection | None = None
         self._passed: Passed | None = None
         self._chunk: _Chunk | None = None
-        self._limit = _ROWS
+        self._limit = _ROWS_FIRST
         self._waiting_since_s: float | None = None
 
     def begin(self, copying: Mapping[str, state_of.Copying]) -> None:
@@ -89,7 +91,7 @@ class CopiesBeside:
     def ask(self, requests: Iterable[Request]) -> None:
         """Begin the copies among requests; those that are done, or under way, are left out."""
         asked = {
-            f"{state_of.ASK}{one.offset}": state_of.Copying(one.table, where=one.where)
+            f"{state_of.ASK}{one.id}": state_of.Copying(one.table, where=one.where)
             for one in requests
             if one.action == "copy"
         }
@@ -160,6 +162,7 @@ class CopiesBeside:
             return
         logger.info("copied %s: %d rows", name, counts.copied)
         copy = self._copying.pop(chunk.key)
+        self._limit = _ROWS_FIRST
         if chunk.key.startswith(state_of.COPY):
             self._notebook.write(chunk.key, None, now_ms=_now_ms())
             self._on_end(name)
@@ -192,6 +195,7 @@ class CopiesBeside:
         info = self._context.postgres.table(*split_name(copy.table))
         if not info.has_keys():
             raise CdcError(f"{copy.table} has no key, by which it could be copied in parts")
+        check_condition(copy.where)
         connection = self._connection = self._connection or connect(self._context.options.dsn)
         with translated(), connection.cursor() as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -205,6 +209,8 @@ class CopiesBeside:
                     self._wait(copy.table, awaited)
                     return
                 self._waiting_since_s = None
+                if copy.where:
+                    cursor.execute("SET LOCAL statement_timeout = %s", (_TIMEOUT_MS,))
                 chunk = self._read(connection, info, key, copy, snapshot)
             finally:
                 cursor.execute("ROLLBACK")
@@ -224,22 +230,28 @@ class CopiesBeside:
         snapshot: Snapshot,
     ) -> _Chunk:
         rows: list[Row] = []
-        size = count = 0
+        size = 0
+        is_cut = False
 
         def take(line: bytes) -> None:
-            nonlocal size, count
-            count += 1
+            nonlocal size, is_cut
             # What is too much is read again with the next chunk.
-            if not rows or size + len(line) <= _BYTES:
+            is_cut = is_cut or (bool(rows) and size + len(line) > _BYTES)
+            if not is_cut:
                 size += len(line)
                 rows.append(parse_line(line))
-            else:
-                size = _BYTES
 
-        limit = self._limit
-        copy_rows(connection, info, take, Part(limit=limit, after=copy.after, where=copy.where))
-        self._limit = min(_ROWS, 2 * len(rows) + 1)
-        is_last = count < limit and len(rows) == count
+        until = last_key(connection, info, copy.after, self._limit)
+        try:
+            copy_rows(connection, info, take, Part(after=copy.after, until=until, where=copy.where))
+        except QueryTimedOutError as error:
+            if not copy.where:
+                raise
+            raise CdcError(
+                f"the condition takes more than {_TIMEOUT_MS // 1000} s for {self._limit} rows; choose one that is faster"
+            ) from error
+        self._limit = min(_ROWS, 2 * len(rows) + 1 if is_cut else 2 * self._limit)
+        end = info.key_of(rows[-1]) if is_cut else until
         table = shape_of(info.relation(), keys=info.keys, context=self._context)
         source = table.source(lsn=copy.lsn, commit_lsn=copy.lsn, xid=None, ts_us=_now_ms() * 1000)
         return _Chunk(
@@ -247,7 +259,7 @@ class CopiesBeside:
             window=Window(str(uuid.uuid4()).encode(), snapshot, (table.read(row, source) for row in rows)),
             table=table,
             count=len(rows),
-            rest=None if is_last else msgspec.structs.replace(copy, after=info.key_of(rows[-1])),
+            rest=msgspec.structs.replace(copy, after=end) if end else None,
         )
 
     def _wait(self, name: str, xid: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, errors, extensions, extras
 
-from .errors import CdcError, Interrupted
+from .errors import CdcError, Interrupted, QueryTimedOutError
 from .values import SESSION_SETTINGS
 
 # psycopg2 has no type stubs.
@@ -86,6 +86,8 @@ def translated() -> Generator[None]:
         errors.FeatureNotSupported,
     ) as error:
         raise CdcError(first_line(error)) from error
+    except errors.QueryCanceled as error:
+        raise QueryTimedOutError(first_line(error)) from error
     except psycopg2.OperationalError as error:
         message = str(error)
         if any(hopeless in message for hopeless in _HOPELESS):

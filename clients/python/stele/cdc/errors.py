@@ -19,6 +19,10 @@ class StreamedMessageError(Interrupted):
     """A message may be of a subtransaction that was rolled back; the next run reads without streaming."""
 
 
+class QueryTimedOutError(Interrupted):
+    """A query took longer than it may, or somebody cancelled it."""
+
+
 class TablesRequestedError(Interrupted):
     """Other tables are to be followed; the next run does."""
 

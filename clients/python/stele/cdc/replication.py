@@ -137,10 +137,14 @@ def snapshot_connection(dsn: str, snapshot: str) -> Generator[Connection]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The first ``limit`` rows, in the order of their keys, of those after a key and those that ``where`` chooses."""
+    """Rows in the order of their keys: those after a key, up to and with a key, that ``where`` chooses.
 
-    limit: int
+    At most ``limit``, None for all.
+    """
+
+    limit: int | None = None
     after: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
     where: str = ""
 
 
@@ -156,10 +160,9 @@ def copy_rows(
         Interrupted: the connection broke, or the table was rewritten after the snapshot.
     """
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
-    source = sql.SQL("{}{}").format(
-        sql.SQL("" if table.is_partitioned else "ONLY "), sql.Identifier(table.schema, table.table)
-    )
-    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(columns, source, _chosen(table, part))
+    chosen = _chosen(table, part or Part())
+    order = sql.SQL("") if part is None else _ordered(table, part.limit)
+    query = sql.SQL("COPY (SELECT {} FROM {}{}{}) TO STDOUT").format(columns, _source(table), chosen, order)
     with translated(), connection.cursor() as cursor:
         cursor.copy_expert(query, _Lines(write))
         # The copy holds a lock against rewrites until the transaction ends, so only an earlier one is found.
@@ -172,20 +175,59 @@ def copy_rows(
         )
 
 
-def _chosen(table: TableInfo, part: Part | None) -> sql.Composable:
+def last_key(connection: Connection, table: TableInfo, after: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """Return the key of the ``count``th row after a key; empty if there are fewer.
+
+    All rows count, so a part up to there takes no longer because few of its rows are chosen.
+
+    Raises CdcError, Interrupted.
+    """
+    keys = _keys(table)
+    inner = sql.SQL("SELECT {} FROM {}{}{} OFFSET {}").format(
+        keys,
+        _source(table),
+        _where([_compared(table, ">", after)] if after else []),
+        _ordered(table, 1),
+        sql.Literal(count - 1),
+    )
+    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(key)) for key in table.keys)
+    with translated(), connection.cursor() as cursor:
+        cursor.execute(sql.SQL("SELECT {} FROM ({}) AS k").format(texts, inner))
+        return cursor.fetchone() or ()
+
+
+def _source(table: TableInfo) -> sql.Composable:
+    return sql.SQL("{}{}").format(
+        sql.SQL("" if table.is_partitioned else "ONLY "), sql.Identifier(table.schema, table.table)
+    )
+
+
+def _keys(table: TableInfo) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(key) for key in table.keys)
+
+
+def _ordered(table: TableInfo, limit: int | None) -> sql.Composable:
+    return sql.SQL(" ORDER BY {} LIMIT {}").format(_keys(table), sql.Literal(limit))
+
+
+def _compared(table: TableInfo, operator: str, key: tuple[str, ...]) -> sql.Composable:
+    # Literals without a type have that of their column.
+    literals = sql.SQL(", ").join(sql.Literal(text) for text in key)
+    return sql.SQL(f"ROW({{}}) {operator} ROW({{}})").format(_keys(table), literals)
+
+
+def _chosen(table: TableInfo, part: Part) -> sql.Composable:
     conditions: list[sql.Composable] = [
-        sql.SQL(f"({text})") for text in (table.row_filter, part and part.where) if text
+        sql.SQL(f"({text})") for text in (table.row_filter, part.where) if text
     ]
-    end = sql.SQL("")
-    if part is not None:
-        keys = sql.SQL(", ").join(sql.Identifier(key) for key in table.keys)
-        end = sql.SQL(" ORDER BY {} LIMIT {}").format(keys, sql.Literal(part.limit))
-        if part.after:
-            # Literals without a type have that of their column.
-            after = sql.SQL(", ").join(sql.Literal(text) for text in part.after)
-            conditions.append(sql.SQL("ROW({}) > ROW({})").format(keys, after))
-    where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("")
-    return where + end
+    for operator, key in ((">", part.after), ("<=", part.until)):
+        if key:
+            conditions.append(_compared(table, operator, key))
+    return _where(conditions)
+
+
+def _where(conditions: list[sql.Composable]) -> sql.Composable:
+    return sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("")
 
 
 class _Lines:

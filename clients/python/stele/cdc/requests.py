@@ -5,27 +5,51 @@ The tables that a connector follows are those of its options, with all requests 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from ..client import Client
-from ..errors import AuthorizationError, UnknownTopicError
+from ..errors import AuthorizationError, OffsetOutOfRangeError, UnknownTopicError
+from .errors import CdcError
 from .notation import split_name
 
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
+# Whole strings and quoted names; one quote alone is of none.
+_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--|/\*|[()';"$]""")
+_REFUSED = frozenset(("--", "/*", "'", '"', ";", "$"))
 Action = Literal["add", "drop", "copy"]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """``where`` chooses rows of a copy; ``offset`` is that of the request."""
+    """``where`` chooses rows of a copy; ``id`` is the place and time of the request."""
 
     action: Action
     table: str
     where: str = ""
-    offset: int = -1
+    id: str = ""
+
+
+def check_condition(where: str) -> None:
+    """Raise CdcError unless a condition in SQL stays within the parentheses in which it is put.
+
+    Otherwise it could end the query, and COPY TO PROGRAM runs programs at the server.
+    """
+    # In some strings, a backslash hides a quote.
+    if "\\" in where or "\0" in where:
+        raise CdcError("a condition may not have a backslash")
+    depth = 0
+    for token in _TOKEN.findall(where):
+        if token in _REFUSED:
+            raise CdcError(f"a condition may not have {token}")
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if depth < 0:
+            break
+    if depth:
+        raise CdcError("the parentheses of the condition do not match")
 
 
 def topic_of(prefix: str, slot: str) -> str:
@@ -65,10 +89,14 @@ class Requests:
             except (UnknownTopicError, AuthorizationError):
                 # Nobody has asked for anything, or may.
                 return found
+            except OffsetOutOfRangeError:
+                # The topic was made again.
+                self._offset = 0
+                continue
             for record in page.records:
                 try:
                     one = msgspec.json.decode(record.value or b"", type=Request)
-                    found.append(msgspec.structs.replace(one, offset=record.offset))
+                    found.append(msgspec.structs.replace(one, id=f"{record.offset}-{record.timestamp}"))
                 except msgspec.DecodeError:
                     # It is of a program that is newer, or none of ours.
                     continue
