@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer
 from stele import Client, Schema, SchemaRegistry
-from stele.cdc.avro_values import encoder_of
-from stele.cdc.column_types import ColumnType
-from stele.cdc.forms import AvroForm
-from stele.cdc.pgoutput import Column, Relation
-from stele.cdc.table_schemas import Field, avro_name, avro_schema
+from stele.cdc.decoding.column_types import ColumnType
+from stele.cdc.decoding.pgoutput import Column, Relation
+from stele.cdc.records.avro_values import encoder_of
+from stele.cdc.records.forms import AvroForm
+from stele.cdc.records.table_schemas import Field, avro_name, avro_schema
 from stele.schemas.framing import join
 from stele.testing import BrokerProcess
 

@@ -24,13 +24,13 @@ class Mutant(NamedTuple):
 MUTANTS = (
     # ── copies of tables beside the stream ──
     Mutant(
-        "clients/python/stele/cdc/windows.py",
+        "clients/python/stele/cdc/copying/windows.py",
         "            if xid < self._floor or xid % _XIDS in self._xids:\n",
         "            if xid < self._floor:\n",
         "tests/unit/stele/cdc/test_windows.py",
     ),
     Mutant(
-        "clients/python/stele/cdc/windows.py",
+        "clients/python/stele/cdc/copying/windows.py",
         " and whole not in self.running)",
         ")",
         "tests/unit/stele/cdc/test_windows.py",

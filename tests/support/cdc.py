@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stele import Client
-from stele.cdc.events import Position
+from stele.cdc.records.events import Position
 from stele.errors import SteleClientError, UnknownTopicError
 from stele.records import Record
 

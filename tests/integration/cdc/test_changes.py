@@ -15,7 +15,7 @@ from stele.broker_process import BrokerProcess
 from stele.cdc import run
 from stele.cdc.connector import Connector
 from stele.cdc.options import CdcOptions
-from stele.cdc.postgres import Postgres, SlotInfo
+from stele.cdc.postgres.catalog import Postgres, SlotInfo
 from stele.cdc.status import Status
 from stele.wire.partitioner import fnv1a_32
 

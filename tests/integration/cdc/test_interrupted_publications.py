@@ -392,11 +392,11 @@ def test_a_copy_that_policies_would_filter_is_refused_with_the_statement_to_run(
 
 
 def test_a_policy_that_comes_after_the_check_stops_the_copy(pg: PostgresServer) -> None:
-    from stele.cdc.connection import connect
     from stele.cdc.errors import CdcError
     from stele.cdc.options import CdcOptions
-    from stele.cdc.postgres import Postgres
-    from stele.cdc.replication import copy_rows
+    from stele.cdc.postgres.catalog import Postgres
+    from stele.cdc.postgres.connection import connect
+    from stele.cdc.postgres.replication import copy_rows
 
     for statement in (TABLE, "INSERT INTO t VALUES (1, 1)", "DROP ROLE IF EXISTS follower"):
         pg.run(statement)

@@ -7,8 +7,8 @@ import time
 import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
-from stele.cdc.events import EVENT_ID, Event, Position
 from stele.cdc.log_writer import LogWriter
+from stele.cdc.records.events import EVENT_ID, Event, Position
 
 
 def _writer(client: Client, *, version: int) -> LogWriter:

@@ -9,7 +9,7 @@ import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
 from stele.calls import Isolation
-from stele.cdc.events import Position
+from stele.cdc.records.events import Position
 from stele.errors import UnknownTopicError
 from stele.records import Record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stele.cdc.connection import connect
+from stele.cdc.postgres.connection import connect
 
 from load.postgres_server import PostgresServer
 from tests.support.postgres import installed_releases

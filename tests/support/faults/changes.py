@@ -9,9 +9,9 @@ from pathlib import Path
 
 from stele import Client
 from stele.cdc import state as state_of
-from stele.cdc.events import Position
 from stele.cdc.log_transaction import committed_position
 from stele.cdc.options import CdcOptions
+from stele.cdc.records.events import Position
 from stele.testing import BrokerProcess
 
 from load.postgres_server import PostgresServer

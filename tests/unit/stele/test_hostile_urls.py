@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from click.testing import CliRunner
 from stele import AsyncClient, Client
-from stele.cdc.connection import describe_dsn
 from stele.cdc.options import CdcOptions
+from stele.cdc.postgres.connection import describe_dsn
 from stele.cli import stele
 from stele.config import ClientConfig, shown_url
 

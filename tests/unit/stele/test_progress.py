@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from stele.commands import progress as module
-from stele.commands.progress import ByteProgress, Progress
+from stele.commands.terminal import progress as module
+from stele.commands.terminal.progress import ByteProgress, Progress
 
 # Not followed by its escape sequence: click leaves those out, because the output of a test is no terminal.
 CLEAR = "\r"

@@ -15,7 +15,6 @@ import threading
 from ..client import Client
 from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
-from .connection import break_connections
 from .errors import (
     CdcError,
     Interrupted,
@@ -25,10 +24,11 @@ from .errors import (
     TransactionTimedOut,
 )
 from .options import CdcOptions
-from .postgres import Postgres
+from .postgres.catalog import Postgres
+from .postgres.connection import break_connections
+from .postgres.slot_guard import SlotGuard
 from .registered import table_forms
 from .run import Run
-from .slot_guard import SlotGuard
 from .status import Status
 
 logger: logging.Logger = logging.getLogger("stele.cdc")

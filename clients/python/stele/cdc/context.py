@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
-from .postgres import Postgres
+from .postgres.catalog import Postgres
 from .registered import TableForms
 from .schema_log import SchemaLog
 from .status import Status

@@ -13,7 +13,7 @@ from ..operations.transactional import EndTransaction, InitTransactions, Transac
 from ..producing.last_record import last_committed_value
 from ..transport.base import retry_pause_s
 from .errors import TransactionTimedOut
-from .events import Position
+from .records.events import Position
 
 T = TypeVar("T")
 

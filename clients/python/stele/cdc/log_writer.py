@@ -32,8 +32,8 @@ from ..wire.isolation_level import IsolationLevel
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
 from .errors import CdcError
-from .events import EVENT_ID, Event, Headers, Position
 from .log_transaction import POSITION_KEY, POSITIONS_CONFIGS, LogTransaction, committed_position
+from .records.events import EVENT_ID, Event, Headers, Position
 
 # Bytes to buffer before they are sent, if PostgreSQL has that much ready.
 FLUSH_BYTES = 4 * 1024 * 1024

@@ -9,8 +9,8 @@ from typing import Literal
 
 from ..config import Endpoint
 from . import requests
-from .debezium_types import Decimals
-from .notation import split_name
+from .decoding.notation import split_name
+from .records.debezium_types import Decimals
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]

@@ -15,14 +15,14 @@ from ..registry.discovery import registry_config
 from ..registry.registry import SchemaRegistry
 from ..schemas.framing import join
 from ..schemas.subjects import subject_name
-from . import avro_values
-from .debezium_form import DebeziumForm
+from .decoding.pgoutput import Relation
 from .errors import CdcError
-from .forms import AvroForm, JsonForm, ValueForm
 from .options import CdcOptions
-from .pgoutput import Relation
-from .postgres import Postgres
-from .table_schemas import Field, avro_schema, changed_meanings, json_schema
+from .postgres.catalog import Postgres
+from .records import avro_values
+from .records.debezium_form import DebeziumForm
+from .records.forms import AvroForm, JsonForm, ValueForm
+from .records.table_schemas import Field, avro_schema, changed_meanings, json_schema
 
 
 class TableForms:

@@ -13,8 +13,8 @@ import msgspec
 
 from ..client import Client
 from ..errors import AuthorizationError, OffsetOutOfRangeError, UnknownTopicError
+from .decoding.notation import split_name
 from .errors import CdcError
-from .notation import split_name
 
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000

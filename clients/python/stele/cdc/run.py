@@ -14,21 +14,21 @@ from typing import Any, NoReturn
 from ..client import Client
 from ..errors import InvalidRequestError, SteleClientError
 from . import state as state_of
-from .connection import translated
 from .context import RunContext
-from .copies import Copies
+from .copying.copies import Copies
+from .decoding.notation import lsn_text, quoted_name, split_name
 from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
-from .feedback import CONFIRM_S, Feedback
 from .log_writer import LogWriter
-from .notation import lsn_text, quoted_name, split_name
-from .notifications import notified
 from .options import CdcOptions
-from .postgres import Postgres
+from .postgres.catalog import Postgres
+from .postgres.connection import translated
+from .postgres.feedback import CONFIRM_S, Feedback
+from .postgres.replication import Stream
+from .postgres.slot_guard import SlotGuard
+from .records.notifications import notified
 from .registered import TableForms
-from .replication import Stream
 from .requests import Request, Requests, applied, full_name
 from .schema_log import SchemaLog
-from .slot_guard import SlotGuard
 from .status import Status
 from .transactions import TURN, Transactions
 

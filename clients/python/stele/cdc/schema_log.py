@@ -8,11 +8,11 @@ import msgspec
 
 from ..client import Client
 from ..errors import UnknownTopicError
-from .events import EVENT_ID, Event, Headers, Position
+from .decoding.pgoutput import Relation
 from .log_writer import LogWriter
 from .options import CdcOptions
-from .pgoutput import Relation
-from .postgres import Postgres
+from .postgres.catalog import Postgres
+from .records.events import EVENT_ID, Event, Headers, Position
 
 _PAGE = 1000
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .context import RunContext
-from .events import Table
-from .pgoutput import Relation
-from .postgres import Postgres
+from .decoding.pgoutput import Relation
+from .postgres.catalog import Postgres
+from .records.events import Table
 
 
 def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) -> Table:

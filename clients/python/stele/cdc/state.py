@@ -9,9 +9,9 @@ import msgspec
 
 from ..client import Client
 from ..errors import UnknownTopicError
-from .events import Event
 from .log_writer import LogWriter
 from .options import Format, ValueFormat
+from .records.events import Event
 
 # The state is a few records per table, kept forever.
 CONFIGS = {"retention.ms": "-1"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from .notation import lsn_text
+from .decoding.notation import lsn_text
 
 
 @dataclass(slots=True)

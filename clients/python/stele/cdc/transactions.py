@@ -9,15 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, InvalidRequestError, RecordTooLargeError
-from .beside import MARK
 from .context import RunContext
-from .copies import Copies
-from .errors import CdcError, Stopped, StreamedMessageError
-from .events import EVENT_ID, Event, Position, Table
-from .feedback import Feedback
-from .notation import lsn_text, split_name
-from .outbox import PREFIX, RefusedMessageError, outgoing, refused
-from .pgoutput import (
+from .copying.beside import MARK
+from .copying.copies import Copies
+from .decoding.notation import lsn_text, split_name
+from .decoding.pgoutput import (
     Begin,
     Commit,
     Delete,
@@ -32,6 +28,10 @@ from .pgoutput import (
     Update,
     decode,
 )
+from .errors import CdcError, Stopped, StreamedMessageError
+from .postgres.feedback import Feedback
+from .records.events import EVENT_ID, Event, Position, Table
+from .records.outbox import PREFIX, RefusedMessageError, outgoing, refused
 from .shapes import keys_of, shape_of
 from .spool import Spool
 

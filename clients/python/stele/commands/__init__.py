@@ -1,8 +1,7 @@
 """The subcommands of ``stele``, one module per command.
 
 - ``common``, ``server``                 a client and its options; the server's code
-- ``results``                            results as text or JSON, and confirmations
-- ``inputs``, ``outputs``, ``progress``  files → records, records → text, a progress line
+- ``terminal``                           what goes in and out: results, records, a progress line
 - ``registries``                         the schema registry, and records as its schemas describe them
 - ``produce``, ``consume``, ``table``      writing and printing records
 - ``sql``                                a SQL statement over topics

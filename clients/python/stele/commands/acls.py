@@ -14,7 +14,7 @@ import click
 from ..operations import acls as operations
 from ..operations.acls import AclDocument
 from .common import execute, url_option
-from .results import format_option, print_result
+from .terminal.results import format_option, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 

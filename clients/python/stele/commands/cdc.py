@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from ..operations import cdc_admin
 from .common import connected, execute, refuse_password, report_options
-from .results import print_result, table
+from .terminal.results import print_result, table
 
 if TYPE_CHECKING:
     from ..cdc.status import Status
@@ -116,10 +116,10 @@ def cdc(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     try:
-        from ..cdc.connection import describe_dsn, has_password
         from ..cdc.connector import Connector
         from ..cdc.errors import CdcError
         from ..cdc.options import CdcOptionError, CdcOptions
+        from ..cdc.postgres.connection import describe_dsn, has_password
         from ..cdc.status import Status
         from ..errors import SteleClientError
     except ModuleNotFoundError as missing:
@@ -282,7 +282,7 @@ def status(form: str, url: str | None) -> None:
 def tables_of(prefix: str, slot: str, form: str, url: str | None) -> None:
     """List the tables of a connector, wherever it runs: copy and position, from its topics."""
     from ..cdc import state as state_of
-    from ..cdc.notation import lsn_text
+    from ..cdc.decoding.notation import lsn_text
 
     with connected(url) as client:
         state = state_of.load(client, f"__cdc.{prefix}.{slot}")

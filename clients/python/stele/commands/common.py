@@ -23,8 +23,8 @@ from ..config import (
 from ..errors import BrokerUnavailableError, SteleClientError, UnsupportedOperationError
 from ..operations.base import Operation
 from ..operations.topics import HttpListener, http_listener_url
-from .results import format_option
 from .server import offline_security
+from .terminal.results import format_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")

@@ -12,8 +12,8 @@ from ..calls import Isolation, now_ms
 from ..consuming.consumer import Consumer
 from ..wire.notation import parse_time, parse_whole
 from .common import connected, url_option
-from .outputs import Writer, partitions_option, printing, record_options
 from .registries import decoding, registry_option
+from .terminal.outputs import Writer, partitions_option, printing, record_options
 
 
 @click.command(context_settings={"ignore_unknown_options": False})

@@ -13,7 +13,7 @@ from ..operations import group_admin as operations
 from ..operations.share_queue import Redrive
 from ..records import GroupDescription, TopicPartition
 from .common import config_option, execute, http_connected, report_options, reset_option
-from .results import confirm, print_result, table, yes_option
+from .terminal.results import confirm, print_result, table, yes_option
 
 
 @click.group()

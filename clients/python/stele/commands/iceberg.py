@@ -13,7 +13,7 @@ import click
 
 from ..operations.iceberg_admin import GetIceberg, ListIceberg
 from .common import execute, report_options, url_option
-from .results import print_result, table
+from .terminal.results import print_result, table
 
 # What the process imports, by the name of the module.
 _NEEDED = ("pyiceberg", "pyarrow", "sqlalchemy", "numpy")

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from .results import format_option, print_result
 from .server import server_module
+from .terminal.results import format_option, print_result
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 
 from ..operations import mirror_admin as operations
 from .common import execute, report_options
-from .results import confirm, plural, print_result, table, yes_option
+from .terminal.results import confirm, plural, print_result, table, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from .results import format_option, print_result
+from .terminal.results import format_option, print_result
 
 _HERE = Path(__file__).resolve()
 # The first in a wheel, the second in a checkout.

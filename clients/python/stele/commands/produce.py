@@ -18,9 +18,9 @@ from ..records import NewRecord
 from ..schemas.definitions import InvalidValue
 from ..wire.compression import Compression
 from .common import connected, url_option
-from .inputs import Input, csv_rows, lines, ndjson
-from .progress import Progress
 from .registries import encoder, registry_connected, registry_option
+from .terminal.inputs import Input, csv_rows, lines, ndjson
+from .terminal.progress import Progress
 
 _SYNC = {"all": "on disk", "1": "appended", "0": "sent"}
 

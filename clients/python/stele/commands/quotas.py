@@ -9,7 +9,7 @@ import click
 
 from ..operations import quotas as operations
 from .common import execute, report_options
-from .results import print_result
+from .terminal.results import print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 

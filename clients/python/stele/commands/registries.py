@@ -21,7 +21,7 @@ from ..registry.registry import SchemaRegistry
 from ..registry.serializer import SchemaSerializer
 from ..schemas.definitions import InvalidSchema, InvalidValue, SchemaType
 from .common import config_of, http_url, refuse_password
-from .outputs import DecodedRecord
+from .terminal.outputs import DecodedRecord
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,10 +14,10 @@ import click
 from ..operations.replica import GetReplica
 from ..wire.notation import parse_time, parse_whole
 from .common import execute, login_options
-from .outputs import iso
-from .progress import ByteProgress
-from .results import format_option, print_result, table
 from .server import server_module
+from .terminal.outputs import iso
+from .terminal.progress import ByteProgress
+from .terminal.results import format_option, print_result, table
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from ..registry.definitions import RegisteredSchema, Schema
 from ..schemas.definitions import Reference, SchemaType
 from .common import report_options
 from .registries import registry_connected, registry_option, schema_in
-from .results import confirm, plural, print_result, table, yes_option
+from .terminal.results import confirm, plural, print_result, table, yes_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..operations.sql import JSON, RunSql
 from .common import execute, url_option
-from .results import plural, table
+from .terminal.results import plural, table
 
 _CSV = "text/csv"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from .common import connected, url_option
-from .outputs import Writer, partitions_option, printing, record_options
 from .registries import decoding, registry_option
+from .terminal.outputs import Writer, partitions_option, printing, record_options
 
 
 @click.command()

@@ -18,7 +18,7 @@ from ..config import shown_url
 from ..transport.http_common import login_header
 from ..transport.tls import client_context
 from .common import config_of, http_url, url_option
-from .results import format_option, print_result
+from .terminal.results import format_option, print_result
 
 _GROUPS_MAX = 10_000
 _TIMEOUT_S = 10.0

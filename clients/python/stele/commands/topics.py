@@ -10,7 +10,7 @@ import click
 from ..client import Client
 from ..records import TopicDescription
 from .common import config_option, connected, report_options, reset_option
-from .results import confirm, plural, print_result, yes_option
+from .terminal.results import confirm, plural, print_result, yes_option
 
 
 @click.group()

@@ -12,7 +12,7 @@ import click
 from ..operations import transaction_admin as operations
 from ..records import TopicPartition
 from .common import execute, report_options
-from .results import confirm, print_result, table, yes_option
+from .terminal.results import confirm, print_result, table, yes_option
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")

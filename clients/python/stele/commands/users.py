@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from ..operations import users as operations
 from ..operations.base import Operation
 from .common import execute, refuse_password, user_option
-from .results import format_option, print_result
+from .terminal.results import format_option, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")

@@ -11,12 +11,12 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stele.cdc.avro_values import encoder_of
-from stele.cdc.column_types import TEXT, ColumnType, base_type
+from stele.cdc.decoding.column_types import TEXT, ColumnType, base_type
+from stele.cdc.decoding.pgoutput import UNCHANGED, Column, Relation, Row
 from stele.cdc.errors import CdcError
-from stele.cdc.forms import AvroForm
-from stele.cdc.pgoutput import UNCHANGED, Column, Relation, Row
-from stele.cdc.table_schemas import Field, avro_name, avro_schema, changed_meanings, json_schema
+from stele.cdc.records.avro_values import encoder_of
+from stele.cdc.records.forms import AvroForm
+from stele.cdc.records.table_schemas import Field, avro_name, avro_schema, changed_meanings, json_schema
 
 NUMERIC = 1700
 schemaless_reader: Any = vars(fastavro)["schemaless_reader"]

@@ -6,10 +6,10 @@ import base64
 
 import msgspec
 import pytest
-from stele.cdc.debezium_form import DebeziumForm
-from stele.cdc.debezium_types import CatalogType, ConnectType, Decimals, connect_type
+from stele.cdc.decoding.pgoutput import UNCHANGED, Column, Relation, Row
 from stele.cdc.errors import CdcError
-from stele.cdc.pgoutput import UNCHANGED, Column, Relation, Row
+from stele.cdc.records.debezium_form import DebeziumForm
+from stele.cdc.records.debezium_types import CatalogType, ConnectType, Decimals, connect_type
 
 NUMERIC, INTERVAL, MONEY, TIMESTAMP = 1700, 1186, 790, 1114
 

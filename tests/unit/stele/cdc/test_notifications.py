@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stele.cdc.notifications import notified
+from stele.cdc.records.notifications import notified
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from stele.cdc.connection import describe_dsn
 from stele.cdc.errors import CdcError
-from stele.cdc.events import Position
 from stele.cdc.options import CdcOptionError, CdcOptions, TransactionMode
+from stele.cdc.postgres.connection import describe_dsn
+from stele.cdc.records.events import Position
 from stele.cli import stele
 
 

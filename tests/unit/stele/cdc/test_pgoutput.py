@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stele.cdc import pgoutput as p
+from stele.cdc.decoding import pgoutput as p
 
 # 2026-11-21T10:00:00Z in microseconds since 2000.
 AT = 848_570_400_000_000

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stele.cdc import values
-from stele.cdc.snapshot import parse_line
+from stele.cdc.decoding import values
+from stele.cdc.decoding.snapshot import parse_line
 
 
 @pytest.mark.parametrize(

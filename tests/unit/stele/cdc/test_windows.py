@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from stele.cdc import windows
-from stele.cdc.events import Event
-from stele.cdc.windows import Passed, Snapshot, Window
+from stele.cdc.copying import windows
+from stele.cdc.copying.windows import Passed, Snapshot, Window
+from stele.cdc.records.events import Event
 
 
 def read(key: int, value: int = 0) -> Event:

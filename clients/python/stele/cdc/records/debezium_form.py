@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..decoding.pgoutput import Relation, Row, Unchanged
+from ..errors import CdcError
 from .debezium_types import ConnectType, Schema
-from .errors import CdcError
 from .forms import encode_json
-from .pgoutput import Relation, Row, Unchanged
 
 VERSION = "3.6.1.Final"
 """The release whose form this is; readers compare it."""

@@ -11,9 +11,9 @@ from datetime import date
 from functools import partial
 from typing import TypeAlias
 
-from ..schemas.json_values import parse_decimal
-from .column_types import ColumnType
-from .values import ArrayForm, array
+from ...schemas.json_values import parse_decimal
+from ..decoding.column_types import ColumnType
+from ..decoding.values import ArrayForm, array
 
 Encoder: TypeAlias = Callable[[bytes], bytes]
 

@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable, Collection
 from typing import Literal
 
-from . import state as state_of
+from .. import state as state_of
+from ..context import RunContext
+from ..decoding.notation import quoted_table, split_name
+from ..decoding.pgoutput import Row
+from ..decoding.snapshot import parse_line
+from ..errors import CdcError, Stopped
+from ..postgres.catalog import TableInfo
+from ..postgres.connection import Connection
+from ..postgres.replication import Part, copy_rows, snapshot_connection
+from ..records.events import Event, Position, Table
+from ..shapes import shape_of
+from ..state import ASK, COPY
 from .beside import SINCE, CopiesBeside
-from .connection import Connection
-from .context import RunContext
-from .errors import CdcError, Stopped
-from .events import Event, Position, Table
-from .notation import quoted_table, split_name
-from .pgoutput import Row
-from .postgres import TableInfo
 from .published import Published, attached_partitions, interruption, published_tables
-from .replication import Part, copy_rows, snapshot_connection
-from .shapes import shape_of
-from .snapshot import parse_line
-from .state import ASK, COPY
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from .column_types import ColumnType
-from .errors import CdcError
+from ..decoding.column_types import ColumnType
+from ..errors import CdcError
 
 Json = dict[str, Any]
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..decoding.pgoutput import LogicalMessage
 from .events import Headers
-from .pgoutput import LogicalMessage
 
 PREFIX = "stele:"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

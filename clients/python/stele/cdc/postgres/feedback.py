@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from ..status import Status
 from .replication import Stream
-from .status import Status
 
 # The shortest interval of confirmations while changes arrive.
 CONFIRM_S = 0.1

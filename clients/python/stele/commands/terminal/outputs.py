@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..operations.json_records import record_as_json
-from ..records import Record
+from ...operations.json_records import record_as_json
+from ...records import Record
 
 F = TypeVar("F", bound=Callable[..., Any])
 Writer = Callable[[Record[bytes]], bytes]

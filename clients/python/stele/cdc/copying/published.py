@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .notation import split_name
-from .options import CdcOptions
-from .postgres import Postgres
-from .state import TableState
+from ..decoding.notation import split_name
+from ..options import CdcOptions
+from ..postgres.catalog import Postgres
+from ..state import TableState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2 import sql
 
+from ..decoding.notation import lsn_of, quoted_name, quoted_table
+from ..errors import Interrupted
+from ..options import CdcOptions
+from .catalog import TableInfo
 from .connection import Connection, connect, translated
-from .errors import Interrupted
-from .notation import lsn_of, quoted_name, quoted_table
-from .options import CdcOptions
-from .postgres import TableInfo
 
 # Streaming of open transactions (protocol version 2) and messages came with the same release.
 _STREAMING_SINCE = 140_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
+from ..decoding.pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
+from ..decoding.values import Encoder
+from ..errors import CdcError
 from .debezium_form import DebeziumForm
-from .errors import CdcError
 from .forms import ValueForm, encode_json
-from .pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
-from .values import Encoder
 
 
 class Position(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from ..decoding.values import Encoder, array, as_is, binary, boolean, floating, quoted, text
 from .avro_values import days
-from .values import Encoder, array, as_is, binary, boolean, floating, quoted, text
 
 Decimals = Literal["precise", "string", "double"]
 Schema = dict[str, Any]

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
-from .events import Event
+from ..records.events import Event
 
 _XIDS = 1 << 32
 # Of transactions that the stream has passed; one that is still invisible after that many more is waited for.

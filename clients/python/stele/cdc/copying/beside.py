@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from . import state as state_of
-from .connection import Connection, connect, translated
-from .context import RunContext
-from .errors import CdcError, QueryTimedOutError
-from .events import Position, Table
-from .notation import split_name
-from .pgoutput import Begin, LogicalMessage, Row
-from .postgres import TableInfo
-from .replication import Part, copy_rows, last_key
-from .requests import Request, check_condition
-from .shapes import shape_of
-from .snapshot import parse_line
+from .. import state as state_of
+from ..context import RunContext
+from ..decoding.notation import split_name
+from ..decoding.pgoutput import Begin, LogicalMessage, Row
+from ..decoding.snapshot import parse_line
+from ..errors import CdcError, QueryTimedOutError
+from ..postgres.catalog import TableInfo
+from ..postgres.connection import Connection, connect, translated
+from ..postgres.replication import Part, copy_rows, last_key
+from ..records.events import Position, Table
+from ..requests import Request, check_condition
+from ..shapes import shape_of
 from .windows import Passed, Snapshot, Window
 
 logger: logging.Logger = logging.getLogger("stele.cdc")

@@ -10,14 +10,14 @@ from typing import Any
 import psycopg2
 from psycopg2 import errors, sql
 
-from .column_types import TEXT, ColumnType, base_type
+from ..decoding.column_types import TEXT, ColumnType, base_type
+from ..decoding.notation import lsn_of, quoted_name, quoted_table, split_name
+from ..decoding.pgoutput import COLUMNS_MAX, Column, Relation, Row
+from ..decoding.values import ENCODERS, ArrayError, Encoder, array, text
+from ..errors import CdcError, Interrupted
+from ..options import CdcOptions
+from ..records.debezium_types import CatalogType, ConnectType, Decimals, connect_type
 from .connection import Connection, connect, first_line, translated
-from .debezium_types import CatalogType, ConnectType, Decimals, connect_type
-from .errors import CdcError, Interrupted
-from .notation import lsn_of, quoted_name, quoted_table, split_name
-from .options import CdcOptions
-from .pgoutput import COLUMNS_MAX, Column, Relation, Row
-from .values import ENCODERS, ArrayError, Encoder, array, text
 
 _OLDEST = 120_000
 # The longest wait for a WAL sender to end.

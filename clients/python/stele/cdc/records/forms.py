@@ -7,11 +7,11 @@ from typing import Protocol, cast
 
 import msgspec
 
+from ..decoding.pgoutput import UNCHANGED, Relation, Row, Unchanged
+from ..decoding.values import Encoder
+from ..errors import CdcError
 from . import avro_values
 from .avro_values import NULL, PRESENT
-from .errors import CdcError
-from .pgoutput import UNCHANGED, Relation, Row, Unchanged
-from .values import Encoder
 
 encode_json: Callable[[object], bytes] = msgspec.json.Encoder().encode
 

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, errors, extensions, extras
 
-from .errors import CdcError, Interrupted, QueryTimedOutError
-from .values import SESSION_SETTINGS
+from ..decoding.values import SESSION_SETTINGS
+from ..errors import CdcError, Interrupted, QueryTimedOutError
 
 # psycopg2 has no type stubs.
 Connection = Any

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from .errors import CdcError
-from .options import CdcOptions
-from .postgres import Postgres
-from .status import Status
+from ..errors import CdcError
+from ..options import CdcOptions
+from ..status import Status
+from .catalog import Postgres
 
 logger: logging.Logger = logging.getLogger("stele.cdc")
 
