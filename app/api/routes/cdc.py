@@ -20,6 +20,10 @@ class CdcTable(TypedDict, total=False):
     changes: int
 
 
+# Changes between these LSNs may be missing.
+CdcGap = TypedDict("CdcGap", {"from": str, "to": str})
+
+
 class CdcConnector(TypedDict):
     slot: str
     state: Annotated[
@@ -34,6 +38,7 @@ class CdcConnector(TypedDict):
             "waiting",
             "stopped",
             "failed",
+            "gap",
         ),
     ]
     restarts: int
@@ -51,6 +56,7 @@ class CdcConnector(TypedDict):
     commit_ms: NotRequired[int]
     failures: NotRequired[int]
     last_error: NotRequired[str | None]
+    gap: NotRequired[CdcGap | None]
     refused_tables: NotRequired[Annotated[dict[str, str], Shown(name="CdcRefusedTables")]]
     tables: NotRequired[Annotated[dict[str, CdcTable], Shown(name="CdcTables")]]
 
