@@ -167,6 +167,31 @@ def test_a_failover_under_load_loses_nothing_and_repeats_nothing(
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", [NEWEST, *OTHERS])
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_failover_while_nothing_is_published_is_no_gap(
+    stele_broker: BrokerProcess, log: Path, release: int, is_stopped: bool
+) -> None:
+    """The slot is ahead of the last change that is stored, whose LSN is all that the topics tell."""
+    with hosts(release) as pg:
+        steps = Replay(stele_broker.binary_url, "pg.public.steps")
+        with running_cdc(pg, stele_broker.binary_url, log, *TABLES) as cdc:
+            cdc.await_streaming()
+            pg.run("CREATE TABLE other AS SELECT generate_series(1, 10000) n")
+            cdc.await_confirmed()
+            pg.await_synced()
+            if is_stopped:
+                cdc.stop()
+            pg.await_replayed()
+            pg.fail_over()
+            if is_stopped:
+                cdc.start()
+            pg.run("UPDATE steps SET n = 1")
+            steps.read_until(lambda: len(steps.records) == 2, check=cdc.check)
+        assert not gaps_of(stele_broker.binary_url)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", [NEWEST, *OTHERS])
 def test_a_slot_without_failover_gets_it(stele_broker: BrokerProcess, log: Path, release: int) -> None:
     """One that an earlier release has created, also while something else holds it for a moment."""
     with PostgresServer(programs_of(release), fsync="off") as pg:

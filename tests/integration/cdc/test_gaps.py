@@ -11,7 +11,7 @@ from stele.cdc.decoding.notation import lsn_of
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import EXIT_CODE_OF_A_GAP, Replay, gap_in, gaps_of, running_cdc
-from tests.support.postgres import drop_slot
+from tests.support.postgres import drop_slot, postgres_bin
 from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele
 
@@ -92,6 +92,37 @@ def test_an_accepted_gap_is_not_forgotten_by_a_crash_before_it_is_recorded(
     ) as cdc:
         cdc.await_streaming()
     assert len(gaps_of(stele_broker.binary_url)) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("arguments", [("--accept-gap", "any"), ("--snapshot", "again")])
+def test_a_slot_that_postgresql_has_invalidated_is_a_gap(
+    stele_broker: BrokerProcess, log: Path, tmp_path: Path, arguments: tuple[str, str]
+) -> None:
+    """It is there, but nothing can be read from it."""
+    replay = Replay(stele_broker.binary_url, "pg.public.t")
+    with PostgresServer(postgres_bin(), max_slot_wal_keep_size="1MB", fsync="off") as pg:
+        pg.run("CREATE TABLE t (id int PRIMARY KEY)")
+        with running_cdc(pg, stele_broker.binary_url, log, *TABLES) as cdc:
+            cdc.await_streaming()
+            pg.run("INSERT INTO t VALUES (1)")
+            replay.read_until(lambda: len(replay.rows) == 1, check=cdc.check)
+            cdc.stop()
+        for _ in range(4):
+            pg.run("SELECT pg_switch_wal(), pg_logical_emit_message(true, 'x', 'y')")
+        pg.run("INSERT INTO t VALUES (2)")
+        pg.run("CHECKPOINT")
+        assert pg.run("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
+        with running_cdc(pg, stele_broker.binary_url, log, *TABLES) as cdc:
+            assert cdc.wait() == EXIT_CODE_OF_A_GAP, cdc.said
+            assert "slot stele is lost" in cdc.said
+        with running_cdc(pg, stele_broker.binary_url, tmp_path / "on.log", *TABLES, *arguments) as cdc:
+            cdc.await_streaming()
+            pg.run("INSERT INTO t VALUES (3)")
+            replay.read_until(lambda: b"3" in replay.rows, check=cdc.check)
+    is_copied = "again" in arguments
+    assert set(replay.table()) == ({1, 2, 3} if is_copied else {1, 3})
+    assert len(gaps_of(stele_broker.binary_url)) == (0 if is_copied else 1)
 
 
 @pytest.mark.long

@@ -150,7 +150,7 @@ class Gaps:
                     f"the topics of prefix {self._options.prefix} have changes up to {lsn_text(stored_lsn)}, and PostgreSQL "
                     f"failed over to a server that lacks those from {lsn_text(left_lsn)} on (timeline {now.current} instead "
                     f"of {known.timeline or 'an earlier one'})",
-                    min(left_lsn, held_lsn) if slot is None else left_lsn,
+                    min(left_lsn, held_lsn) if slot is None or slot.is_lost else left_lsn,
                     stored_lsn,
                     is_ahead=True,
                 )

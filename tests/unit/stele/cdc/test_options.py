@@ -21,6 +21,7 @@ from stele.cli import stele
         ({"slot": "Mine"}, "lower case"),
         ({"prefix": "a b"}, "prefix is 'a b'"),
         ({"partitions": 0}, "1 to 10000"),
+        ({"accept_gap": "yes"}, "such as 0/3000060, or any"),
         ({"tables": ("public.a b", "public.a_b")}, "have the same topic, pg.public.a_b"),
     ],
 )
@@ -28,6 +29,14 @@ def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], said:
     given: dict[str, Any] = {"dsn": "postgresql://h/d", "tables": ("t",), **options}
     with pytest.raises(CdcOptionError, match=said):
         CdcOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("accept_gap", "accepted"), [("", False), ("any", True), ("1/A0", True), ("1/a0", True), ("1/A1", False)]
+)
+def test_a_gap_is_accepted_by_its_first_lsn(accept_gap: str, accepted: bool) -> None:
+    options = CdcOptions(dsn="postgresql://h/d", tables=("t",), accept_gap=accept_gap)
+    assert options.accepts(0x1_0000_00A0) is accepted
 
 
 def test_topics_are_named_after_tables_and_channels() -> None:
