@@ -144,7 +144,7 @@ release: $(DEVELOPMENT) ## build and try VERSION=x.y.z, then commit and tag it; 
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
 	@echo "running the torture tests; a failure is saved with its seed in tests/fuzz/cases"
-	STELE_TORTURE=1 $(BIN)/python -m pytest --seed new -m torture $(ARGS)
+	STELE_TORTURE=1 STELE_CONFORMANCE_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest --seed new -m torture $(ARGS)
 
 clean: ## remove .venv, caches, builds and reports (never ./data)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .conformance dist build load/reports

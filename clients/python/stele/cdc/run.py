@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from ..client import Client
 from ..errors import InvalidRequestError, SteleClientError
+from ..wire.cdc_requests import Request, full_name
 from . import state as state_of
 from .context import RunContext
 from .copying.copies import Copies
@@ -27,7 +28,7 @@ from .postgres.replication import Stream
 from .postgres.slot_guard import SlotGuard
 from .records.notifications import notified
 from .registered import TableForms
-from .requests import Request, Requests, applied, full_name
+from .requests import Requests, applied
 from .schema_log import SchemaLog
 from .status import Status
 from .transactions import TURN, Transactions
@@ -459,7 +460,7 @@ class Run:
             slot = self._postgres.slot()
             if slot is None:
                 raise Interrupted(f"slot {self._options.slot} was dropped")
-            self._status.measured(slot.lag_bytes, slot.wal_status)
+            self._status.measured(slot.lag_bytes, slot.wal_status, slot.retained_bytes)
             if self._guard.check(slot.lag_bytes, is_copying=self._copies.beside.is_copying):
                 stream.close()
                 raise self._guard.drop(self._postgres, slot.lag_bytes)
