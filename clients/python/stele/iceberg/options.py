@@ -48,18 +48,24 @@ class WriterOptions:
             "py-io-impl": "stele.iceberg.files.SyncedFileIO",
             "pool_pre_ping": "true",
         }
-        return properties if url.scheme == "file" else properties | _bucket(self.warehouse)
+        return properties | bucket_properties(self.warehouse)
 
 
-def _bucket(warehouse: str) -> dict[str, str]:
-    given = dict(parse_qsl(warehouse.partition("?")[2]))
+def bucket_properties(warehouse: str) -> dict[str, str]:
+    """Return how a bucket is reached, by the names of Iceberg's configuration, without credentials; none of a directory.
+
+    ``region`` has a default for any other than Amazon's: without one, pyiceberg asks Amazon for that of the bucket.
+    """
+    place, _, query = warehouse.partition("?")
+    if not place.startswith("s3://"):
+        return {}
+    given = dict(parse_qsl(query))
+    endpoint = given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
+    region = given.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     found: Mapping[str, str | None] = {
-        "s3.endpoint": given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL"),
-        "s3.region": given.get("region")
-        or os.environ.get("AWS_REGION")
-        or os.environ.get("AWS_DEFAULT_REGION")
-        # Without one, pyiceberg asks Amazon for that of the bucket.
-        or ("us-east-1" if "endpoint" in given else None),
+        "s3.endpoint": endpoint,
+        "client.region": region or ("us-east-1" if endpoint else None),
+        "s3.path-style-access": given.get("path_style") or ("true" if endpoint else None),
     }
     return {name: value for name, value in found.items() if value}
 
