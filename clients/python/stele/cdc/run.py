@@ -404,11 +404,13 @@ class Run:
 
     def _follow(self) -> None:
         while True:
-            stream = self._feedback.stream
-            for _ in range(TURN):
-                message = stream.read() if stream is not None else None
+            stream, run = self._feedback.stream, self._transactions.run
+            count = 0
+            while count < TURN:
+                message = stream.read(run) if stream is not None else None
                 if message is None:
                     break
+                count += 1 + len(run.lsns)
                 self._transactions.take(*message)
                 if self._context.must_flush or (
                     self._writer.holds_ended and self._feedback.may_confirm_too_much(message[0])

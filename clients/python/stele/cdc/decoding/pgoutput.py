@@ -10,6 +10,7 @@ Every length is checked against the rest of the message before anything is alloc
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -42,7 +43,7 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 # Text format; None is NULL.
 Datum: TypeAlias = bytes | Unchanged | None
-Row: TypeAlias = list[Datum]
+Row: TypeAlias = Sequence[Datum]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +320,7 @@ def _row(data: bytes, position: int) -> tuple[Row, int]:
     if count > COLUMNS_MAX:
         raise PgOutputError(f"a tuple of {count} columns; {COLUMNS_MAX} are possible")
     position += 2
-    values: Row = []
+    values: list[Datum] = []
     append, end = values.append, len(data)
     try:
         for _ in range(count):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, cast
 
-from ..decoding.pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
+from ...wire import record_batch
+from ..decoding.pgoutput import Begin, Delete, Relation, Row, Truncate, Unchanged, Update
 from ..decoding.values import Encoder
 from ..errors import CdcError
 from .debezium_form import DebeziumForm
@@ -119,12 +120,45 @@ class Table:
     def truncate(self, source: bytes) -> Event:
         return Event("t", None, self._value(b"t", None, None, source))
 
-    def events(self, change: Change, source: bytes) -> Iterable[Event]:
-        """Return the events of a change; ``source`` is that of its transaction."""
+    def new_rows(
+        self,
+        op: str,
+        rows: Sequence[Row],
+        lsns: Sequence[int],
+        event_ids: Sequence[bytes],
+        transaction: Begin,
+        *,
+        is_whole: bool,
+    ) -> list[record_batch.Row]:
+        """Return the records of rows that are inserted, or updated without an old row; no value is left out.
+
+        ``is_whole``: no value is NULL either.
+        """
+        values = self._form.new_rows(
+            op.encode(), rows, lsns, transaction, is_whole=is_whole, is_row_only=self._is_row_only
+        )
+        debezium, at, timestamp_ms = self._debezium, self._keys, transaction.commit_ms
+        keys: Iterable[bytes | None]
+        if debezium is not None:
+            keys = map(debezium.key, rows)
+        elif is_whole and len(at) == 1:
+            keys = [cast("bytes", row[at[0]]) for row in rows]
+        else:
+            keys = map(self._key, rows)
+        channel, operation = self._channel, _OPERATIONS[op]
+        return [
+            (timestamp_ms, key, value, [channel, operation, (EVENT_ID, event_id)])
+            for key, value, event_id in zip(keys, values, event_ids, strict=True)
+        ]
+
+    @property
+    def instead_of_key(self) -> bytes:
+        """What chooses the partition of rows without a key."""
+        return self._fallback
+
+    def events(self, change: Update | Delete | Truncate, source: bytes) -> Iterable[Event]:
+        """Return the events of a change; ``source`` is that of its transaction. Rows of a run are ``new_rows``."""
         match change:
-            case Insert():
-                row = change.row
-                return (self._event("c", row, self._value(b"c", None, self._form.row(row), source)),)
             case Update():
                 return self._update(change, source)
             case Delete():
