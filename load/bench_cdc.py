@@ -101,8 +101,19 @@ def seconds_of_recvlogical(pg: PostgresServer, end: str) -> float:
 
 
 @contextmanager
-def running_connector(pg: PostgresServer, broker: BrokerProcess, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", broker.binary_url, "--publication", "bench"]
+def running_connector(
+    pg: PostgresServer, broker: BrokerProcess, *arguments: str
+) -> Generator[subprocess.Popen[bytes]]:
+    command = [
+        sys.executable,
+        "-m",
+        "stele.cli",
+        "cdc",
+        "--broker",
+        broker.binary_url,
+        "--publication",
+        "bench",
+    ]
     environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
     process = subprocess.Popen(
         [*command, "--snapshot", "never", *arguments], env=environment, stderr=subprocess.DEVNULL
@@ -207,7 +218,9 @@ def latencies_ms(pg: PostgresServer, broker: BrokerProcess, rows: int) -> list[f
             is_ready.wait(_TIMEOUT_S)
             for number in range(rows):
                 time.sleep(1 / _RATE)
-                cursor.execute("INSERT INTO changes (account, amount, note) VALUES (%s, 1, 'a note')", (number,))
+                cursor.execute(
+                    "INSERT INTO changes (account, amount, note) VALUES (%s, 1, 'a note')", (number,)
+                )
                 committed_s.append(time.perf_counter())
             reader.join(_TIMEOUT_S)
     finally:
@@ -369,7 +382,9 @@ def main() -> None:
     bench = Benchmark(__file__, __doc__, rounds=2)
     bench.parser.add_argument("--only", choices=["rate", "latency", "takeover"])
     bench.add("--rows", type=int, default=200_000, quick=20_000, help="of each round (default: 200,000)")
-    bench.add("--inserts", type=int, default=1_000, quick=100, help="whose latency is measured (default: 1,000)")
+    bench.add(
+        "--inserts", type=int, default=1_000, quick=100, help="whose latency is measured (default: 1,000)"
+    )
     with bench.run() as options:
         if options.only in (None, "rate"):
             measure_rate(bench, options.rounds, options.rows)

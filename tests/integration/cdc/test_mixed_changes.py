@@ -35,7 +35,9 @@ def test_transactions_of_all_kinds_of_changes_give_the_tables_back(
     chance = random.Random(seed)
     tables = ("first", "second")
     for table in tables:
-        pg.run(f"CREATE TABLE {table} (id int PRIMARY KEY, note text, big text, at timestamptz, price numeric(10,2))")
+        pg.run(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, note text, big text, at timestamptz, price numeric(10,2))"
+        )
     pg.run("ALTER TABLE second REPLICA IDENTITY FULL")
     replays = {table: Replay(stele_broker.binary_url, f"pg.public.{table}") for table in tables}
     connection = pg.connect()
@@ -48,7 +50,9 @@ def test_transactions_of_all_kinds_of_changes_give_the_tables_back(
         if statement == "COPY":
             cursor.execute(f"SELECT COALESCE(max(id), 0) + 1 FROM {table} WHERE id < 10000")
             free = cursor.fetchone()[0]
-            lines = "".join(f"{n}\tcopied\t\\N\t2026-11-21\t1\n" for n in range(free, free + last - first + 1))
+            lines = "".join(
+                f"{n}\tcopied\t\\N\t2026-11-21\t1\n" for n in range(free, free + last - first + 1)
+            )
             cursor.copy_expert(f"COPY {table} ({_COLUMNS}) FROM STDIN", io.StringIO(lines))
         else:
             cursor.execute(statement.format(t=table, a=first, b=last))

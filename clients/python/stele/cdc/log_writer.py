@@ -39,7 +39,6 @@ from .records.events import EVENT_ID, Event, Headers, Position
 FLUSH_BYTES = 4 * 1024 * 1024
 # An upper bound for lengths, deltas and attributes of a record with three headers.
 _ROW_OVERHEAD_BYTES = 64
-_EVENT_ID_BYTES_MAX = 16 + 16 + 20 + 2
 # A line of NDJSON may have 2 MiB, and base64 adds a third.
 _HTTP_RECORD_BYTES_MAX = 1024 * 1024
 _FETCH_BYTES = 1024 * 1024
@@ -50,8 +49,8 @@ _KEYS_MIN, _KEY_BYTES_MAX = 8, 64
 _FENCING_TIMEOUT_S = 60
 
 
-def _size_of(headers: Headers) -> int:
-    return sum(len(name) + len(content or b"") for name, content in headers)
+def _needs_key(topic: str) -> InvalidRecordError:
+    return InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
 
 
 class ForeignTopicError(SteleClientError):
@@ -204,7 +203,9 @@ class LogWriter:
         """
         state = self._topic(topic)
         key, value = event.key, event.value
-        size = _ROW_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + _size_of(headers)
+        size = _ROW_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        for header, content in headers:
+            size += len(header) + len(content or b"")
         row = timestamp_ms, key, value, headers
         chosen_by = event.instead_of_key if key is None else key
         if chosen_by is None:
@@ -212,33 +213,35 @@ class LogWriter:
                 self._add(topic, state, number, row, size, position)
             return
         if key is None and state.needs_key:
-            raise InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
+            raise _needs_key(topic)
         self._add(topic, state, state.partition_of(chosen_by), row, size, position)
 
-    def add_rows(self, topic: str, rows: Sequence[Row], *, first: Position, instead_of_key: bytes) -> None:
+    def add_rows(
+        self, topic: str, rows: Sequence[Row], *, first: Position, instead_of_key: bytes, header_bytes: int
+    ) -> None:
         """Buffer records of one transaction, in the order of their positions; the last header of each is its own.
 
-        Otherwise it does what ``add`` does for each. ``first`` is the position of the first record.
+        Otherwise it does what ``add`` does for each. ``first`` is the position of the first record. Either all have keys
+        or none. ``header_bytes`` are what the headers of a record have at most.
 
         Raises:
             As ``add``.
         """
         state = self._topic(topic)
         keys = [instead_of_key if row[1] is None else row[1] for row in rows]
-        if state.needs_key and any(row[1] is None for row in rows):
-            raise InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
+        if state.needs_key and rows[0][1] is None:
+            raise _needs_key(topic)
         partitions, chunk_bytes = state.partitions, state.chunk_bytes
-        # Event ids have different lengths.
-        overhead = _ROW_OVERHEAD_BYTES + _size_of(rows[0][3]) + _EVENT_ID_BYTES_MAX
+        overhead = _ROW_OVERHEAD_BYTES + header_bytes
         added = added_bytes = 0
         for number, key, row in zip(state.partitions_of(keys), keys, rows, strict=True):
             partition = partitions[number]
             size = overhead + len(key) + len(row[2] or b"")
             stored = partition.stored
             if (
-                partition.is_known
+                partition.size + size <= chunk_bytes
                 and (stored is None or stored < first)
-                and partition.size + size <= chunk_bytes
+                and partition.is_known
             ):
                 partition.rows.append(row)
                 partition.size += size

@@ -19,7 +19,7 @@ from .context import RunContext
 from .copying.copies import Copies
 from .decoding.notation import lsn_text, quoted_name, split_name
 from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
-from .log_writer import LogWriter
+from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
 from .postgres.catalog import Postgres
 from .postgres.connection import translated
@@ -404,7 +404,7 @@ class Run:
 
     def _follow(self) -> None:
         while True:
-            stream, run = self._feedback.stream, self._transactions.run
+            stream, run, writer = self._feedback.stream, self._transactions.run, self._writer
             count = 0
             while count < TURN:
                 message = stream.read(run) if stream is not None else None
@@ -412,8 +412,8 @@ class Run:
                     break
                 count += 1 + len(run.lsns)
                 self._transactions.take(*message)
-                if self._context.must_flush or (
-                    self._writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
+                if writer.buffered_bytes >= FLUSH_BYTES or (
+                    writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
                 ):
                     self._context.flush()
             else:

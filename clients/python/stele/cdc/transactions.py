@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +80,8 @@ class Transactions:
             Stopped, CdcError, Interrupted, SteleClientError
             OSError: the spool's disk is full.
         """
-        self._end_run()
+        if self.run.head is not None:
+            self._end_run()
         if self._spool is not None:
             if payload[:1] == b"E":
                 self._spool = None
@@ -294,7 +295,7 @@ class Transactions:
             for lsn, payload in zip(lsns, payloads, strict=True):
                 self._change(lsn, relation_of(head), change_of(head, payload))
             return
-        event_ids = self._event_ids(transaction.commit_lsn, lsns)
+        first, event_ids = self._event_ids(transaction.commit_lsn, lsns)
         records = table.new_rows(
             "u" if is_update else "c", rows, lsns, event_ids, transaction, is_whole=is_whole
         )
@@ -303,15 +304,17 @@ class Transactions:
         self._context.writer.add_rows(
             table.topic,
             records,
-            first=Position.parse(event_ids[0].decode()),
-            instead_of_key=table.instead_of_key,
+            first=first,
+            instead_of_key=table.fallback,
+            header_bytes=table.header_bytes,
         )
         self._status.table(table.name).changes += len(records)
 
-    def _event_ids(self, commit_lsn: int, lsns: Iterable[int]) -> list[bytes]:
-        """Return the ids of changes with one event each."""
+    def _event_ids(self, commit_lsn: int, lsns: Sequence[int]) -> tuple[Position, list[bytes]]:
+        """Return the position of the first of changes with one event each, and the ids of all."""
         begin = b"%X-" % commit_lsn
         last, number = self._last_change_lsn, self._number
+        first = Position(commit_lsn, lsns[0], number if lsns[0] == last else 0)
         event_ids: list[bytes] = []
         for lsn in lsns:
             if lsn != last:
@@ -319,7 +322,7 @@ class Transactions:
             event_ids.append(b"%s%X-%d" % (begin, lsn, number))
             number += 1
         self._last_change_lsn, self._number = last, number
-        return event_ids
+        return first, event_ids
 
     def _changed(self, relation_id: int) -> tuple[Table, Begin] | None:
         """Return the table and transaction of changes; None if they are not to be stored."""

@@ -15,7 +15,9 @@ from stele.cdc.records.forms import JsonForm, ValueForm
 
 TRANSACTION = p.Begin(0x1_0000_0002, 1_795_255_200_000_000, 99)
 # What has a meaning where values begin: kinds, zeros, and lengths of which a byte is a kind.
-HARD = st.sampled_from([b"t", b"n", b"u", b"tt", b"nt", b"It", b"\x01", b"t" * 0x74, b"n" * 0x100, b"x" * 0x7400])
+HARD = st.sampled_from(
+    [b"t", b"n", b"u", b"tt", b"nt", b"It", b"\x01", b"t" * 0x74, b"n" * 0x100, b"x" * 0x7400]
+)
 VALUES = st.one_of(st.just(b""), HARD, st.binary(max_size=300).map(lambda value: value.replace(b"\0", b"")))
 RELATIONS = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([0x74000000, 0x4E000000, 0x00740000]))
 
@@ -26,7 +28,11 @@ def messages(kind: bytes, relation: int, rows: Sequence[p.Row], xid: int | None)
         head
         + struct.pack(">H", len(row))
         + b"".join(
-            b"n" if v is None else b"u" if isinstance(v, p.Unchanged) else b"t" + struct.pack(">I", len(v)) + v
+            b"n"
+            if v is None
+            else b"u"
+            if isinstance(v, p.Unchanged)
+            else b"t" + struct.pack(">I", len(v)) + v
             for v in row
         )
         for row in rows
@@ -121,11 +127,8 @@ TYPES: dict[str, tuple[Encoder, st.SearchStrategy[bytes]]] = {
 }  # fmt: skip
 
 
-
 @given(st.data(), st.booleans(), st.booleans())
-def test_json_of_many_rows_is_that_of_each(
-    data: st.DataObject, has_nulls: bool, is_row_only: bool
-) -> None:
+def test_json_of_many_rows_is_that_of_each(data: st.DataObject, has_nulls: bool, is_row_only: bool) -> None:
     names = data.draw(st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=6))
     columns = tuple(p.Column(f'{n} % "%s" {name}', 25, -1, n == 0) for n, name in enumerate(names))
     form: ValueForm = JsonForm(
@@ -133,7 +136,7 @@ def test_json_of_many_rows_is_that_of_each(
     )
     values = [TYPES[name][1] for name in names]
     row = st.tuples(*(st.one_of(st.none(), value) if has_nulls else value for value in values))
-    made = data.draw(st.lists(row, min_size=1, max_size=5))
+    made = data.draw(st.lists(row, min_size=1, max_size=9))
     lsns = list(range(100, 100 + len(made)))
     is_whole = not any(None in row for row in made)
     found = form.new_rows(b"u", made, lsns, TRANSACTION, is_whole=is_whole, is_row_only=is_row_only)

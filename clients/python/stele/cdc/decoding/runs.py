@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from .pgoutput import COLUMNS_MAX, Insert, Row, Update, decode
+from .pgoutput import COLUMNS_MAX, UNCHANGED, Datum, Insert, Row, Update, decode
 
 ROWS_MAX = 500
 # Of a row that is collected; it bounds what a run takes.
@@ -17,6 +17,11 @@ ROW_BYTES_MAX = 16 * 1024
 # Kind, relation, N, and the number of columns; within a stream, the transaction is before the relation.
 _HEAD_BYTES = 8
 _HEAD_BYTES_IN_STREAM = 12
+
+# Kind and length of a value below 64 KiB, without the two low bytes. It is nowhere but where such a value begins, because
+# texts have no zero byte, and longer values another one here.
+_VALUE = b"t\0\0"
+_NO_VALUES: dict[int, Datum] = {ord("n"): None, ord("u"): UNCHANGED}
 
 
 class Run:
@@ -86,15 +91,30 @@ def rows_of(head: bytes, payloads: Sequence[bytes]) -> tuple[Sequence[Row], bool
         if len(found) == len(payloads):
             # Of a single group, findall returns no tuples.
             return ([(value,) for value in found] if columns == 1 else found), True
-    return [change_of(head, payload).row for payload in payloads], False
+    return [
+        _row(payload[len(head) :], columns) or change_of(head, payload).row for payload in payloads
+    ], False
+
+
+def _row(data: bytes, columns: int) -> list[Datum] | None:
+    """Return the row of a change after its head; None if it has a value of 64 KiB, or is invalid."""
+    before, *pieces = data.split(_VALUE)
+    try:
+        row = [_NO_VALUES[kind] for kind in before]
+        for piece in pieces:
+            end = (piece[0] << 8 | piece[1]) + 2
+            row.append(piece[2:end])
+            if len(piece) != end:
+                if len(piece) < end:
+                    return None
+                row += [_NO_VALUES[kind] for kind in piece[end:]]
+    except LookupError:
+        return None
+    return row if len(row) == columns else None
 
 
 @lru_cache(maxsize=256)
 def _whole_rows(head: bytes) -> re.Pattern[bytes]:
-    r"""Return the expression of rows without NULL, of which each is followed by a zero byte.
-
-    The text of a value has no zero byte, and the length before it has one or two at its begin if it is below 64 KiB. So
-    ``t\0\0`` is nowhere but where a value begins, and a row in which all values are found has no other ones.
-    """
-    columns = int.from_bytes(head[-2:])
-    return re.compile(re.escape(head) + rb"t\0\0..([^\0]*)" * columns + rb"\0", re.DOTALL)
+    """Return the expression of rows with values only, of which each is followed by a zero byte."""
+    value = re.escape(_VALUE) + rb"..([^\0]*)"
+    return re.compile(re.escape(head) + value * int.from_bytes(head[-2:]) + rb"\0", re.DOTALL)

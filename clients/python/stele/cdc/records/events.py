@@ -39,6 +39,7 @@ class Position(NamedTuple):
 
 
 EVENT_ID = "event_id"
+_EVENT_ID_BYTES_MAX = 16 + 16 + 20 + 2
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 _OPERATIONS = {op: ("operation", op.encode()) for op in "rcudt"}
 
@@ -95,7 +96,11 @@ class Table:
         self._with_tombstones = with_tombstones
         self._has_record_per_row = has_record_per_row
         self._is_row_only = is_row_only
-        self._fallback = self.name.encode()
+        # It also chooses the partition of rows without a key.
+        self.fallback: bytes = self.name.encode()
+        self.header_bytes: int = (
+            sum(map(len, (*self._channel, *_OPERATIONS["c"], EVENT_ID))) + _EVENT_ID_BYTES_MAX
+        )
 
     def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         """Return what events of a change, or of a copy, have in common."""
@@ -142,7 +147,7 @@ class Table:
         if debezium is not None:
             keys = map(debezium.key, rows)
         elif is_whole and len(at) == 1:
-            keys = [cast("bytes", row[at[0]]) for row in rows]
+            keys = cast("list[bytes]", [row[at[0]] for row in rows])
         else:
             keys = map(self._key, rows)
         channel, operation = self._channel, _OPERATIONS[op]
@@ -150,11 +155,6 @@ class Table:
             (timestamp_ms, key, value, [channel, operation, (EVENT_ID, event_id)])
             for key, value, event_id in zip(keys, values, event_ids, strict=True)
         ]
-
-    @property
-    def instead_of_key(self) -> bytes:
-        """What chooses the partition of rows without a key."""
-        return self._fallback
 
     def events(self, change: Update | Delete | Truncate, source: bytes) -> Iterable[Event]:
         """Return the events of a change; ``source`` is that of its transaction. Rows of a run are ``new_rows``."""
@@ -209,7 +209,7 @@ class Table:
         if self._debezium is None:
             return Event(op, self._key(row), value)
         headers = () if other is None else ((header, self._debezium.plain_key(other)),)
-        return Event(op, self._debezium.key(row), value, self._fallback, headers)
+        return Event(op, self._debezium.key(row), value, self.fallback, headers)
 
     def _delete(
         self, old: Row, source: bytes, *, is_key_only: bool, new: Row | None = None
@@ -229,9 +229,9 @@ class Table:
         keys = self._keys
         if len(keys) == 1:
             datum = row[keys[0]]
-            return datum if isinstance(datum, bytes) else self._fallback
+            return datum if isinstance(datum, bytes) else self.fallback
         if not keys:
-            return self._fallback
+            return self.fallback
         return b"{%s}" % b",".join(self._fields[index] + self._json(index, row[index]) for index in keys)
 
     def _json(self, index: int, datum: object) -> bytes:

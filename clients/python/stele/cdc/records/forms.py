@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -16,6 +16,8 @@ from .avro_values import NULL, PRESENT
 encode_json: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _ENVELOPE = b'%s{"op":"%s","before":%s,"after":%s,%s"source":%s'
 _LSN = b'{"lsn":%d'
+# Rows for which no format is made.
+_FEW = 4
 
 
 class ValueForm(Protocol):
@@ -113,17 +115,21 @@ class JsonForm(ValueForm):
         is_whole: bool,
         is_row_only: bool,
     ) -> list[bytes]:
+        if len(rows) < _FEW:
+            return super().new_rows(op, rows, lsns, transaction, is_whole=is_whole, is_row_only=is_row_only)
         columns: list[Sequence[Any]] = []
         members: list[bytes] = []
-        for (field, encode, _), column in zip(self._columns, zip(*rows, strict=True), strict=True):
-            member, encoded = b"%s", column
-            if not is_whole and None in column:
-                encoded = [b"null" if datum is None else encode(cast("bytes", datum)) for datum in column]
+        by_column = cast("Iterable[tuple[bytes | None, ...]]", zip(*rows, strict=True))
+        for (field, encode, _), data in zip(self._columns, by_column, strict=True):
+            member = b"%s"
+            column = encoded = cast("Sequence[bytes]", data)
+            if not is_whole and None in data:
+                encoded = [b"null" if datum is None else encode(datum) for datum in data]
             elif encode is quoted or encode is text:
                 member = b'"%s"'
-                encoded = column if encode is quoted else inner_texts(cast("Sequence[bytes]", column))
+                encoded = column if encode is quoted else inner_texts(column)
             elif encode is not as_is:
-                encoded = [encode(cast("bytes", datum)) for datum in column]
+                encoded = list(map(encode, column))
             columns.append(encoded)
             members.append(_escaped(field) + member)
         row = b"{%s}" % b",".join(members)
