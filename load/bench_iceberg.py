@@ -35,7 +35,7 @@ from stele.iceberg.options import WriterOptions
 from stele.iceberg.reading import TopicReader
 from stele.iceberg.tables import Tables, open_catalog
 from stele.iceberg.topic import TopicSpec, TopicWriter
-from stele.iceberg.values import ValueDecoder
+from stele.columns.values import ValueDecoder
 url, directory, partitions = sys.argv[1:]
 options = WriterOptions(broker=url, catalog=f"{directory}/catalog.sqlite", warehouse=f"{directory}/warehouse")
 tables = Tables(open_catalog(options), options.warehouse_url)

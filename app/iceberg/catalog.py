@@ -90,6 +90,13 @@ class IcebergCatalog:
                     raise _unavailable(f"the metadata file {last} of table {name!r} is missing") from None
         return None
 
+    async def read(self, location: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return bytes of a file of a table, all of it without ``end``. Raises ``StorageUnavailable``."""
+        try:
+            return await self._bytes(location, start, end)
+        except (OSError, ValueError) as error:
+            raise _unavailable(f"{location}: {error}") from error
+
     async def _location(self, name: str) -> str | None:
         statement = f"SELECT metadata_location {_OF_NAMESPACE} AND table_name = ?"
         rows = await self._select(statement, (CATALOG_NAME, NAMESPACE, name))
@@ -112,13 +119,8 @@ class IcebergCatalog:
             self._cached_bytes -= len(self._cache.popitem(last=False)[1])
 
     async def _read(self, location: str) -> bytes:
-        parts = urlsplit(location)
         try:
-            if parts.scheme in ("", "file"):
-                # As pyiceberg writes it: no percent-encoding is undone.
-                text = await asyncio.to_thread(_read_file, Path(parts.path))
-            else:
-                text = await self._read_object(parts.scheme, parts.netloc, parts.path.lstrip("/"))
+            text = await self._bytes(location, 0, None)
             await asyncio.to_thread(msgspec.json.decode, text, type=_Head)
         except FileNotFoundError:
             raise
@@ -126,17 +128,27 @@ class IcebergCatalog:
             raise _unavailable(f"{location}: {error}") from error
         return text
 
-    async def _read_object(self, scheme: str, bucket: str, key: str) -> bytes:
+    async def _bytes(self, location: str, start: int, end: int | None) -> bytes:
+        parts = urlsplit(location)
+        if parts.scheme in ("", "file"):
+            # As pyiceberg writes it: no percent-encoding is undone.
+            return await asyncio.to_thread(_read_file, Path(parts.path), start, end)
+        return await self._read_object(parts.scheme, parts.netloc, parts.path.lstrip("/"), start, end)
+
+    async def _read_object(self, scheme: str, bucket: str, key: str, start: int, end: int | None) -> bytes:
         # In a thread, because it imports much the first time.
         store = await asyncio.to_thread(self._store, f"{scheme}://{bucket}")
-        from ..storage.shared.store.object_store import ObjectNotFound, ObjectStoreError
+        from ..storage.shared.store.object_store import ByteRange, ObjectNotFound, ObjectStoreError
 
         try:
-            return await store.get(key, bytes_max=METADATA_BYTES_MAX)
+            if end is None:
+                return await store.get(key, bytes_max=METADATA_BYTES_MAX)
+            (part,) = await store.get_ranges(key, (ByteRange(start, end),))
         except ObjectNotFound:
             raise FileNotFoundError(key) from None
         except ObjectStoreError as error:
             raise OSError(str(error)) from error
+        return part
 
     def _store(self, url: str) -> ObstoreStore:
         store = self._stores.get(url)
@@ -155,12 +167,13 @@ def _unavailable(reason: str) -> StorageUnavailable:
     return StorageUnavailable("reading the catalog of Iceberg tables", reason)
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path, start: int, end: int | None) -> bytes:
     with path.open("rb") as file:
-        text = file.read(METADATA_BYTES_MAX + 1)
-    if len(text) > METADATA_BYTES_MAX:
+        file.seek(start)
+        data = file.read(METADATA_BYTES_MAX + 1 if end is None else end - start)
+    if len(data) > METADATA_BYTES_MAX:
         raise ValueError(f"it has more than {METADATA_BYTES_MAX} bytes")
-    return text
+    return data
 
 
 def select_in_file(path: Path) -> Select:

@@ -22,10 +22,13 @@ from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
 from app.groups.table import GroupTable
+from app.iceberg.supervisor import IcebergTables
+from app.registry.service import SchemaRegistry
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.settings import Settings
+from app.sql.snapshots import Snapshots
 from app.sql.statements import SqlStatements
 from app.storage.embedded import EmbeddedEngine
 from app.transactions.coordinator import TransactionCoordinator
@@ -84,7 +87,9 @@ async def application(
             cdc,
             security=security,
             replica=replica,
-            sql=SqlStatements(broker),
+            sql=SqlStatements(
+                broker, Snapshots(IcebergTables(settings, broker, "").catalog), SchemaRegistry(broker).values
+            ),
         )
     finally:
         groups.begin_close()

@@ -33,10 +33,12 @@ from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
 from app.iceberg.supervisor import IcebergTables
 from app.mirrors.supervisor import Mirrors
+from app.registry.service import SchemaRegistry
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
 from app.settings import Settings
+from app.sql.snapshots import Snapshots
 from app.sql.statements import SqlStatements
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
@@ -202,7 +204,8 @@ class World:
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
-        self.sql = SqlStatements(broker)
+        iceberg = IcebergTables(at.broker.settings, broker, "")
+        self.sql = SqlStatements(broker, Snapshots(iceberg.catalog), SchemaRegistry(broker).values)
         groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
@@ -213,7 +216,7 @@ class World:
             security=security,
             mirrors=Mirrors(at.broker.settings, broker, groups, ""),
             sql=self.sql,
-            iceberg=IcebergTables(at.broker.settings, broker, ""),
+            iceberg=iceberg,
         )
         state: ApiState = application.state.stele
         application.state.stele = replace(

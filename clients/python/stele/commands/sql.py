@@ -30,8 +30,8 @@ _CSV = "text/csv"
 def sql(statement: str, limit: int | None, form: str, url: str | None) -> None:
     """Run the SELECT in STATEMENT on the broker; - reads it from standard input.
 
-    A topic is a table with the columns _partition, _offset, _timestamp, _key, _headers and value. Names with dots or
-    dashes stand in double quotes. DuckDB runs the statement, with all its functions for JSON, times and text.
+    A topic is a table with the columns _partition, _offset, _timestamp, _key and _headers, and with those of its values
+    if they have a schema, otherwise value. Names with dots or dashes stand in double quotes. DuckDB runs the statement, with all its functions for JSON, times and text.
 
     \b
     stele sql 'select _key, count(*) from orders group by all'
