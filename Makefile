@@ -33,7 +33,8 @@ TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.
 CLUSTER_SUITES = tests/integration/test_interoperability.py tests/conformance tests/integration/spark \
-	tests/integration/cdc tests/integration/test_conditional_produce.py tests/integration/mirror/test_mirror_of_kafka.py
+	tests/integration/cdc tests/integration/test_conditional_produce.py tests/integration/mirror/test_mirror_of_kafka.py \
+	tests/integration/iceberg/test_key_value.py
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20

@@ -8,6 +8,7 @@ by its location.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
-from stele.iceberg.options import bucket_properties
+from stele.wire.bucket_url import bucket_properties
 
 from ..errors import StorageUnavailable
 
@@ -70,7 +71,7 @@ class IcebergCatalog:
     @property
     def client_properties(self) -> dict[str, str]:
         """Return how clients reach a bucket, by the names of Iceberg's configuration, without credentials."""
-        return bucket_properties(self._warehouse)
+        return bucket_properties(self._warehouse, os.environ)
 
     async def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted. Raises ``StorageUnavailable``."""

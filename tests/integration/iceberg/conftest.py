@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from stele.client import Client
 from stele.registry.registry import SchemaRegistry
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 
+from tests.support.brokers import run_broker_or_cluster
 from tests.support.iceberg import BY_HAND, Writing, writing
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("iceberg") / "data", environment=BY_HAND) as running:
+    with run_broker_or_cluster(tmp_path_factory.mktemp("iceberg"), environment=BY_HAND) as running:
         yield running
 
 

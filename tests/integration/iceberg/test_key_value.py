@@ -22,6 +22,7 @@ from tests.support.iceberg import Writing, writing
 
 _parquet: Any = pq
 
+_equal_to: Any = EqualTo
 TABLE = {"stele.iceberg.mode": "key_value"}
 
 
@@ -202,7 +203,7 @@ def test_bounds_of_columns_hold_for_bytes_that_no_text_has(client: Client, table
     table = tables.table("bytes")
     for key in keys:
         for column in ("key", "value"):
-            scan: Any = table.scan(row_filter=EqualTo(column, key))
+            scan: Any = table.scan(row_filter=_equal_to(column, key))
             assert scan.to_arrow()["key"].to_pylist() == [key]
 
 

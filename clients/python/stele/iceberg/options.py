@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
+from ..wire.bucket_url import bucket_properties
 from .errors import IcebergError
 
 CATALOG_NAME = "stele"
@@ -48,26 +48,7 @@ class WriterOptions:
             "py-io-impl": "stele.iceberg.files.SyncedFileIO",
             "pool_pre_ping": "true",
         }
-        return properties | bucket_properties(self.warehouse)
-
-
-def bucket_properties(warehouse: str) -> dict[str, str]:
-    """Return how a bucket is reached, by the names of Iceberg's configuration, without credentials; none of a directory.
-
-    ``region`` has a default for any other than Amazon's: without one, pyiceberg asks Amazon for that of the bucket.
-    """
-    place, _, query = warehouse.partition("?")
-    if not place.startswith("s3://"):
-        return {}
-    given = dict(parse_qsl(query))
-    endpoint = given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
-    region = given.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    found: Mapping[str, str | None] = {
-        "s3.endpoint": endpoint,
-        "client.region": region or ("us-east-1" if endpoint else None),
-        "s3.path-style-access": given.get("path_style") or ("true" if endpoint else None),
-    }
-    return {name: value for name, value in found.items() if value}
+        return properties | bucket_properties(self.warehouse, os.environ)
 
 
 def _database_url(catalog: str) -> str:

@@ -330,8 +330,8 @@ def expire_snapshots(table: Table, options: UpkeepOptions, now_ms: int) -> int:
 
 def _without_schemas(metadata: TableMetadata, expired: Sequence[int]) -> Iterator[RemoveSchemasUpdate]:
     """Remove the schemas of expired snapshots, which have all columns of a table each."""
-    named = {metadata.current_schema_id}
-    named.update(each.schema_id for each in metadata.snapshots if each.snapshot_id not in expired)
+    named = {each.schema_id for each in metadata.snapshots if each.snapshot_id not in expired}
+    named.add(metadata.current_schema_id)
     old = [schema.schema_id for schema in metadata.schemas if schema.schema_id not in named]
     if old:
         yield RemoveSchemasUpdate.model_validate({"schema-ids": old})
