@@ -33,7 +33,7 @@ from ..errors import (
     UnknownMember,
     UnknownPartition,
 )
-from ..work_budget import Steps, at_once, in_turns, visited
+from ..work_budget import Steps, at_once, in_turns, mapped, visited
 from .base.checks import check_group_id, check_join
 from .base.committed_offsets import GroupOffsets, records_of
 from .base.consumer_protocol import CONSUMER
@@ -499,8 +499,8 @@ class GroupCoordinator:
 
         ``states`` and ``types`` (``classic``, ``consumer``, ``share``) filter regardless of case.
         """
-        wanted_states = {state.casefold() for state in states}
-        wanted_types = {kind.casefold() for kind in types}
+        wanted_states = set(await in_turns(mapped(str.casefold, states)))
+        wanted_types = set(await in_turns(mapped(str.casefold, types)))
         return [
             listing
             async for listing in visited(self.listings())
