@@ -124,6 +124,10 @@ class CdcSettings(BaseModel):
         default="warn",
         description="Beyond max_slot_lag: warn, pause-copies (those beside the stream), or drop-slot.",
     )
+    accept_gap: str = Field(
+        default="",
+        description="LSN from which on changes may be missing, as the connector names it, to go on all the same; any for all gaps.",
+    )
     transactions: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Keep the changes of a PostgreSQL transaction together: on, off, or auto: on for new connectors.",

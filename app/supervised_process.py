@@ -22,6 +22,8 @@ _PAUSE_FIRST_S = 1.0
 _PAUSE_MAX_S = 30.0
 # A process that runs by lease hears so often in its silence that the broker has the lease.
 _BEATS = 5
+# States of a process that has said why it ends; a connector of PostgreSQL may end with the latter.
+_ENDED = ("failed", "gap")
 _LINE_BYTES_MAX = 1024 * 1024
 # Logins and registry of commands in the same shell; the process has its own.
 _LOGIN_VARIABLES = (
@@ -138,10 +140,11 @@ class SupervisedProcess:
                     was_good = was_good or self.status["state"] in self._good_states
             code = await process.wait()
             if code:
-                error = self.status.get("last_error") if self.status["state"] == "failed" else None
+                state = self.status["state"]
+                error = self.status.get("last_error") if state in _ENDED else None
                 self.status = {
                     **self.status,
-                    "state": "failed",
+                    "state": state if error else "failed",
                     "last_error": error or f"{self._what} ended with code {code}; see the broker's log",
                 }
             return code, was_good

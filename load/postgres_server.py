@@ -108,9 +108,9 @@ class PostgresServer:
         (self.port,) = free_ports(1)
         if self._user is not None:
             shutil.chown(self._home, self._user)
-            if not bin_dir.is_relative_to("/usr"):
-                # A package from PyPI in a checkout, which may lie where only root may look.
-                package = bin_dir.parents[1]
+            if not all(parent.stat().st_mode & 0o001 for parent in bin_dir.parents):
+                # A package in a checkout, which lies where only root may look.
+                package = bin_dir.parents[1 if bin_dir.parent.name == "pginstall" else 0]
                 for part in (package, package.with_name(f"{package.name}.libs")):
                     if part.exists():
                         shutil.copytree(part, self._home / part.name, symlinks=True)
@@ -125,13 +125,43 @@ class PostgresServer:
 
     def follow(self, primary: str) -> None:
         """Become a standby of ``primary``, a connection string, at the next start; what it had is deleted."""
-        address = f"{primary}?application_name=standby"
         if (self._home / "data").exists():
             shutil.rmtree(self._home / "data")
-        how = "--pgdata data --checkpoint fast --no-sync"
-        self._run(f"{self._bin}/pg_basebackup", *how.split(), "--dbname", address)
+        if (self._bin / "pg_basebackup").exists():
+            how = "--pgdata data --checkpoint fast --no-sync"
+            self._run(f"{self._bin}/pg_basebackup", *how.split(), "--dbname", primary)
+        else:
+            self._copy(primary)
+        self.rejoin(primary)
+
+    def _copy(self, primary: str) -> None:
+        """Do what pg_basebackup does, for a server of this machine that nobody uses; packages of npm lack that program."""
+        connection: Any = psycopg2.connect(primary)
+        connection.autocommit = True
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT current_setting('data_directory'), pg_backup_start('copy', true)")
+                self._run("cp", "-a", cursor.fetchone()[0], "data")
+                cursor.execute("SELECT labelfile FROM pg_backup_stop()")
+                (label,) = cursor.fetchone()
+        finally:
+            connection.close()
+        data = self._home / "data"
+        (data / "backup_label").write_text(label)
+        if self._user is not None:
+            shutil.chown(data / "backup_label", self._user)
+        (data / "postmaster.pid").unlink()
+        for slot in (data / "pg_replslot").iterdir():
+            shutil.rmtree(slot)
+
+    def rejoin(self, primary: str, **settings: str) -> None:
+        """Become a standby of ``primary`` at the next start, with what it has; ``settings`` are added."""
         (self._home / "data" / "standby.signal").touch()
-        self._settings["primary_conninfo"] = address
+        self.configure(primary_conninfo=f"{primary}?application_name=standby", **settings)
+
+    def configure(self, **settings: str) -> None:
+        """Change settings for the next start."""
+        self._settings.update(settings)
 
     def _make_database(self) -> None:
         how = "--pgdata data --username postgres --auth trust --no-sync --encoding UTF8 --locale C"

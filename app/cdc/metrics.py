@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-_STATES = ("connecting", "copying", "streaming", "waiting", "stopped", "failed")
+_STATES = ("connecting", "copying", "streaming", "waiting", "stopped", "failed", "gap")
 _COUNTERS = (
     ("events", "stele_cdc_records", "Records stored, including those of initial copies."),
     ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again and that were stored already."),

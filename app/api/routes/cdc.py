@@ -34,6 +34,10 @@ class CdcTable(TypedDict, total=False):
     is_copying: bool
 
 
+# Changes between these LSNs may be missing.
+CdcGap = TypedDict("CdcGap", {"from": str, "to": str})
+
+
 class CdcConnector(TypedDict):
     slot: str
     prefix: str
@@ -49,6 +53,7 @@ class CdcConnector(TypedDict):
             "waiting",
             "stopped",
             "failed",
+            "gap",
         ),
     ]
     restarts: int
@@ -69,6 +74,7 @@ class CdcConnector(TypedDict):
     commit_ms: NotRequired[int]
     failures: NotRequired[int]
     last_error: NotRequired[str | None]
+    gap: NotRequired[CdcGap | None]
     refused_tables: NotRequired[Annotated[dict[str, str], Shown(name="CdcRefusedTables")]]
     tables: NotRequired[Annotated[dict[str, CdcTable], Shown(name="CdcTables")]]
 

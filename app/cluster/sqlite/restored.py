@@ -33,7 +33,7 @@ _PRODUCER_IDS_PER_MS = 2**8
 # 2025-01-01: the time is counted from here.
 _EPOCH_2025_MS = 1_735_689_600_000
 # More versions than a named producer begins between two cuts; with what is added at random, restores of the same moment
-# differ. The CDC connector takes so large a step for a restore, and smaller ones not (``stele.cdc.run``).
+# differ. The CDC connector takes so large a step for a restore, and smaller ones not (``stele.cdc.gaps``).
 EPOCHS_SKIPPED = 2_000
 _EPOCHS_VARIED = 1_000
 # Above each epoch that a producer gets (``app.transactions.transaction``).

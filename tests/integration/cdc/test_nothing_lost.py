@@ -10,7 +10,7 @@ import pytest
 from stele.broker_process import BrokerProcess
 
 from load.postgres_server import PostgresServer
-from tests.support.cdc import TIMEOUT_S, CdcProcess, Replay, running_cdc
+from tests.support.cdc import EXIT_CODE_OF_A_GAP, TIMEOUT_S, CdcProcess, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
 from tests.support.postgres_proxy import StallingProxy
 from tests.support.variants import long_but
@@ -199,7 +199,7 @@ def test_without_copies_a_slot_that_is_gone_is_a_gap_too(
         cdc.stop()
         drop_slot(pg, "stele")
         cdc.start()
-        assert cdc.wait() == 1
+        assert cdc.wait() == EXIT_CODE_OF_A_GAP
         assert "slot stele is gone" in cdc.said
 
 

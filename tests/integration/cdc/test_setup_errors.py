@@ -8,7 +8,7 @@ import pytest
 from stele.broker_process import BrokerProcess
 
 from load.postgres_server import PostgresServer, packaged_bin
-from tests.support.cdc import Replay, running_cdc
+from tests.support.cdc import EXIT_CODE_OF_A_GAP, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
 from tests.support.waiting import Pauses
 
@@ -104,7 +104,7 @@ def test_a_dropped_slot_is_reported_as_a_gap_until_the_tables_are_copied_again(
         drop_slot(pg, "stele")
         pg.run("DELETE FROM t WHERE id = 1")
         cdc.start()
-        assert cdc.wait() == 1
+        assert cdc.wait() == EXIT_CODE_OF_A_GAP
         assert "--snapshot again" in cdc.said
     with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t", "--snapshot", "again") as cdc:
         pg.run("INSERT INTO t VALUES (3)")

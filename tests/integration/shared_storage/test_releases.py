@@ -9,14 +9,14 @@ import pytest
 from load.postgres_server import PostgresServer
 from tests.support.postgres import installed_releases
 
-RELEASES = {15, 16, 17}
+RELEASES = {15, 16, 17, 18}
 
 
 @pytest.mark.long
 def test_the_oldest_to_the_newest_release_are_tested() -> None:
     missing = RELEASES - installed_releases().keys()
     if missing:
-        text = f"no PostgreSQL {sorted(missing)}: run tests/integration/install_postgres.sh, pip install pgserver"
+        text = f"no PostgreSQL {sorted(missing)}: run tests/integration/install_postgres_versions.sh, pip install pgserver"
         if os.environ.get("CI"):
             pytest.fail(text)
         pytest.skip(text)

@@ -21,6 +21,7 @@ OPTIONS: dict[str, object] = {
     "decimals": "string",
     "max_slot_lag": 1_000_000,
     "slot_lag_action": "pause-copies",
+    "accept_gap": "0/3000060",
     "slot": "slot_1",
     "publication": "changes",
     "prefix": "shop",

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from stele.cdc.run import EPOCHS_OF_A_RESTORE
+from stele.cdc.gaps import EPOCHS_OF_A_RESTORE
 
 from app.cluster.catalog import TopicRecord
 from app.cluster.group_store import OffsetRecord

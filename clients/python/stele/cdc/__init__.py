@@ -14,5 +14,6 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``context``, ``shapes``               what the parts of a run share; tables in the form of ``events``
 - ``copying``                           copies of tables, before the stream and beside it
 - ``spool``, ``transactions``           the stream's transactions, in commit order
+- ``gaps``                              changes that may be missing, after failovers
 - ``run``, ``connector``                one attempt; retries until stopped
 """

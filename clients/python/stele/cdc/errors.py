@@ -7,6 +7,15 @@ class CdcError(Exception):
     """A permanent failure; the message says how to fix it."""
 
 
+class GapError(CdcError):
+    """Changes may be missing between two LSNs; it takes a decision to go on."""
+
+    def __init__(self, reason: str, from_lsn: int, to_lsn: int) -> None:
+        super().__init__(reason)
+        self.from_lsn = from_lsn
+        self.to_lsn = to_lsn
+
+
 class Interrupted(Exception):
     """PostgreSQL is unavailable or the connection broke; the run is retried."""
 

@@ -159,6 +159,11 @@ class LogWriter:
         return self._transaction is not None
 
     @property
+    def committed_lsn(self) -> int:
+        """The commit LSN up to which earlier runs have stored everything; 0 if that is unknown."""
+        return 0 if self._committed is None else self._committed.commit_lsn
+
+    @property
     def holds_ended(self) -> bool:
         """Whether an ended transaction of PostgreSQL is not stored."""
         return self._ended is not None

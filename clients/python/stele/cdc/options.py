@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..config import Endpoint
 from ..wire import cdc_requests
-from .decoding.notation import split_name
+from .decoding.notation import lsn_of, split_name
 from .records.debezium_types import Decimals
 
 Storage = Literal["disk", "memory"]
@@ -20,6 +20,7 @@ ValueFormat = Literal["envelope", "row"]
 Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
 DEFAULT_BROKER = "stele://127.0.0.1:9009"
 
@@ -51,6 +52,7 @@ class CdcOptions:
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
     - ``max_slot_lag``: bytes of WAL that the slot may hold back before ``slot_lag_action``; 0 for any.
+    - ``accept_gap``: the LSN from which on changes may be missing, to go on all the same, or ``any``.
     - ``patience_s``: how long to retry a write while the broker is down.
     """
 
@@ -79,6 +81,7 @@ class CdcOptions:
     transaction_timeout: float = 900.0
     max_slot_lag: int = 0
     slot_lag_action: SlotLagAction = "warn"
+    accept_gap: str = ""
     patience_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -108,6 +111,11 @@ class CdcOptions:
             raise CdcOptionError(f"partitions is {self.partitions}; it must be 1 to 10000")
         if self.max_slot_lag < 0:
             raise CdcOptionError(f"max slot lag is {self.max_slot_lag}; it must be 0 or more bytes")
+        if self.accept_gap not in ("", "any") and not _LSN.fullmatch(self.accept_gap):
+            raise CdcOptionError(
+                f"accept gap is {self.accept_gap!r}; it must be the first LSN of the gap as the connector reports it, such "
+                "as 0/3000060, or any"
+            )
         if not self.transaction_timeout > 0:
             raise CdcOptionError(
                 f"transaction timeout is {self.transaction_timeout:g}; it must be more than 0 seconds"
@@ -156,6 +164,10 @@ class CdcOptions:
     def has_messages(self) -> bool:
         """Whether messages of ``pg_logical_emit_message`` are followed."""
         return bool(self.tables) if not self.messages else self.messages != "none"
+
+    def accepts(self, lsn: int) -> bool:
+        """Return whether to go on although changes may be missing from ``lsn`` on."""
+        return self.accept_gap == "any" or (self.accept_gap != "" and lsn_of(self.accept_gap) == lsn)
 
     @property
     def requests_topic(self) -> str:

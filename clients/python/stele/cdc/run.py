@@ -19,9 +19,10 @@ from .context import RunContext
 from .copying.copies import Copies
 from .decoding.notation import lsn_text, quoted_name, split_name
 from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
+from .gaps import Gaps
 from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
-from .postgres.catalog import Postgres
+from .postgres.catalog import Postgres, SlotInfo
 from .postgres.connection import translated
 from .postgres.feedback import CONFIRM_S, Feedback
 from .postgres.replication import Stream
@@ -39,9 +40,6 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 _LAG_S = 2.0
 # Of a copy that waits until a transaction has ended.
 _RETRY_S = 0.2
-# A run begins the next epoch of its producer, and more are skipped by failovers of a cluster. A broker that was restored
-# from its replica skips more still (``app.cluster.sqlite.restored``).
-EPOCHS_OF_A_RESTORE = 2_000
 
 
 class Run:
@@ -80,6 +78,7 @@ class Run:
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
         self._measured_s = -math.inf
+        self._standbys: str | None = None
         origin = state_of.Origin(*postgres.identity())
         state = state_of.load(client, options.state_topic)
         # Before fencing: a connector with the wrong database must not stop the right one.
@@ -100,11 +99,7 @@ class Run:
         )
         # Earlier runs can no longer change it.
         state = state_of.load(client, options.state_topic)
-        notebook = self._notebook = state_of.Notebook(self._writer, options.state_topic)
-        self._known_slot = state_of.SlotState(None) if state.slot is None else state.slot
-        self._timeline = 0
-        # Where the slot can be at most if it has all changes since the last run; None if that is unknown.
-        self._slot_lsn_max = self._known_slot.confirmed_lsn
+        notebook = state_of.Notebook(self._writer, options.state_topic)
         is_new = state.origin is None
         if is_transactional != bool(was_transactional) or (is_new and options.format != "json"):
             # Before the origin, which says that this connector is not new.
@@ -123,6 +118,7 @@ class Run:
             stopping=stopping,
         )
         self._copies = Copies(self._context, state, notebook, again)
+        self._gaps = Gaps(self._context, notebook, self._copies, state.slot)
         self._transactions = Transactions(self._context, self._copies, self._feedback)
 
     def _with_requests(self, options: CdcOptions) -> CdcOptions:
@@ -201,8 +197,8 @@ class Run:
             )
         except InvalidRequestError as error:
             raise CdcError(
-                f"{error}. Versions are transaction ids of PostgreSQL: if it was restored from a backup, start "
-                "again with another --prefix"
+                f"{error}. Versions are timelines and transaction ids of PostgreSQL: an old primary that came back is not "
+                "followed; if it was restored from a backup, start again with another --prefix"
             ) from error
 
     def _pause(self, seconds: float) -> None:
@@ -252,38 +248,37 @@ class Run:
     # ── slot and copies ──
 
     def _prepare(self) -> None:
-        options, postgres, copies = self._options, self._postgres, self._copies
+        options, postgres, copies, gaps = self._options, self._postgres, self._copies, self._gaps
         postgres.check_settings()
         postgres.check_tables()
         postgres.ensure_publication()
         slot = postgres.slot()
-        todo = copies.begin(may_go_on=slot is not None)
+        todo = copies.begin(may_go_on=slot is not None and not slot.is_lost)
         self._leave_publication()
-        reason = None if slot is None else self._lack(slot.confirmed_lsn)
+        reason = None if slot is None else gaps.lack(slot.confirmed_lsn)
         if reason is not None:
             todo = copies.repeat(reason)
         stream = self._feedback.stream = Stream(options)
-        self._check_history(stream, confirmed_lsn=None if slot is None else slot.confirmed_lsn)
+        stream.check_server(postgres.server())
+        gaps.check(stream, slot, todo)
+        if slot is not None and slot.is_lost:
+            postgres.drop_slot()
+            slot = None
         if slot is None:
-            lost = copies.lost_with_slot(todo) or self._lost_messages()
-            if lost:
-                raise CdcError(
-                    f"slot {options.slot} is gone, and with it the changes of {', '.join(lost)} since the last run; "
-                    "run once with --snapshot again, which copies the tables again"
-                )
             logger.info("creating slot %s: PostgreSQL waits for all open transactions to end", options.slot)
             lsn, snapshot = stream.create_slot()
             logger.info("created slot %s at %s", options.slot, lsn_text(lsn))
             self._status.confirmed_lsn = lsn
-            self._note_first()
+            gaps.note_first()
             if todo:
                 copies.copy(todo, lsn, snapshot)
         else:
             self._status.confirmed_lsn = slot.confirmed_lsn
-            self._check_slot(slot.confirmed_lsn, copies.lost_with_slot(todo))
+            self._let_fail_over(stream, slot)
             if reason is None:
-                self._note_first()
-            todo = copies.copy_beside(todo, options.added, slot.confirmed_lsn)
+                gaps.note_first()
+            # What a failover has taken back must be gone before the stream goes on.
+            todo = copies.copy_beside(todo, () if gaps.has_gap else options.added, slot.confirmed_lsn)
             if todo:
                 # A temporary slot, whose snapshot is exact to the transaction.
                 exporting = Stream(options)
@@ -296,7 +291,7 @@ class Run:
         copies.finish(self._status.confirmed_lsn)
         copies.beside.ask(self._asked)
         # What this run confirms is known when it ends.
-        self._note_slot(None)
+        gaps.finish(self._status.confirmed_lsn)
         stream.start(
             postgres.server_version,
             keep_alive_s=self._feedback.keep_alive_s,
@@ -304,97 +299,15 @@ class Run:
         )
         postgres.streaming_by(stream.pid)
 
-    def _lost_messages(self) -> list[str]:
-        """Return what is lost of a connector without tables, whose changes since its last run are missing."""
-        has_run = self._known_slot.epoch >= 0
-        if not has_run or not self._options.has_messages:
-            return []
-        if self._options.tables or self._options.snapshot == "again":
-            logger.warning("messages that were written while there was no slot are lost")
-            return []
-        return ["messages"]
-
-    def _note_first(self) -> None:
-        """Note the epoch before the first copy is done: from then on a restore of the broker is noticed."""
-        if self._known_slot.epoch < 0:
-            self._note_slot(None)
-
-    def _note_slot(self, confirmed_lsn: int | None) -> None:
-        self._notebook.note(
-            "slot", state_of.SlotState(confirmed_lsn, self._timeline, self._writer.epoch), now_ms=_now_ms()
-        )
-
-    def _lack(self, confirmed_lsn: int) -> str | None:
-        """Return why the topics lack changes that earlier runs have stored and confirmed, if they may."""
-        known = self._known_slot
-        if known.epoch < 0 or 0 <= self._writer.epoch - known.epoch < EPOCHS_OF_A_RESTORE:
-            return None
-        if known.confirmed_lsn is not None and confirmed_lsn <= known.confirmed_lsn:
-            # The broker has what the last run had stored when it ended.
-            return None
-        return (
-            "the broker was restored from its replica, or has forgotten the connector, and may lack changes that slot "
-            f"{self._options.slot} does not send again"
-        )
-
-    def _check_history(self, stream: Stream, *, confirmed_lsn: int | None) -> None:
-        """Raise CdcError if changes were stored that this server lacks since a failover.
-
-        LSNs then stand for other changes, which would be taken for those that are stored. ``confirmed_lsn`` is that
-        of the slot, None if it is gone.
-        """
-        known = self._known_slot.timeline
-        self._timeline = stream.timeline()
-        if known == self._timeline:
+    def _let_fail_over(self, stream: Stream, slot: SlotInfo) -> None:
+        """Let standbys have a slot that an earlier release, or somebody else, has created."""
+        if slot.can_fail_over is not False:
             return
-        switches, stored_lsn = stream.switches(), self._copies.stored_lsn()
-        if known == 0:
-            if switches and stored_lsn and confirmed_lsn is not None:
-                self._check_unknown_history(sorted(switches.values()), stored_lsn, confirmed_lsn)
-            return
-        left_lsn = switches.get(known, 0)
-        if stored_lsn >= left_lsn:
-            raise self._lacks_stored(stored_lsn, left_lsn, f"timeline {self._timeline} instead of {known}")
-        # A slot that was created or advanced after the failover is past it.
-        at_most = self._slot_lsn_max
-        self._slot_lsn_max = left_lsn if at_most is None else min(at_most, left_lsn)
-        # Before this run stores anything of the new timeline; of the epoch it notes nothing yet.
-        noted = state_of.SlotState(self._slot_lsn_max, self._timeline, self._known_slot.epoch)
-        self._notebook.note("slot", noted, now_ms=_now_ms())
-
-    def _check_unknown_history(self, switches: list[int], stored_lsn: int, confirmed_lsn: int) -> None:
-        """Check as ``_check_history`` where an earlier release has stored, which recorded no timeline."""
-        for left_lsn in switches:
-            # It confirmed once per second: what it stored after a failover, it confirmed after it.
-            if confirmed_lsn <= left_lsn <= stored_lsn:
-                raise self._lacks_stored(stored_lsn, left_lsn, f"timeline {self._timeline}")
-        if confirmed_lsn > switches[-1]:
-            logger.warning(
-                "PostgreSQL failed over at %s or before, and an earlier release of the connector, which did not "
-                "record failovers, ran last. If that was before the failover, changes may be missing: then choose "
-                "another --prefix and --slot, which copies the tables as they are now",
-                lsn_text(switches[-1]),
-            )
-
-    def _lacks_stored(self, stored_lsn: int, left_lsn: int, timelines: str) -> CdcError:
-        return CdcError(
-            f"the topics of prefix {self._options.prefix} have changes up to {lsn_text(stored_lsn)}, and PostgreSQL "
-            f"failed over to a server that lacks those from {lsn_text(left_lsn)} on ({timelines}); "
-            "choose another --prefix and --slot, which copies the tables as they are now"
-        )
-
-    def _check_slot(self, confirmed_lsn: int, tables: list[str]) -> None:
-        """Raise CdcError if another process has moved the slot, or created it again."""
-        known = self._slot_lsn_max
-        if known is None or confirmed_lsn <= known:
-            return
-        lost = tables or self._lost_messages()
-        if lost:
-            raise CdcError(
-                f"slot {self._options.slot} is at {lsn_text(confirmed_lsn)}, and the connector has confirmed at most "
-                f"{lsn_text(known)}: the slot was created again or advanced, and changes of {', '.join(lost)} in "
-                "between are missing; run once with --snapshot again, which copies the tables again"
-            )
+        try:
+            stream.let_fail_over()
+            logger.info("slot %s can fail over from now on", self._options.slot)
+        except CdcError as error:
+            logger.warning("slot %s will be gone after a failover: %s", self._options.slot, error)
 
     # ── the stream ──
 
@@ -441,8 +354,8 @@ class Run:
         """Record up to where the slot may be confirmed; nothing is read after this."""
         stream = self._feedback.stream
         if stream is not None and self._writer.is_stored:
-            lsn = max(stream.wal_end, self._feedback.handled_lsn, self._status.confirmed_lsn)
-            self._note_slot(lsn)
+            stored_lsn = max(self._feedback.handled_lsn, self._status.confirmed_lsn)
+            self._gaps.note(max(stream.wal_end, stored_lsn), stored_lsn=stored_lsn)
 
     def _chores(self, *, is_idle: bool) -> None:
         self._notifications()
@@ -460,8 +373,9 @@ class Run:
         if now_s - self._measured_s >= _LAG_S and stream is not None:
             self._measured_s = now_s
             slot = self._postgres.slot()
-            if slot is None:
-                raise Interrupted(f"slot {self._options.slot} was dropped")
+            if slot is None or slot.is_lost:
+                raise Interrupted(f"slot {self._options.slot} was dropped, or is lost")
+            self._report_standbys(slot)
             self._status.measured(slot.lag_bytes, slot.wal_status, slot.retained_bytes)
             if self._guard.check(slot.lag_bytes, is_copying=self._copies.beside.is_copying):
                 stream.close()
@@ -473,6 +387,18 @@ class Run:
                     "requested: " + ", ".join(f"{one.action} {one.table}" for one in requests)
                 )
             self._copies.beside.ask(requests)
+
+    def _report_standbys(self, slot: SlotInfo) -> None:
+        """Log that PostgreSQL holds the stream back until standbys have it, if that changes."""
+        if slot.standbys != self._standbys:
+            self._standbys = slot.standbys
+            if slot.standbys is not None:
+                logger.warning(
+                    "PostgreSQL sends no changes to slot %s until there are standbys for the slots of "
+                    "synchronized_standby_slots that are missing or inactive: %s",
+                    self._options.slot,
+                    slot.standbys,
+                )
 
     def _confirm(self, *, force: bool) -> None:
         """Confirm the handled position to PostgreSQL if everything is stored."""

@@ -1,13 +1,15 @@
-"""The topic of schema changes: the columns of each table, whenever they differ from before."""
+"""The topic of schema changes: the columns of each table, whenever they differ from before, and accepted gaps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ..client import Client
 from ..errors import UnknownTopicError
+from .decoding.notation import lsn_text
 from .decoding.pgoutput import Relation
 from .log_writer import LogWriter
 from .options import CdcOptions
@@ -97,6 +99,21 @@ class SchemaLog:
         # Without a position for the writer: the copies of tables are not in the order of the stream.
         event = Event("schema", name.encode(), msgspec.json.encode(document))
         self._writer.add(topic, event, headers, timestamp_ms=ts_us // 1000, position=None)
+
+    def gap(self, from_lsn: int, to_lsn: int, reason: str, lost: Sequence[str], *, now_ms: int) -> None:
+        """Write that changes may be missing; together with what is written next. Raises SteleClientError."""
+        document = {
+            "kind": "gap",
+            "from": lsn_text(from_lsn),
+            "to": lsn_text(to_lsn),
+            "of": lost,
+            "reason": reason,
+            "source": {"ts_ms": now_ms},
+        }
+        topic = self._options.schema_topic
+        self._writer.open(topic, partitions=1, configs=self._options.message_topic_configs)
+        event = Event("gap", self._options.slot.encode(), msgspec.json.encode(document))
+        self._writer.add(topic, event, [("operation", b"gap")], timestamp_ms=now_ms, position=None)
 
     def _read(self, client: Client) -> None:
         offset = 0

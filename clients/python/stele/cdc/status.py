@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .decoding.notation import lsn_text
+from .errors import GapError
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class Status:
 
     ``lag_bytes``: WAL from the confirmed position to the newest; ``retained_bytes``: WAL that is kept for the slot, from
     before the oldest transaction that is open. Both are None before the first measurement. ``commit_ms``: commit time
-    of the last transaction handled.
+    of the last transaction handled. ``gap``: the LSNs between which changes may be missing, if the state is ``gap``.
     """
 
     slot: str
@@ -49,6 +50,7 @@ class Status:
     commit_ms: int = 0
     failures: int = 0
     last_error: str | None = None
+    gap: dict[str, str] | None = None
     refused_tables: dict[str, str] = field(default_factory=dict[str, str])
     tables: dict[str, TableStatus] = field(default_factory=dict[str, TableStatus])
 
@@ -64,7 +66,15 @@ class Status:
         self.state = "waiting"
         self.events_before = self.events
 
-    def measured(self, lag_bytes: int, wal_status: str | None, retained_bytes: int) -> None:
+    def ended(self, error: Exception) -> None:
+        """Note the failure that no retry can fix."""
+        self.failed(error)
+        self.state = "failed"
+        if isinstance(error, GapError):
+            self.state = "gap"
+            self.gap = {"from": lsn_text(error.from_lsn), "to": lsn_text(error.to_lsn)}
+
+    def measured(self, lag_bytes: int, wal_status: str | None, retained_bytes: int | None) -> None:
         self.lag_bytes = lag_bytes
         self.wal_status = wal_status
         self.retained_bytes = retained_bytes

@@ -41,6 +41,12 @@ def _option(name: str, text: str, *also: str, **settings: Any) -> Callable[[F], 
     return click.option(name, envvar=variables, show_envvar=True, help=text, **settings)
 
 
+class _Gap(click.ClickException):
+    """Changes may be missing, which takes a decision."""
+
+    exit_code = 3
+
+
 _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False}
 
 
@@ -82,6 +88,8 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
          type=int, metavar="BYTES", default=0)  # fmt: skip
 @_option("--slot-lag-action", "Beyond --max-slot-lag: log a warning, also pause copies beside the stream, or drop the slot and exit.",
          type=click.Choice(["warn", "pause-copies", "drop-slot"]), default="warn")  # fmt: skip
+@_option("--accept-gap", "Go on although changes may be missing from this LSN on, which the connector has named; any for all gaps.",
+         default="", metavar="LSN", show_default=False)  # fmt: skip
 @_option("--metrics-port", "Serve Prometheus metrics on this port of 127.0.0.1.",
          type=int, metavar="PORT", default=None, show_default=False)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
@@ -103,7 +111,7 @@ def cdc(
     Copies the existing rows, then writes every change exactly once, in commit order.
     Needs wal_level = logical, a role with REPLICATION, and: pip install 'stele-broker[cdc]'
 
-    SIGINT and SIGTERM store and confirm what was read, then exit with 0.
+    SIGINT and SIGTERM store and confirm what was read, then exit with 0. If changes may be missing, it exits with 3.
     """
     context = click.get_current_context()
     if context.invoked_subcommand is not None:
@@ -118,7 +126,7 @@ def cdc(
     )
     try:
         from ..cdc.connector import Connector
-        from ..cdc.errors import CdcError
+        from ..cdc.errors import CdcError, GapError
         from ..cdc.options import CdcOptionError, CdcOptions
         from ..cdc.postgres.connection import describe_dsn, has_password
         from ..cdc.status import Status
@@ -174,11 +182,12 @@ def cdc(
     worker.join()
     failure = failures[0] if failures else None
     if failure is not None:
-        status.failed(failure)
-        status.state = "failed"
+        status.ended(failure)
     ended.set()
     reporter.join()
     connector.close()
+    if isinstance(failure, GapError):
+        raise _Gap(str(failure)) from failure
     if isinstance(failure, CdcError | SteleClientError):
         raise click.ClickException(str(failure)) from failure
     if isinstance(failure, OSError):

@@ -97,16 +97,20 @@ class Copies:
         )
         return max(stored_lsn, *(self._state.tables[name].lsn - 1 for name in known), 0)
 
-    def lost_with_slot(self, todo: list[str]) -> list[str]:
-        """Return tables that miss changes because the slot is gone, apart from ``todo``."""
-        return [name for name in sorted(self._wanted) if self._is_followed(name) and name not in todo]
+    def followed(self, *, before_lsn: int = 2**64) -> list[str]:
+        """Return the tables of which earlier runs have written all changes, from a copy before an LSN on."""
+        return [
+            name
+            for name in sorted(self._wanted)
+            if self._is_followed(name) and self._state.tables[name].lsn < before_lsn
+        ]
 
     def repeat(self, reason: str) -> list[str]:
         """Return what to copy if all tables that were followed may lack changes.
 
         Raises CdcError if they must not be copied.
         """
-        followed = self.lost_with_slot([])
+        followed = self.followed()
         if followed and self._options.snapshot == "never":
             raise CdcError(
                 f"{reason}; run once with --snapshot again, which copies the tables again, or once without "

@@ -2,6 +2,7 @@
 
 - ``connection``                connections, error translation
 - ``catalog``, ``replication``  catalogs and setup; the slot, its stream and snapshot
+- ``timelines``                 histories of servers, after failovers
 - ``feedback``                  positions confirmed to PostgreSQL
 - ``slot_guard``                a limit of the WAL that the slot holds back
 """

@@ -22,6 +22,19 @@ from .connection import Connection, connect, first_line, translated
 _OLDEST = 120_000
 # The longest wait for a WAL sender to end.
 _DROP_S = 20.0
+# Bits for the transaction ids of a timeline.
+_TIMELINE_SHIFT = 44
+SERVER = "SELECT pg_postmaster_start_time(), pg_is_in_recovery()"
+# Slots of synchronized_standby_slots, without which PostgreSQL sends no changes to a slot that can fail over.
+_STANDBYS = (
+    "(SELECT string_agg(n, ', ') FROM regexp_split_to_table(current_setting('synchronized_standby_slots'), '[ ,\"]+') n "
+    "LEFT JOIN pg_replication_slots s ON s.slot_name = n WHERE n <> '' AND s.active_pid IS NULL)"
+)
+# What ``write_past`` writes at once, and at most.
+_FILLER_BYTES = 8 * 1024 * 1024
+_FILLER_BYTES_MAX = 1024 * 1024 * 1024
+# Since then slots can outlive a failover.
+FAILOVER_SINCE = 170_000
 # The first key of the advisory lock; the second is the hash of the slot.
 _LOCK_CLASS = 0x57E1E
 
@@ -57,10 +70,18 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotInfo:
+    """``can_fail_over`` is None before PostgreSQL 17. It waits for ``standbys`` that are not connected."""
+
     confirmed_lsn: int
     wal_status: str | None
     lag_bytes: int
-    retained_bytes: int
+    retained_bytes: int | None
+    can_fail_over: bool | None
+    standbys: str | None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.wal_status == "lost"
 
 
 class Postgres:
@@ -122,16 +143,47 @@ class Postgres:
         )
         return system, database
 
+    def server(self) -> tuple[Any, ...]:
+        """Return what tells this server from others with the same data."""
+        return self.rows(SERVER)[0]
+
     def run_number(self) -> int:
-        """Return a number larger than that of any earlier run: a transaction id.
+        """Return a number larger than that of any earlier run: the timeline and a transaction id.
 
         The transaction writes, because after a crash PostgreSQL reuses the ids of
-        transactions that wrote nothing.
+        transactions that wrote nothing. A standby that was promoted may reuse others, but its timeline is
+        larger. The name of a file of the WAL begins with it.
         """
-        ((number, _),) = self.rows(
-            "SELECT txid_current(), pg_logical_emit_message(true, 'stele cdc', %s)", (self._options.slot,)
+        ((number, file, _),) = self.rows(
+            "SELECT txid_current(), pg_walfile_name(pg_current_wal_lsn()), "
+            "pg_logical_emit_message(true, 'stele cdc', %s)",
+            (self._options.slot,),
         )
-        return number
+        return number + ((int(file[:8], 16) - 1) << _TIMELINE_SHIFT)
+
+    def current_lsn(self) -> int:
+        """Return up to where WAL is written."""
+        ((lsn,),) = self.rows("SELECT pg_current_wal_lsn()::text")
+        return lsn_of(lsn)
+
+    def write_past(self, lsn: int) -> int:
+        """Write WAL until it is past ``lsn``; return where it is then.
+
+        Raises:
+            CdcError: that would be too much.
+            Interrupted
+        """
+        while (missing := lsn - (current := self.current_lsn())) >= 0:
+            if missing > _FILLER_BYTES_MAX:
+                raise CdcError(
+                    f"the topics of prefix {self._options.prefix} are {missing} bytes of WAL ahead of PostgreSQL; choose "
+                    "another --prefix and --slot, which copies the tables as they are now"
+                )
+            self.rows(
+                "SELECT pg_logical_emit_message(true, 'stele cdc', repeat(' ', %s))",
+                (min(missing, _FILLER_BYTES) + 1,),
+            )
+        return current
 
     def check_settings(self) -> None:
         """Raise CdcError if wal_level is wrong or the role may not replicate."""
@@ -345,8 +397,9 @@ class Postgres:
         """
         name = self._options.slot
         status = "wal_status" if self.server_version >= 130_000 else "NULL"
+        failover = f"failover, {_STANDBYS}" if self.server_version >= FAILOVER_SINCE else "NULL, NULL"
         rows = self.rows(
-            f"SELECT plugin, database = current_database(), active_pid, confirmed_flush_lsn::text, {status}, "  # noqa: S608
+            f"SELECT plugin, database = current_database(), active_pid, confirmed_flush_lsn::text, {status}, {failover}, "  # noqa: S608
             "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, "
             "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint "
             "FROM pg_replication_slots WHERE slot_name = %s",
@@ -354,20 +407,20 @@ class Postgres:
         )
         if not rows:
             return None
-        ((plugin, is_here, pid, confirmed, wal_status, lag, retained),) = rows
+        ((plugin, is_here, pid, confirmed, wal_status, can_fail_over, standbys, lag, retained),) = rows
         if plugin != "pgoutput" or not is_here:
             raise CdcError(
                 f"slot {name} belongs to another database or plugin ({plugin}); choose another --slot"
             )
-        if wal_status == "lost":
-            raise CdcError(
-                f"slot {name} is lost: PostgreSQL removed WAL that it needed (max_slot_wal_keep_size), so changes "
-                f"are missing: SELECT pg_drop_replication_slot('{name}'), and run again with --snapshot again"
-            )
         if pid is not None and pid != self._walsender:
             raise Interrupted(f"slot {name} is in use by process {pid} of PostgreSQL")
         return SlotInfo(
-            confirmed_lsn=lsn_of(confirmed), wal_status=wal_status, lag_bytes=lag, retained_bytes=retained
+            confirmed_lsn=lsn_of(confirmed),
+            wal_status=wal_status,
+            lag_bytes=lag,
+            retained_bytes=retained,
+            can_fail_over=can_fail_over,
+            standbys=standbys if can_fail_over else None,
         )
 
     def estimated_rows(self, schema: str, table: str) -> int:

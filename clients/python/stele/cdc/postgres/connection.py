@@ -121,9 +121,13 @@ def connect(dsn: str, *, replication: bool = False) -> Connection:
         CdcError, Interrupted
     """
     parts = _parse(dsn)
+    if "," in parts.get("host", ""):
+        # A standby is not followed, and the next host may be the primary.
+        parts.setdefault("target_session_attrs", "read-write")
     with translated():
         connection = psycopg2.connect(
             dsn,
+            target_session_attrs=parts.get("target_session_attrs"),
             connection_factory=extras.LogicalReplicationConnection if replication else None,
             application_name="stele cdc",
             connect_timeout=int(parts.get("connect_timeout", 10)),

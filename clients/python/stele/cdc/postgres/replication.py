@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg2
 from psycopg2 import sql
@@ -14,8 +15,9 @@ from ..decoding.notation import lsn_of, quoted_name, quoted_table
 from ..decoding.runs import ROW_BYTES_MAX, ROWS_MAX, Run
 from ..errors import Interrupted
 from ..options import CdcOptions
-from .catalog import TableInfo
+from .catalog import FAILOVER_SINCE, SERVER, TableInfo
 from .connection import Connection, connect, translated
+from .timelines import Timelines
 
 # Streaming of open transactions (protocol version 2) and messages came with the same release.
 _STREAMING_SINCE = 140_000
@@ -39,23 +41,32 @@ class Stream:
     def close(self) -> None:
         self._connection.close()
 
-    def timeline(self) -> int:
-        """Return the number of the server's timeline, which grows with each promotion."""
+    def check_server(self, server: tuple[Any, ...]) -> None:
+        """Raise Interrupted if this connection does not lead to ``server``: the DSN may name several."""
+        with translated():
+            self._cursor.execute(SERVER)
+            if self._cursor.fetchone() != server:
+                raise Interrupted("PostgreSQL fails over: two connections lead to different servers")
+
+    def timelines(self) -> Timelines:
+        """Return the history of the server, which grows with each promotion."""
         with translated():
             self._cursor.execute("IDENTIFY_SYSTEM")
-            _, timeline, *_ = self._cursor.fetchone()
-        return timeline
-
-    def switches(self) -> dict[int, int]:
-        """Return the LSN at which the history of the server left each earlier timeline, by its number."""
-        if self.timeline() == 1:
-            return {}
-        with translated():
-            self._cursor.execute(sql.SQL("TIMELINE_HISTORY {}").format(sql.Literal(self.timeline())))
+            _, current, *_ = self._cursor.fetchone()
+            if current == 1:
+                return Timelines(1, {})
+            self._cursor.execute(sql.SQL("TIMELINE_HISTORY {}").format(sql.Literal(current)))
             _, content = self._cursor.fetchone()
-        text = content if isinstance(content, str) else bytes(content).decode()
-        lines = (line.split() for line in text.splitlines())
-        return {int(fields[0]): lsn_of(fields[1]) for fields in lines if fields and fields[0].isdigit()}
+        return Timelines.parse(current, content if isinstance(content, str) else bytes(content).decode())
+
+    def let_fail_over(self) -> None:
+        """Let standbys have the slot, from PostgreSQL 17 on. Raises CdcError, Interrupted."""
+        with translated():
+            self._cursor.execute(
+                sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)").format(
+                    sql.Identifier(self._options.slot)
+                )
+            )
 
     def create_slot(self, *, temporary: bool = False) -> tuple[int, str]:
         """Create the slot; return its LSN and the name of its snapshot.
@@ -64,10 +75,12 @@ class Stream:
         connection must import the snapshot before this one is used again.
         """
         name = f"{self._options.slot[:40]}_snapshot_{os.getpid()}" if temporary else self._options.slot
-        kind = "TEMPORARY " if temporary else ""
+        kind, how = "TEMPORARY " if temporary else "", "EXPORT_SNAPSHOT"
+        if not temporary and self._connection.server_version >= FAILOVER_SINCE:
+            how = "(SNAPSHOT 'export', FAILOVER true)"
         with translated():
             self._cursor.execute(
-                sql.SQL("CREATE_REPLICATION_SLOT {} " + kind + "LOGICAL pgoutput EXPORT_SNAPSHOT").format(
+                sql.SQL(f"CREATE_REPLICATION_SLOT {{}} {kind}LOGICAL pgoutput {how}").format(
                     sql.Identifier(name)
                 )
             )
