@@ -252,6 +252,7 @@ NEEDS: Needs = {
     ("GET", "/console/schemas"): OPEN,
     ("GET", "/console/mirrors"): OPEN,
     ("GET", "/console/tables"): OPEN,
+    ("GET", "/console/cdc"): OPEN,
     ("GET", "/console/groups"): OPEN,
     ("GET", "/console/storage"): OPEN,
     ("GET", "/console/transactions"): OPEN,
