@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -11,7 +12,7 @@ from ..config import broker_urls, http_url_of
 from ..errors import SteleClientError, UnknownTopicError, UnsupportedOperationError
 from ..operations import acls, mirrors, quotas
 from ..operations.base import Operation
-from ..operations.group_admin import DescribeGroup
+from ..operations.group_admin import DescribeGroup, ListGroups
 from ..operations.mirrors import Copy
 from ..operations.topics import HttpListener
 from ..records import TopicPartition
@@ -22,7 +23,7 @@ from ..wire.isolation_level import IsolationLevel
 from ..wire.messages.mirrors import MirrorAppendResponse
 from .errors import MirrorError, SourceError
 from .positions import NOTHING, CopyState, Diverged, LeftOut, NotCopyable, Sample
-from .source.reads import Commit, Entity, SourceConfigValue
+from .source.reads import Commit, Committed, Entity, ReadGroups, SourceConfigValue
 
 # The mirror that alone writes to a topic, and the id that the topic has at its source.
 MIRROR = "stele.mirror"
@@ -232,6 +233,26 @@ class SteleTarget(Target):
             for one in described.partitions
             if one.committed is not None
         }
+
+    async def read_groups(self, pattern: re.Pattern[str]) -> ReadGroups:
+        """Read the groups of all brokers of this cluster: the Kafka listener of each has only its own."""
+        found: dict[str, Committed] = {}
+        shares: set[str] = set()
+        after: str | None = ""
+        while after is not None:
+            listed, after = await self._call(ListGroups(after=after))
+            for name in [name for name, _ in listed if pattern.fullmatch(name)]:
+                try:
+                    offsets = await self._call(mirrors.GroupOffsets(group=name))
+                except SteleClientError as error:
+                    if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                        raise
+                    continue
+                if offsets is None:
+                    shares.add(name)
+                else:
+                    found[name] = {one: Commit(*commit) for one, commit in offsets.items()}
+        return ReadGroups(found, shares)
 
     async def add_acls(self, rules: Sequence[acls.AclDocument]) -> None:
         await self._call(acls.AddAcls(acls=rules))
