@@ -453,15 +453,24 @@ def test_what_the_source_deletes_before_it_is_copied_is_said(tmp_path: Path, top
         with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
             assert mirror.await_level({Name(topic, 0): 10})["not_copied"] == []
         put(source, topic, *map(str, range(10)))
-        admin = AdminClient({"bootstrap.servers": source.kafka_bootstrap})
-        deleted = cast("dict[Any, Any]", admin.delete_records([TopicPartition(topic, 0, 15)]))
-        for future in deleted.values():
-            future.result(TIMEOUT_S)
+        delete_before(source, topic, 15)
         with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
             status = mirror.await_level({Name(topic, 0): 20})
             gap = f"{topic}-0: the source deleted offsets 10 to 14 before they were copied"
             assert status["not_copied"] == [gap]
-        assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+            assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+            # Nothing new comes, and the beginning follows all the same.
+            delete_before(source, topic, 17)
+            eventually(
+                lambda: read_raw(target.kafka_bootstrap, topic).start == 17, "what is deleted is deleted"
+            )
+
+
+def delete_before(broker: BrokerProcess, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.kafka_bootstrap})
+    deleted = cast("dict[Any, Any]", admin.delete_records([TopicPartition(topic, 0, offset)]))
+    for future in deleted.values():
+        future.result(TIMEOUT_S)
 
 
 @pytest.mark.long

@@ -113,7 +113,10 @@ class Target(Protocol):
         ...
 
     async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
-        """Return the committed offsets of a group that has had members at the target, as far as that can be known."""
+        """Return the committed offsets of a group that has had members at the target, as far as that can be known.
+
+        Raises ``SteleClientError``.
+        """
         return {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from ..errors import SourceError
 from ..source import reads
 from ..source.cluster import Source
 from ..source.reads import Committed
@@ -25,7 +26,7 @@ class JoinedGroups:
     async def committed(self, group: str) -> Committed:
         """Return what a group has committed there; nothing if it has never had members.
 
-        Raises as ``Source.call``.
+        Raises ``SourceError``.
         """
         now_s = time.monotonic()
         if now_s - self._listed_s >= _LISTED_S:
@@ -41,4 +42,9 @@ class JoinedGroups:
         broker = self._coordinators.get(group)
         if broker is None:
             return {}
-        return (await reads.committed(self._cluster, broker, [group])).get(group, {})
+        found = (await reads.committed(self._cluster, broker, [group])).get(group)
+        if found is None:
+            # It may have another coordinator by now.
+            self._listed_s = -_LISTED_S
+            raise SourceError(f"the offsets of group {group!r} in the target are not known now")
+        return found

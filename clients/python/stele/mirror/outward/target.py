@@ -555,7 +555,12 @@ class KafkaTarget(Target):
 
     async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}
-        for name, one in (await self._joined.committed(group)).items():
+        try:
+            committed = await self._joined.committed(group)
+        except SourceError as error:
+            # As in ``commit``.
+            raise SteleClientError(str(error)) from error
+        for name, one in committed.items():
             if (lane := self._lanes.get(name)) is None:
                 continue
             translation = lane.translation
