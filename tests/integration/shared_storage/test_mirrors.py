@@ -307,6 +307,9 @@ def test_a_copy_that_has_diverged_is_deleted_and_copied_again(
     put("orders", "other")
     put("orders", "more")
     eventually(lambda: status(brokers[runs]).get("stopped") == PARTITIONS, "it has diverged")
+    advice = partition_of(status(brokers[runs]), "orders")["error"]
+    assert "delete the topic to copy it again" in advice
+    assert "truncate" not in advice
     # Whichever broker is asked.
     for process in brokers.processes.values():
         refused = httpx.post(f"{process.http_url}/v1/mirrors/prod/truncate", json={}, timeout=TIMEOUT_S)

@@ -372,9 +372,10 @@ class LeaderCopies:
             self._wait_all([one], f"the source: {error_name(number)}")
 
     def _stop(self, one: PartitionCopy, error: positions.Diverged | positions.NotCopyable) -> None:
-        logger.error("%s has stopped: %s", one.name, error)
-        state = "diverged" if isinstance(error, positions.Diverged) else "refused"
-        self._flow.give(one.stop(state, error))
+        has_diverged = isinstance(error, positions.Diverged)
+        text = f"{error}. {self._target.advice}" if has_diverged else str(error)
+        logger.error("%s has stopped: %s", one.name, text)
+        self._flow.give(one.stop("diverged" if has_diverged else "refused", text))
 
     # ── appending ──
 

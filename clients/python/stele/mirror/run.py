@@ -91,7 +91,7 @@ class Mirror:
         else:
             self._source = other
             try:
-                self._target = target = SteleTarget(broker)
+                self._target = target = SteleTarget(broker, is_shared=is_shared)
             except ValueError as error:
                 raise MirrorError(str(error)) from error
             self._access = Access(other, target) if definition.acls else None

@@ -44,6 +44,8 @@ class Target(Protocol):
     isolation: IsolationLevel
     # Whether copies have the batches of the source as they are, and can be cut back.
     has_batches: bool
+    # What to do about a copy that has diverged.
+    advice: str
 
     async def close(self) -> None: ...
 
@@ -126,11 +128,16 @@ class SteleTarget(Target):
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     has_batches: bool = True
 
-    def __init__(self, url: str) -> None:
-        """Raises ``ValueError`` for a URL that is not of the binary protocol."""
+    def __init__(self, url: str, *, is_shared: bool = False) -> None:
+        """``is_shared``: copies are on shared storage.
+
+        Raises ``ValueError`` for a URL that is not of the binary protocol.
+        """
         if not url.startswith("stele"):
             raise ValueError("a mirror writes over the binary protocol; give a URL like stele://HOST:9009")
         self._url = url
+        cut = "" if is_shared else "'stele mirror truncate' cuts the copy back to what both have, or "
+        self.advice: str = f"{cut}delete the topic to copy it again; or promote it to keep what it has"
         self._client = AsyncClient(url)
         self._http: AsyncClient | None = None
 

@@ -102,6 +102,10 @@ class KafkaTarget(Target):
     """Writes to a cluster, as a producer and as an administrator."""
 
     has_batches: bool = False
+    advice: str = (
+        "another producer writes to the topic there, such as a mirror of another cluster, or the topic here is another one; "
+        "delete it there to copy it again"
+    )
 
     def __init__(
         self, cluster: Source, *, mirror: str, keeps_offsets: bool, source_id: Callable[[], str] = str
@@ -276,7 +280,7 @@ class KafkaTarget(Target):
                 found = [] if header.is_control else list(samples(records, header))
             if last is None or last.is_control:
                 raise Diverged(
-                    f"{name} ends in the target with the end of a transaction, or with a hole, which no copy has. Delete it there"
+                    f"{name} ends in the target with the end of a transaction, or with a hole, which no copy has"
                 )
         epoch = epoch_of(self._source_id())
         if last is not None and last.producer_epoch == epoch and not self._is_forgotten(name, end):
@@ -325,8 +329,7 @@ class KafkaTarget(Target):
                 is_new = self._translation(name, topic_id).is_empty
                 if is_new and await self._last(name, topic_id, leader, start, end) is not None:
                     raise Diverged(
-                        f"{name} has records in the target that this mirror did not write, or does not know any more. Delete it "
-                        "there"
+                        f"{name} has records in the target that this mirror did not write, or does not know any more"
                     )
                 sound.append(name)
             except (SteleClientError, SourceReplied, Diverged) as error:
@@ -421,7 +424,7 @@ class KafkaTarget(Target):
         if last is None and name in cut_short and translation.begins_after(start):
             # How many ends of transactions were deleted with the records is not known.
             raise Diverged(
-                f"{name} has lost its last records in the target before the mirror noted where it ends. Delete it there"
+                f"{name} has lost its last records in the target before the mirror noted where it ends"
             )
         after = start if last is None else last[1].next_offset
         position = translation.source_of(after)
@@ -530,9 +533,7 @@ class KafkaTarget(Target):
                 what = f"a mirror of another cluster has the name {self._mirror!r}, too, and writes to {name}; {what}"
             raise SourceReplied(what, done.error, done.message)
         if done.base_offset != lane.end:
-            raise Diverged(
-                f"the target put offset {lane.end} of {name} at {done.base_offset}: it has another producer. Delete the topic there"
-            )
+            raise Diverged(f"the target put offset {lane.end} of {name} at {done.base_offset}")
         lane.end += one.records
         lane.sequence += one.records
 
