@@ -73,7 +73,7 @@ function connectorView(connector) {
     h("dl", { class: "tiles" }, tile("State", chip(connector.state)), tile("Lag", bytes(connector.lag_bytes), " ", h("small", null, "of WAL")),
       tile("Kept by the slot", bytes(connector.retained_bytes), " ", h("small", null, "of WAL")), tile("Records", count(connector.events)),
       tile("Last commit", connector.commit_ms ? time(connector.commit_ms).slice(0, 19) : "–"), tile("Restarts", count(connector.restarts))),
-    connector.last_error && h("p", { class: connector.state === "failed" ? "notice" : "notice warn" }, connector.last_error),
+    connector.last_error && h("p", { class: ["failed", "gap"].includes(connector.state) ? "notice" : "notice warn" }, connector.last_error),
     connector.exceeds_max_lag && h("p", { class: "notice warn" }, "The slot holds back more WAL than the limit."),
     connector.wal_status && !["reserved", "extended"].includes(connector.wal_status) && h("p", { class: "notice" }, `PostgreSQL is about to remove WAL that the slot needs: it is ${connector.wal_status}.`),
     h("section", { class: "card", "aria-label": "Tables" },
