@@ -2,7 +2,7 @@
 
 The yardstick of the rate is pg_recvlogical, which only reads the changes. Both have a slot of their own at the same
 point of the log; the changes are made first, so that what is timed is decoding, transport and storing, not
-PostgreSQL's own writing. The time includes the start of both. CPU time is that of the connector.
+PostgreSQL's own writing. The time begins when PostgreSQL begins to send; CPU time is that of the connector.
 
 ``--only latency`` inserts rows at a steady rate, one per transaction, and measures the time from each commit until a
 consumer, which reads committed records only, has the change.
@@ -125,29 +125,36 @@ def running_connector(
         process.wait()
 
 
-def wait_until(pg: PostgresServer, process: subprocess.Popen[bytes], query: str) -> None:
-    """Return when ``query`` has a row. One connection asks, because each new one is a process of PostgreSQL."""
+def wait_until(pg: PostgresServer, process: subprocess.Popen[bytes], query: str) -> float:
+    """Wait until ``query`` has a row; return the time of the last look without one.
+
+    One connection asks, because each new one is a process of PostgreSQL.
+    """
+    looked_s = time.perf_counter()
     connection = pg.connect()
     connection.autocommit = True
     try:
         with connection.cursor() as cursor:
-            while cursor.execute(query) or cursor.fetchone() is None:
+            while True:
+                now_s = time.perf_counter()
+                cursor.execute(query)
+                if cursor.fetchone() is not None:
+                    return looked_s
                 assert process.poll() is None
+                looked_s = now_s
                 time.sleep(_LOOK_S)
     finally:
         connection.close()
 
 
 def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, end: str) -> tuple[float, float]:
-    """``stele cdc`` from its start until the last change is synced and confirmed; also its CPU time."""
-    start = time.perf_counter()
+    """Let ``stele cdc`` follow the slot until the last change is synced and confirmed; return time and CPU time."""
+    slot = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'stele' AND"
     with running_connector(pg, broker, "--tables", "changes") as process:
-        wait_until(
-            pg,
-            process,
-            f"SELECT 1 FROM pg_replication_slots WHERE slot_name = 'stele' AND confirmed_flush_lsn >= '{end}'",
-        )
-        return time.perf_counter() - start, process_cpu_s(process.pid)
+        start_s = wait_until(pg, process, f"{slot} active")
+        cpu_s = process_cpu_s(process.pid)
+        wait_until(pg, process, f"{slot} confirmed_flush_lsn >= '{end}'")
+        return time.perf_counter() - start_s, process_cpu_s(process.pid) - cpu_s
 
 
 def stored(broker: BrokerProcess) -> int:
