@@ -239,7 +239,7 @@ def test_json_and_protobuf_are_columns_too(
 def test_many_values_are_decoded_in_parts(
     client: Client, registry: SchemaRegistry, tables: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stele.iceberg import values as module
+    from stele.columns import values as module
 
     monkeypatch.setattr(module, "_DECODED_AT_ONCE", 1000)
     topic = "parts"
