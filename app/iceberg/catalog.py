@@ -8,15 +8,17 @@ by its location.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
+from stele.wire.bucket_url import bucket_properties
 
 from ..errors import StorageUnavailable
 
@@ -60,7 +62,7 @@ class IcebergCatalog:
 
     def __init__(self, select: Select, *, warehouse: str) -> None:
         self._select = select
-        self._options = warehouse.partition("?")[2]
+        self._warehouse, self._options = warehouse, warehouse.partition("?")[2]
         self._stores: dict[str, ObstoreStore] = {}
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._cached_bytes = 0
@@ -69,12 +71,7 @@ class IcebergCatalog:
     @property
     def client_properties(self) -> dict[str, str]:
         """Return how clients reach a bucket, by the names of Iceberg's configuration, without credentials."""
-        options = dict(parse_qsl(self._options))
-        names = {"endpoint": "s3.endpoint", "region": "client.region", "path_style": "s3.path-style-access"}
-        found = {name: options[option] for option, name in names.items() if option in options}
-        if "endpoint" in options:
-            found.setdefault("s3.path-style-access", "true")
-        return found
+        return bucket_properties(self._warehouse, os.environ)
 
     async def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted. Raises ``StorageUnavailable``."""

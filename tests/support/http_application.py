@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.api.application import create_application
-from app.api.state import ReplicaView
+from app.api.state import CdcView, ReplicaView
 from app.broker.broker import Broker
 from app.clock import Clock
 from app.cluster.credentials import CredentialStore
@@ -39,11 +39,17 @@ from tests.support.simulated_time import RealFilesInSimulatedTime
 
 @asynccontextmanager
 async def application(
-    path: Path, clock: Clock, *, has_login: bool = False, replica: ReplicaView | None = None, **given: Any
+    path: Path,
+    clock: Clock,
+    *,
+    has_login: bool = False,
+    replica: ReplicaView | None = None,
+    cdc: CdcView | None = None,
+    **given: Any,
 ) -> AsyncGenerator[FastAPI]:
     """Serve the HTTP API over a broker of its own, opened in ``path`` with the settings ``given``.
 
-    It has the login page if ``has_login``. ``replica`` is what it says of one.
+    It has the login page if ``has_login``. ``replica`` and ``cdc`` are what it says of them.
     """
     settings = Settings(data_dir=path, **given)
     engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
@@ -78,6 +84,7 @@ async def application(
             groups,
             services,
             settings,
+            cdc,
             security=security,
             replica=replica,
             sql=SqlStatements(

@@ -13,11 +13,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from stele.client import Client
 from stele.columns.values import ValueDecoder
+from stele.config import http_url_of
 from stele.iceberg.options import WriterOptions
 from stele.iceberg.reading import TopicReader
 from stele.iceberg.tables import Tables, open_catalog
 from stele.iceberg.topic import TopicSpec, TopicWriter
 from stele.operations.iceberg_admin import ListIceberg
+from stele.operations.topics import HttpListener
 from stele.registry.discovery import registry_config
 from stele.registry.registry import SchemaRegistry
 from stele.testing import BrokerProcess
@@ -37,7 +39,9 @@ class Writing:
         )
         self.catalog: SqlCatalog = open_catalog(self.options)
         self.client = Client(broker.binary_url)
-        self._http = Client(broker.http_url)
+        # That of the same broker of a cluster, which knows what was written to it.
+        port = self.client.call(HttpListener()).port
+        self._http = Client(http_url_of(broker.binary_url, port, has_tls=False))
         self._reader = TopicReader(self.client)
         self._tables = Tables(self.catalog, self.options.warehouse_url)
         self._values = ValueDecoder(lambda: SchemaRegistry(config=registry_config(self.client.config)))
