@@ -246,3 +246,110 @@ def test_schemas_of_other_subjects_are_read_by_their_id(
     other = registry.serializer(avro(field("id", "int"), field("more", "int")), "elsewhere")
     client.produce_many("borrowed", [NewRecord(own({"id": 1})), NewRecord(other({"id": 2, "more": 3}))])
     assert rows(broker, "select * from borrowed order by _offset")[1][0] == 2
+
+
+# By what other engines got wrong: bounds beyond all records, times that are equal or go back, functions in conditions.
+CONDITIONS = (
+    "_timestamp > '1970-01-01 00:00:00.030Z'",
+    "_timestamp < '1970-01-01 00:00:00.030Z'",
+    "_timestamp < '1960-01-01'",
+    "_timestamp > '2960-01-01'",
+    "_timestamp is null",
+    "_timestamp between '1970-01-01 00:00:00.010Z' and '1970-01-01 00:00:00.020Z' and n % 2 = 0",
+    "_offset < 0",
+    "_offset > 95 or n = 3",
+    "n is null",
+    "n is not null and _error is null",
+    "_error is not null",
+    "n <> 5",
+    "n not in (1, 2, null)",
+    "lower(city) = 'x7'",
+    "city like 'X1%' and _partition = 0",
+    "city in ('X1', 'X2') or place.lat > 90",
+    "place.lat = 7 or place is null",
+    "place = {'lat': 7.0}",
+    "tags[1] = 't3'",
+    "list_contains(tags, 't4')",
+    "price > 0.5 and \"at\" < timestamptz '2026-11-30'",
+    "day = '1970-01-08'",
+    "_key = 'k1' and _headers is null",
+    "n = (select max(n) from {topic})",
+    "exists (select 1 from {topic} o where o.n = t.n + 1 and o._offset > 50)",
+)
+
+
+@pytest.mark.long
+def test_conditions_have_the_same_rows_wherever_records_are(
+    broker: BrokerProcess, client: Client, registry: SchemaRegistry, tables: Writing
+) -> None:
+    schema = avro(
+        field("n", "int"),
+        field("city", ["null", "string"]),
+        field("place", ["null", PLACE]),
+        field("tags", {"type": "array", "items": "string"}),
+        field("price", ["null", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}]),
+        field("at", {"type": "long", "logicalType": "timestamp-micros"}),
+        field("day", {"type": "int", "logicalType": "date"}),
+    )
+    records: list[tuple[Any, int]] = [
+        (
+            None
+            if n % 10 == 9
+            else {
+                "n": n,
+                "city": f"X{n}" if n % 3 else None,
+                "place": {"lat": n} if n % 4 else None,
+                "tags": [f"t{n}"] * (n % 3),
+                "price": f"{n / 100:.2f}" if n % 5 else None,
+                "at": f"2026-11-{29 + n % 2}T00:00:00Z",
+                "day": "1970-01-08",
+            },
+            -1 if n % 11 == 0 else (n * 7) % 40,
+        )
+        for n in range(100)
+    ]
+    topics = {mode: f"conditions_{mode}" for mode in MODES}
+    for mode, topic in topics.items():
+        client.create_topic(topic, partitions=2, configs={"stele.iceberg.mode": mode})
+        encode = registry.serializer(schema, topic, form="json")
+        for number, (value, time_ms) in enumerate(records):
+            data = b"other" if number % 33 == 0 else None if value is None else encode(value)
+            client.produce(topic, data, key=f"k{number % 2}", partition=number % 2, timestamp=time_ms)
+            if number == 60 and mode != "off":
+                tables.write(topic)
+    for condition in CONDITIONS:
+        found = [
+            rows(broker, f"select * from {topic} t where {condition.replace('{topic}', topic)} order by all")
+            for topic in topics.values()
+        ]
+        assert found[0] == found[1] == found[2], condition
+
+
+@pytest.mark.parametrize("name", ['a"b', "a'b;--", "a\nb", "\\", " ", "\0", "select", "x" * 1000])
+def test_names_of_fields_that_are_hard_to_quote(
+    broker: BrokerProcess, client: Client, registry: SchemaRegistry, name: str
+) -> None:
+    topic = f"hard-{name.encode().hex()[:20]}"
+    client.create_topic(topic, partitions=1)
+    document = {"type": "object", "properties": {name: {"type": "integer"}, "n": {"type": "integer"}}}
+    encode = registry.serializer(Schema(json.dumps(document), "JSON"), topic, form="json")
+    client.produce(topic, encode({name: 1, "n": 2}))
+    found = ask(broker, f'select * from "{topic}"')
+    if name == "\0":
+        assert "has a name that no column can have" in found["rows"][0][-1]
+    else:
+        assert [column["name"] for column in found["columns"]][:2] == [name, "n"]
+        assert found["rows"][0][:2] == [1, 2]
+
+
+def test_a_schema_of_too_many_columns_is_said_of_each_record(
+    broker: BrokerProcess, client: Client, registry: SchemaRegistry
+) -> None:
+    client.create_topic("wide", partitions=1)
+    encode = registry.serializer(
+        avro(*(field(f"f{n}", "int", default=0) for n in range(10_000))), "wide", form="json"
+    )
+    client.produce("wide", encode({}))
+    ((offset, reason),) = rows(broker, "select _offset, _error from wide")
+    assert offset == 0
+    assert "10000 columns" in reason

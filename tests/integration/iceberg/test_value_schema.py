@@ -254,7 +254,7 @@ def test_numbers_that_are_none_are_kept(client: Client, registry: SchemaRegistry
 def test_many_values_are_decoded_in_parts(
     client: Client, registry: SchemaRegistry, tables: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stele.iceberg import values as module
+    from stele.columns import values as module
 
     monkeypatch.setattr(module, "_DECODED_AT_ONCE", 1000)
     topic = "parts"

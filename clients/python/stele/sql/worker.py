@@ -1,4 +1,4 @@
-"""The process that runs SQL statements, one after the other: ``python -m stele.sql.worker MEMORY_BYTES THREADS``.
+"""The process that runs SQL statements, one after the other: ``python -m stele.sql MEMORY_BYTES THREADS``.
 
 It has no login, no network and no secret: the records come from the broker, which knows what the client of a statement
 may read. Each statement has a database of its own in memory, which contains what it may see and nothing else, and which
@@ -90,6 +90,10 @@ class Worker:
                 raise
             except _Limited as error:
                 self._link.send(frames.Failed(str(error), error.setting))
+            except (duckdb.FatalException, duckdb.InternalException) as error:
+                # A database is of no use after it: neither that of the statement, nor the other.
+                self._parser = duckdb.connect(":memory:", config=self._config)
+                self._link.send(_failure(error))
             except Exception as error:  # noqa: BLE001 - the edge of a statement: DuckDB, Arrow and Python have errors of their own
                 self._link.send(_failure(error))
 
@@ -212,7 +216,3 @@ def main() -> None:
     # The threads of a database need not be waited for.
     sys.stdout.buffer.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
