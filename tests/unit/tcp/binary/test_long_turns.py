@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from stele.wire import messages as m
 
-from app.groups.leases.lease import Lease, LeasedPartition
+from app.groups.leases.lease import LEASE_PARTITIONS_MAX, Lease, LeasedPartition
 from app.network.admission import Admission
 from app.security.policy import ListenerSecurity
 from app.tcp.binary.connection import BinaryConnection
@@ -32,10 +32,6 @@ ELEMENTS = 4_000
 CPU_S_MAX = 0.03
 # Of a topic; each is an element of a request.
 PARTITIONS_MAX = 10_000
-# What a token may have.
-LEASED_MAX = 5_000
-# PRODUCE and these have records, which ``test_work_beside_the_loop`` and the bounds of batches are about.
-KINDS = [pytest.param(kind, id=kind.__name__) for kind in m.REQUESTS.values()]
 
 
 @asynccontextmanager
@@ -89,12 +85,21 @@ def long_requests(kind: type[m.Request], elements: int) -> Iterator[tuple[str, l
         case m.AckRequest() | m.NackRequest() | m.ExtendRequest():
             leased = [
                 LeasedPartition(topic=TOPIC, partition=n, offset=0, next_offset=1)
-                for n in range(min(elements, LEASED_MAX))
+                for n in range(min(elements, LEASE_PARTITIONS_MAX))
             ]
             token = Lease(group=GROUP, lease_id="made-up", partitions=leased).token()
             yield "lease", [sample(m.PollRequest), replace(request, lease=token)]
+        case m.CreateTopicRequest() | m.AlterTopicRequest():
+            configs = [(f"name-{number}", "value") for number in range(elements)]
+            yield "configurations", [replace(request, configs=configs)]
         case _:
+            # It has no arrays. What it may have of records is handled in parts: ``test_work_beside_the_loop``.
             pass
+
+
+KINDS = [
+    pytest.param(kind, id=kind.__name__) for kind in m.REQUESTS.values() if [*long_requests(kind, ELEMENTS)]
+]
 
 
 async def longest_turns(
