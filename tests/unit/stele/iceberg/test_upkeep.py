@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +46,7 @@ from tests.support.iceberg_tables import (
     rows_of,
     scanned,
 )
-from tests.support.s3_servers import use_test_credentials, versitygw
+from tests.support.s3_servers import seaweedfs, use_test_credentials, versitygw
 
 OPTIONS = UpkeepOptions(snapshots_min=1)
 # All files of a test are older.
@@ -321,9 +323,12 @@ def test_files_of_expired_snapshots_are_removed_after_a_while(table: Table, tmp_
     assert_whole(table)
 
 
-def test_the_upkeep_of_a_table_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", [versitygw, pytest.param(seaweedfs, marks=pytest.mark.long)])
+def test_the_upkeep_of_a_table_in_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], AbstractContextManager[str]]
+) -> None:
     use_test_credentials(monkeypatch)
-    with versitygw() as url:
+    with server() as url:
         place, _, endpoint = url.partition("?endpoint=")
         properties = {"warehouse": f"{place}/lake", "s3.endpoint": endpoint, "s3.region": "us-east-1"}
         table = make_table(catalog_in(tmp_path, HookedCatalog, **properties))
